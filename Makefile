@@ -1,0 +1,36 @@
+# `make demo` and `make test` need Python 3.11 and make; everything else they fetch themselves, once.
+PYTHON ?= python3.11
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: demo test setup lint types contracts unit property clients spark crash e2e docs clean
+.DEFAULT_GOAL := test
+
+setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
+	@$(BIN)/headwater setup
+
+$(STAMP): pyproject.toml constraints.txt .ci/make-venv
+	@.ci/make-venv "$(PYTHON)" "$(VENV)"
+	@touch $@
+
+demo: setup  ## The flights of one month, from events to Delta tables, rebuilt by a backfill and proved
+	@$(BIN)/headwater demo $(ARGS)
+
+test: setup lint types contracts
+	@$(BIN)/python -m pytest tests/unit tests/property tests/docs tests/clients tests/spark tests/crash tests/e2e $(ARGS)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+contracts: $(STAMP)
+	@$(BIN)/lint-imports
+
+unit property docs clients spark crash e2e: setup
+	@$(BIN)/python -m pytest tests/$@ $(ARGS)
+
+clean:
+	rm -rf $(VENV) .headwater dist build

@@ -1,0 +1,1 @@
+"""A segment broker that speaks Kafka's wire protocol; it runs without Spark."""

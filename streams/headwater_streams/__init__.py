@@ -1,0 +1,1 @@
+"""Streaming jobs as Python modules: operators, exactly-once Delta targets, the ledger and backfills."""
