@@ -1,0 +1,150 @@
+"""The things that brokers share: who is up, which topics there are, who leads, how far groups have read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from uuid import UUID
+
+NO_LEADER = -1
+"""Leader id of a partition that nobody leads, as Kafka writes it."""
+
+PRODUCER_ID_BLOCK_SIZE = 1000
+"""Producer ids handed out at a time (Kafka's `ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`)."""
+
+TopicPartition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One advertised listener of a broker."""
+
+    host: str
+    port: int
+    listener: str = "PLAINTEXT"
+    security_protocol: str = "PLAINTEXT"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.listener}://{host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerInfo:
+    """A broker as it registers itself.
+
+    Attributes:
+        broker_id: its `broker.id`.
+        endpoints: advertised listeners, the first PLAINTEXT one being what old clients use.
+        rack: `broker.rack`.
+        identity: something that only this broker's data directory has (its `directory.id`, or the directory's
+            absolute path): a registration with the same id and identity is our own stale one and is replaced.
+        features: supported features by name, as (min, max) versions.
+    """
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    identity: str = ""
+    features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Controller:
+    """Which broker is the controller, and the epoch of its reign."""
+
+    broker_id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Replicas of one partition and who leads it.
+
+    Attributes:
+        replicas: broker ids, preferred leader first.
+        leader: broker id or `NO_LEADER`.
+        leader_epoch: grows by one whenever the leader changes.
+        isr: in-sync replicas.
+        controller_epoch: epoch of the controller that wrote this state.
+        version: version of the stored state, -1 if none is stored yet. A write names the version that it
+            replaces.
+        adding: replicas being added by a reassignment.
+        removing: replicas being removed by one.
+    """
+
+    replicas: tuple[int, ...]
+    leader: int = NO_LEADER
+    leader_epoch: int = 0
+    isr: tuple[int, ...] = ()
+    controller_epoch: int = 0
+    version: int = -1
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicState:
+    """A topic with all its partitions, keyed and sorted by partition number."""
+
+    name: str
+    topic_id: UUID
+    partitions: Mapping[int, PartitionState]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """How far a group has read one partition.
+
+    Attributes:
+        offset: the next record to read.
+        leader_epoch: of the last record read, -1 if not known.
+        metadata: what the client wanted to keep with it.
+        timestamp_ms: when it was committed, None if not known.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    timestamp_ms: int | None = None
+
+
+class ConfigKind(Enum):
+    """Kinds of dynamic configuration; the value is the directory's name under `/config`."""
+
+    TOPIC = "topics"
+    BROKER = "brokers"
+    CLIENT = "clients"
+    USER = "users"
+
+
+class ChangeKind(Enum):
+    """What a watch reports."""
+
+    BROKERS = "brokers"
+    """The set of live brokers, or an address, changed."""
+    TOPICS = "topics"
+    """`Change.name` (None: any topic) was created or deleted, or its partitions or their leaders changed."""
+    CONFIGS = "configs"
+    """`Change.name` is the entity, such as `topics/clicks`; None: any."""
+    DELETIONS = "deletions"
+    """Topics wait for deletion: see `Coordinator.pending_deletions`."""
+    CONTROLLER = "controller"
+    """The controller resigned, died or was elected."""
+    DISCONNECTED = "disconnected"
+    """No connection; the session may live on."""
+    CONNECTED = "connected"
+    """The connection is back within the same session. Everything may have changed meanwhile."""
+    SESSION_LOST = "session lost"
+    """The session expired. The broker's registration is gone until `SESSION_RESTORED`."""
+    SESSION_RESTORED = "session restored"
+    """A new session; the broker is registered again. Everything may have changed meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One report of a watch. Reports may be merged or repeated: read the state, do not count reports."""
+
+    kind: ChangeKind
+    name: str | None = None
