@@ -1,0 +1,85 @@
+"""What can go wrong in the log, by what the caller can do about it."""
+
+from __future__ import annotations
+
+
+class LogError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class InvalidBatchError(LogError):
+    """The sender's fault: this batch can never be stored; nothing was changed."""
+
+
+class CorruptBatchError(InvalidBatchError):
+    """Not one whole batch, or its checksum does not match; sent again, it may arrive whole."""
+
+
+class UnsupportedMagicError(InvalidBatchError):
+    """The batch is of message format 0 or 1; only format 2 is stored."""
+
+
+class InvalidRecordError(InvalidBatchError):
+    """The header contradicts itself, or holds what a client may not send."""
+
+
+class RecordTooLargeError(InvalidBatchError):
+    """The batch is larger than `max.message.bytes`."""
+
+
+class InvalidTimestampError(InvalidBatchError):
+    """A timestamp is further from the broker's clock than the topic allows."""
+
+
+class ProducerStateError(LogError):
+    """The idempotent producer's batch does not follow what this partition holds of it."""
+
+
+class OutOfOrderSequenceError(ProducerStateError):
+    """A batch before this one is missing."""
+
+
+class InvalidProducerEpochError(ProducerStateError):
+    """A newer instance of the same producer has written: this one is fenced."""
+
+
+class OffsetOutOfRangeError(LogError):
+    """The offset is before the log's start or past its end.
+
+    Attributes:
+        log_start_offset: The first offset that can be read.
+        log_end_offset: The offset that the next record will get.
+    """
+
+    def __init__(self, message: str, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(message)
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class PartitionOfflineError(LogError):
+    """This partition cannot be read or written until somebody mends its disk and restarts the broker."""
+
+
+class CorruptLogError(PartitionOfflineError):
+    """Bytes that were once safe on disk are not what was written."""
+
+
+class StorageError(PartitionOfflineError):
+    """The operating system refused a read or a write."""
+
+
+class LogDirError(LogError):
+    """A log directory cannot be used as it is: a message for the operator at start-up."""
+
+
+class LogDirLockedError(LogDirError):
+    """Another broker is running on this log directory."""
+
+
+class InconsistentIdentityError(LogDirError):
+    """The log directory belongs to another broker id or another cluster."""
+
+
+class InvalidConfigError(LogError):
+    """A topic setting is unknown or its value not allowed; the message says what is near or allowed."""

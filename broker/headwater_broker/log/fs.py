@@ -1,0 +1,169 @@
+"""The operating system's files, as an argument: tests put a faulty disk in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class FileSystem(Protocol):
+    """What the log asks of the operating system; every method may raise `OSError`."""
+
+    def open(self, path: str, flags: int) -> int:
+        """Opens `path` (created with mode 0644 where `flags` say so) and returns its descriptor."""
+        ...
+
+    def close(self, fd: int) -> None:
+        """Closes a descriptor."""
+        ...
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        """Writes the buffers one after the other at `position`; returns how many bytes were taken."""
+        ...
+
+    def pread(self, fd: int, count: int, position: int) -> bytes:
+        """Returns up to `count` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        """Fills `buffer` from `position`; returns how many bytes there were."""
+        ...
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        """Cuts or extends the file to `size_bytes`."""
+        ...
+
+    def sync(self, fd: int) -> None:
+        """Returns once the file's bytes and size are on the disk."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Returns once the names in a directory are on the disk."""
+        ...
+
+    def size_bytes(self, fd: int) -> int:
+        """The file's size."""
+        ...
+
+    def modified_ms(self, fd: int) -> int:
+        """When the file was last written, in milliseconds since 1970."""
+        ...
+
+    def read_file(self, path: str) -> bytes:
+        """The whole of a small file.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        ...
+
+    def write_file(self, path: str, data: Buffer, *, durable: bool) -> None:
+        """Replaces a small file in one step: beside it, then renamed over it; `durable` syncs both."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Renames, replacing `target`."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Removes a file; a missing one is no error."""
+        ...
+
+    def remove_dir(self, path: str) -> None:
+        """Removes an empty directory; a missing one is no error."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Makes a directory and its parents; an existing one is no error."""
+        ...
+
+    def names(self, path: str) -> list[str]:
+        """The sorted names in a directory."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file or directory."""
+        ...
+
+
+class OsFileSystem:
+    """The real one."""
+
+    def open(self, path: str, flags: int) -> int:
+        return os.open(path, flags | os.O_CLOEXEC, 0o644)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        return os.pwritev(fd, buffers, position)
+
+    def pread(self, fd: int, count: int, position: int) -> bytes:
+        return os.pread(fd, count, position)
+
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        filled = 0
+        while filled < len(buffer):
+            count = os.preadv(fd, [buffer[filled:]], position + filled)
+            if count == 0:
+                break
+            filled += count
+        return filled
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        os.ftruncate(fd, size_bytes)
+
+    def sync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def sync_dir(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def size_bytes(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def modified_ms(self, fd: int) -> int:
+        return os.fstat(fd).st_mtime_ns // 1_000_000
+
+    def read_file(self, path: str) -> bytes:
+        return Path(path).read_bytes()
+
+    def write_file(self, path: str, data: Buffer, *, durable: bool) -> None:
+        temporary = path + ".tmp"
+        with Path(temporary).open("wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fdatasync(file.fileno())
+        self.rename(temporary, path)
+        if durable:
+            self.sync_dir(str(Path(path).parent))
+
+    def rename(self, source: str, target: str) -> None:
+        Path(source).replace(target)
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            Path(path).unlink()
+
+    def remove_dir(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            Path(path).rmdir()
+
+    def make_dir(self, path: str) -> None:
+        Path(path).mkdir(parents=True, exist_ok=True)
+
+    def names(self, path: str) -> list[str]:
+        return sorted(entry.name for entry in Path(path).iterdir())
+
+    def exists(self, path: str) -> bool:
+        return Path(path).exists()
