@@ -1,5 +1,42 @@
-"""The command line: one module for each group of verbs."""
+"""The command line: one module for each group of verbs, imported only when one of them is called."""
+
+import sys
+from collections.abc import Sequence
+
+from headwater.errors import EXIT_USAGE, UserError
 
 
-def main() -> None:
-    """Entry point of the `headwater` command."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one `headwater` command and return its exit status.
+
+    A person's mistake is one sentence on standard error; anything else is a bug of ours and shows its trace.
+    """
+    from typer import Abort
+
+    from headwater.cli.verbs import root_command
+
+    try:
+        result = root_command()(
+            list(sys.argv[1:] if arguments is None else arguments),
+            prog_name="headwater",
+            standalone_mode=False,
+        )
+    except UserError as error:
+        return _fail(str(error), error.exit_code)
+    except Abort:
+        return _fail("stopped", 1)
+    except Exception as error:
+        # Typer carries its own copy of click, whose usage errors have no public name but this method.
+        format_message = getattr(error, "format_message", None)
+        if format_message is None:
+            raise
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else "headwater"
+        message = str(format_message()).rstrip(".") or "a verb is missing"
+        return _fail(f"{message}; see {path} --help", EXIT_USAGE)
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, exit_code: int) -> int:
+    print(f"headwater: {message}", file=sys.stderr)
+    return exit_code

@@ -1,0 +1,79 @@
+"""What the verbs share: the options that all of them take, JSON for machines, tables for people."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+DEFAULT_HOME = Path(".headwater")
+
+HomeOption = Annotated[
+    Path,
+    typer.Option(
+        "--home",
+        envvar="HEADWATER_HOME",
+        metavar="DIR",
+        help="The folder of tables, checkpoints and the stack's data.",
+        file_okay=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output and nothing else.")]
+BootstrapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        envvar="HEADWATER_BOOTSTRAP",
+        metavar="HOST:PORT",
+        help="The brokers to speak to; by default the running stack of --home.",
+    ),
+]
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document on standard output."""
+    print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
+
+
+def console() -> "Console":
+    """Where tables for people go: standard output."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def progress_console() -> "Console":
+    """Where progress and remarks go: standard error, so that standard output stays the result."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    """Print a table for people; numbers are set to the right.
+
+    Args:
+        columns: The headings.
+        rows: Their cells, None for an empty one.
+        empty: What to say, on standard error, if there are no rows.
+    """
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    cells = [list(row) for row in rows]
+    if not cells:
+        print(empty, file=sys.stderr)
+        return
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for index, name in enumerate(columns):
+        numeric = all(isinstance(row[index], int | float) or row[index] is None for row in cells)
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in cells:
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+    console().print(table)
