@@ -1,0 +1,99 @@
+"""The one table of the APIs that this broker answers, and of their versions.
+
+The lowest version is the lowest that kio has a schema for (kio carries Kafka 4's schemas, which dropped the
+oldest); the highest is Apache Kafka 3.9's, so that clients which infer a broker's release from this table
+read 3.9. Two exceptions, each for a client: Produce is advertised from 0 because librdkafka stops compressing
+when a broker does not list 0 (0 to 2 are refused when used, as Kafka 4 does), and ApiVersions answers any
+version.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+PRODUCE = 0
+FETCH = 1
+LIST_OFFSETS = 2
+METADATA = 3
+OFFSET_COMMIT = 8
+OFFSET_FETCH = 9
+FIND_COORDINATOR = 10
+JOIN_GROUP = 11
+HEARTBEAT = 12
+LEAVE_GROUP = 13
+SYNC_GROUP = 14
+DESCRIBE_GROUPS = 15
+LIST_GROUPS = 16
+API_VERSIONS = 18
+CREATE_TOPICS = 19
+DELETE_TOPICS = 20
+DELETE_RECORDS = 21
+INIT_PRODUCER_ID = 22
+OFFSET_FOR_LEADER_EPOCH = 23
+DESCRIBE_CONFIGS = 32
+ALTER_CONFIGS = 33
+CREATE_PARTITIONS = 37
+DELETE_GROUPS = 42
+INCREMENTAL_ALTER_CONFIGS = 44
+OFFSET_DELETE = 47
+DESCRIBE_CLUSTER = 60
+
+LOWEST_USABLE_PRODUCE = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """One API: its versions as advertised, and the first one with the flexible encoding of KIP-482.
+
+    Attributes:
+        key: The number on the wire.
+        name: kio's name of its schema package.
+        lowest: Lowest version advertised.
+        highest: Highest version advertised and answered.
+        flexible_from: First flexible version, or None where no version is.
+    """
+
+    key: int
+    name: str
+    lowest: int
+    highest: int
+    flexible_from: int | None
+
+    def is_flexible(self, version: int) -> bool:
+        """Whether this version has tagged fields and compact lengths."""
+        return self.flexible_from is not None and version >= self.flexible_from
+
+
+APIS: Mapping[int, Api] = MappingProxyType(
+    {
+        api.key: api
+        for api in (
+            Api(PRODUCE, "produce", 0, 11, 9),
+            Api(FETCH, "fetch", 4, 17, 12),
+            Api(LIST_OFFSETS, "list_offsets", 1, 9, 6),
+            Api(METADATA, "metadata", 0, 12, 9),
+            Api(OFFSET_COMMIT, "offset_commit", 2, 9, 8),
+            Api(OFFSET_FETCH, "offset_fetch", 1, 9, 6),
+            Api(FIND_COORDINATOR, "find_coordinator", 0, 6, 3),
+            Api(JOIN_GROUP, "join_group", 0, 9, 6),
+            Api(HEARTBEAT, "heartbeat", 0, 4, 4),
+            Api(LEAVE_GROUP, "leave_group", 0, 5, 4),
+            Api(SYNC_GROUP, "sync_group", 0, 5, 4),
+            Api(DESCRIBE_GROUPS, "describe_groups", 0, 5, 5),
+            Api(LIST_GROUPS, "list_groups", 0, 5, 3),
+            Api(API_VERSIONS, "api_versions", 0, 4, 3),
+            Api(CREATE_TOPICS, "create_topics", 2, 7, 5),
+            Api(DELETE_TOPICS, "delete_topics", 1, 6, 4),
+            Api(DELETE_RECORDS, "delete_records", 0, 2, 2),
+            Api(INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
+            Api(OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 2, 4, 4),
+            Api(DESCRIBE_CONFIGS, "describe_configs", 1, 4, 4),
+            Api(ALTER_CONFIGS, "alter_configs", 0, 2, 2),
+            Api(CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
+            Api(DELETE_GROUPS, "delete_groups", 0, 2, 2),
+            Api(INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),
+            Api(OFFSET_DELETE, "offset_delete", 0, 0, None),
+            Api(DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
+        )
+    }
+)

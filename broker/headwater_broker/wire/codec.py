@@ -1,0 +1,124 @@
+"""Every message off the hot path, through kio's schemas.
+
+A schema module is imported when the first request of its version arrives: all of them together would take
+more memory than the rest of the broker.
+
+A request is kio's own frozen class of that version, so a field that the version lacks is no attribute of it.
+A response is given as plain values for the newest version, and each version takes the fields that it has.
+"""
+
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import Field, fields, is_dataclass
+from datetime import timedelta
+from functools import cache
+from importlib import import_module
+from io import BytesIO
+from struct import Struct
+from typing import Any, cast, get_args, get_origin
+
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_writer
+
+from headwater_broker.wire.apis import API_VERSIONS, Api
+from headwater_broker.wire.reader import read_message, without_none
+
+_FRAME_START = Struct(">ii")
+_ONE_MS = timedelta(milliseconds=1)
+
+
+def decode_request(api: Api, version: int, frame: memoryview, position: int) -> Any:
+    """Reads the body of a request.
+
+    Args:
+        api: The request's API.
+        version: Its version, one that the table has.
+        frame: The frame without its length prefix.
+        position: Where the body starts.
+
+    Returns:
+        An instance of kio's class for this version; times are timedeltas, see `milliseconds`.
+
+    Raises:
+        MalformedFrame: The bytes are no such request.
+    """
+    return read_message(message_type(api.name, version, "request"), frame, position)
+
+
+def encode_response(api: Api, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
+    """Writes a whole response frame, length prefix and header included.
+
+    Args:
+        api: The API.
+        version: The request's version.
+        correlation_id: The request's.
+        values: The message as plain values: error codes and times (milliseconds) as integers, structures as
+            mappings, arrays as sequences. `throttle_time` may be left out, and so may fields with a default.
+    """
+    entity_type = message_type(api.name, version, "response")
+    buffer = BytesIO()
+    buffer.write(_FRAME_START.pack(0, correlation_id))
+    if api.is_flexible(version) and api.key != API_VERSIONS:
+        buffer.write(b"\x00")
+    entity_writer(entity_type)(buffer, build(entity_type, values))
+    size = buffer.tell() - 4
+    buffer.seek(0)
+    buffer.write(size.to_bytes(4, "big"))
+    return buffer.getvalue()
+
+
+def milliseconds(time: timedelta) -> int:
+    """A time of kio's, in Kafka's unit."""
+    return time // _ONE_MS
+
+
+@cache
+def message_type(name: str, version: int, kind: str) -> type[Any]:
+    """kio's class of one version of a message; imports its module.
+
+    Args:
+        name: kio's name of the schema package, such as `list_offsets`.
+        version: The version.
+        kind: `request` or `response`.
+    """
+    module = import_module(f"kio.schema.{name}.v{version}.{kind}")
+    class_name = "".join(word.capitalize() for word in (*name.split("_"), kind))
+    found: type[Any] = getattr(module, class_name)
+    return found
+
+
+def build(entity_type: type[Any], values: Mapping[str, Any]) -> Any:
+    """Makes kio's message from plain values; fields that this version lacks are left out."""
+    arguments = {}
+    for name, convert in _plan(cast(Hashable, entity_type)):
+        if name in values:
+            arguments[name] = convert(values[name])
+        elif name == "throttle_time":
+            arguments[name] = convert(0)
+    return entity_type(**arguments)
+
+
+@cache
+def _plan(entity_type: Any) -> tuple[tuple[str, Callable[[Any], Any]], ...]:
+    return tuple((field.name, _converter(field)) for field in fields(entity_type))
+
+
+def _converter(field: Field[Any]) -> Callable[[Any], Any]:
+    field_type, _ = without_none(field.type)
+    if get_origin(field_type) is tuple:
+        element, _ = without_none(get_args(field_type)[0])
+        one = _element_converter(field, element)
+        return lambda values: None if values is None else tuple(map(one, values))
+    return _element_converter(field, field_type)
+
+
+def _element_converter(field: Field[Any], element: Any) -> Callable[[Any], Any]:
+    if is_dataclass(element):
+        nested = element
+        assert isinstance(nested, type)
+        return lambda values: None if values is None else build(nested, values)
+    kind = field.metadata["kafka_type"]
+    if kind == "error_code":
+        return ErrorCode
+    if kind.startswith("timedelta"):
+        return lambda value: timedelta(milliseconds=value)
+    return lambda value: value

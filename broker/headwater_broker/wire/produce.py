@@ -1,0 +1,179 @@
+"""Produce requests and responses, by hand: this is the path of every message that comes in.
+
+Versions 3 to 11. The records stay where they are: a request says where in the frame each partition's are.
+"""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from headwater_broker.wire.errors import MalformedFrame
+from headwater_broker.wire.primitives import StructError, read_uvarint, skip_tags, write_uvarint
+
+_FLEXIBLE_FROM = 9
+_SHORT = Struct(">h")
+_INT = Struct(">i")
+_ACKS_TIMEOUT = Struct(">hi")
+_PARTITION = Struct(">ii")
+_RESULT = Struct(">ihqqq")
+_RESULT_V3 = Struct(">ihqq")
+_NO_ERRORS_V8 = b"\x00\x00\x00\x00\xff\xff"
+_NO_ERRORS_V9 = b"\x01\x00\x00"
+
+
+class PartitionRecords(NamedTuple):
+    """Where in the frame one partition's record batches are (`start == end` if the client sent none)."""
+
+    topic: bytes
+    partition: int
+    start: int
+    end: int
+
+
+class ProduceRequest(NamedTuple):
+    """A parsed request."""
+
+    transactional_id: bytes | None
+    acks: int
+    timeout_ms: int
+    partitions: list[PartitionRecords]
+
+
+class ProduceResult(NamedTuple):
+    """The answer for one partition; offsets and times are -1 where there are none."""
+
+    topic: bytes
+    partition: int
+    error_code: int
+    base_offset: int
+    log_append_time_ms: int
+    log_start_offset: int
+    error_message: str | None = None
+
+
+def parse_produce(frame: memoryview, position: int, version: int) -> ProduceRequest:
+    """Parses the body that starts at `position`.
+
+    Raises:
+        MalformedFrame: A length or count passes the end of the frame.
+    """
+    try:
+        if version >= _FLEXIBLE_FROM:
+            return _parse_flexible(frame, position)
+        return _parse_legacy(frame, position)
+    except (StructError, IndexError) as error:
+        raise MalformedFrame("a Produce request ends early") from error
+
+
+def _parse_flexible(frame: memoryview, position: int) -> ProduceRequest:
+    size = len(frame)
+    transactional_id, position = _compact_bytes(frame, position)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    topics, position = read_uvarint(frame, position + 6)
+    partitions = []
+    for _ in range(topics - 1):
+        topic, position = _compact_bytes(frame, position)
+        if topic is None:
+            raise MalformedFrame("a Produce request has a topic without a name")
+        count, position = read_uvarint(frame, position)
+        for _ in range(count - 1):
+            (index,) = _INT.unpack_from(frame, position)
+            length, start = read_uvarint(frame, position + 4)
+            end = start + length - 1 if length else start
+            if end > size:
+                raise MalformedFrame(f"records of {length - 1} bytes pass the end of a frame of {size}")
+            partitions.append(PartitionRecords(topic, index, start, end))
+            # Tagged fields are empty in every version that there is: one zero byte.
+            position = end + 1 if frame[end] == 0 else skip_tags(frame, end)
+        position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+
+
+def _parse_legacy(frame: memoryview, position: int) -> ProduceRequest:
+    size = len(frame)
+    transactional_id, position = _short_bytes(frame, position)
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
+    (topics,) = _INT.unpack_from(frame, position + 6)
+    position += 10
+    partitions = []
+    for _ in range(topics):
+        topic, position = _short_bytes(frame, position)
+        if topic is None:
+            raise MalformedFrame("a Produce request has a topic without a name")
+        (count,) = _INT.unpack_from(frame, position)
+        position += 4
+        for _ in range(count):
+            index, length = _PARTITION.unpack_from(frame, position)
+            start = position + 8
+            position = start + length if length > 0 else start
+            if position > size:
+                raise MalformedFrame(f"records of {length} bytes pass the end of a frame of {size}")
+            partitions.append(PartitionRecords(topic, index, start, position))
+    return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
+
+
+def _compact_bytes(frame: memoryview, position: int) -> tuple[bytes | None, int]:
+    length, position = read_uvarint(frame, position)
+    if length == 0:
+        return None, position
+    end = position + length - 1
+    if end > len(frame):
+        raise MalformedFrame(f"a string of {length - 1} bytes passes the end of the frame")
+    return frame[position:end].tobytes(), end
+
+
+def _short_bytes(frame: memoryview, position: int) -> tuple[bytes | None, int]:
+    (length,) = _SHORT.unpack_from(frame, position)
+    position += 2
+    if length < 0:
+        return None, position
+    end = position + length
+    if end > len(frame):
+        raise MalformedFrame(f"a string of {length} bytes passes the end of the frame")
+    return frame[position:end].tobytes(), end
+
+
+def encode_produce_response(correlation_id: int, version: int, results: Sequence[ProduceResult]) -> bytes:
+    """A whole response frame, length prefix and header included.
+
+    Results of one topic must be neighbours, as they are in the request.
+    """
+    flexible = version >= _FLEXIBLE_FROM
+    parts = [b"", _INT.pack(correlation_id) + (b"\x00" if flexible else b"")]
+    groups: list[list[ProduceResult]] = []
+    for result in results:
+        if groups and groups[-1][0].topic == result.topic:
+            groups[-1].append(result)
+        else:
+            groups.append([result])
+    parts.append(write_uvarint(len(groups) + 1) if flexible else _INT.pack(len(groups)))
+    for group in groups:
+        topic = group[0].topic
+        if flexible:
+            parts += (write_uvarint(len(topic) + 1), topic, write_uvarint(len(group) + 1))
+        else:
+            parts += (_SHORT.pack(len(topic)), topic, _INT.pack(len(group)))
+        for result in group:
+            parts.append(_encode_result(result, version))
+        if flexible:
+            parts.append(b"\x00")
+    parts.append(b"\x00\x00\x00\x00\x00" if flexible else b"\x00\x00\x00\x00")  # throttle time, tags
+    parts[0] = _INT.pack(sum(map(len, parts)))
+    return b"".join(parts)
+
+
+def _encode_result(result: ProduceResult, version: int) -> bytes:
+    _, index, error, base, append_time, log_start, message = result
+    if version >= 5:
+        encoded = _RESULT.pack(index, error, base, append_time, log_start)
+    else:
+        encoded = _RESULT_V3.pack(index, error, base, append_time)
+    if version < 8:
+        return encoded
+    flexible = version >= _FLEXIBLE_FROM
+    if message is None:
+        return encoded + (_NO_ERRORS_V9 if flexible else _NO_ERRORS_V8)
+    text = message.encode()[:1000].decode(errors="ignore").encode()
+    if flexible:
+        return encoded + b"\x01" + write_uvarint(len(text) + 1) + text + b"\x00"
+    return encoded + b"\x00\x00\x00\x00" + _SHORT.pack(len(text)) + text
