@@ -17,6 +17,8 @@ from headwater_broker.coordination.errors import (
     LeaseLost,
     SessionLost,
 )
+from headwater_broker.coordination.lease import JobLease, Lease
+from headwater_broker.coordination.memory import MemoryCluster, MemoryCoordinator
 from headwater_broker.coordination.model import (
     NO_LEADER,
     PRODUCER_ID_BLOCK_SIZE,
@@ -31,6 +33,7 @@ from headwater_broker.coordination.model import (
     TopicPartition,
     TopicState,
 )
+from headwater_broker.coordination.zookeeper.coordinator import ZooKeeperCoordinator
 
 __all__ = [
     "NO_LEADER",
@@ -52,9 +55,14 @@ __all__ = [
     "CorruptState",
     "DoesNotExist",
     "Endpoint",
+    "JobLease",
+    "Lease",
     "LeaseLost",
+    "MemoryCluster",
+    "MemoryCoordinator",
     "PartitionState",
     "SessionLost",
     "TopicPartition",
     "TopicState",
+    "ZooKeeperCoordinator",
 ]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from uuid import UUID
+from uuid import UUID, uuid4
 
 NO_LEADER = -1
 """Leader id of a partition that nobody leads, as Kafka writes it."""
@@ -148,3 +149,24 @@ class Change:
 
     kind: ChangeKind
     name: str | None = None
+
+
+def led_by_first(assignment: Mapping[int, Sequence[int]], controller_epoch: int) -> dict[int, PartitionState]:
+    """New partitions: the first replica leads, all are in sync."""
+    return {
+        number: PartitionState(
+            replicas=tuple(replicas),
+            leader=replicas[0],
+            isr=tuple(replicas),
+            controller_epoch=controller_epoch,
+        )
+        for number, replicas in sorted(assignment.items())
+    }
+
+
+def new_cluster_id() -> str:
+    """A random UUID as Kafka writes it: URL-safe base64 without padding."""
+    while True:
+        text = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # Kafka avoids these: command lines would take them for options
+            return text

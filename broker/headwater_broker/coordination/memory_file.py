@@ -1,0 +1,122 @@
+"""The file that keeps a memory coordinator's state over restarts of its broker."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from headwater_broker.coordination.errors import CorruptState
+from headwater_broker.coordination.model import (
+    Committed,
+    PartitionState,
+    TopicPartition,
+    TopicState,
+    new_cluster_id,
+)
+
+_NAME = "coordinator.json"
+_VERSION = 1
+
+
+@dataclass
+class Durable:
+    """What outlives the process."""
+
+    cluster_id: str = field(default_factory=new_cluster_id)
+    broker_epoch: int = 0
+    broker_sequence: int = 0
+    controller_epoch: int = 0
+    next_producer_id: int = 0
+    topics: dict[str, TopicState] = field(default_factory=dict)
+    deletions: set[str] = field(default_factory=set)
+    configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
+
+
+class MemoryFile:
+    """`coordinator.json` in a directory: a whole new file, synced, takes the place of the old one."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._path = directory / _NAME
+
+    def read(self) -> Durable:
+        """What was written last, or nothing yet.
+
+        Raises:
+            CorruptState: the file is there and cannot be read.
+        """
+        try:
+            text = self._path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return Durable()
+        try:
+            return _from_json(json.loads(text))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CorruptState(
+                f"{self._path} cannot be read ({error!r}): restore it from a backup, or move it away"
+            ) from error
+
+    def write(self, durable: Durable) -> None:
+        """Replaces the file."""
+        new = self._path.with_suffix(".json.tmp")
+        with new.open("w", encoding="utf-8") as file:
+            json.dump(_to_json(durable), file, separators=(",", ":"), ensure_ascii=False)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self._path)
+
+
+def _to_json(durable: Durable) -> dict[str, Any]:
+    return {
+        "version": _VERSION,
+        "cluster_id": durable.cluster_id,
+        "broker_epoch": durable.broker_epoch,
+        "broker_sequence": durable.broker_sequence,
+        "controller_epoch": durable.controller_epoch,
+        "next_producer_id": durable.next_producer_id,
+        "topics": [
+            {
+                "name": topic.name,
+                "topic_id": str(topic.topic_id),
+                "partitions": {str(number): asdict(state) for number, state in topic.partitions.items()},
+            }
+            for topic in durable.topics.values()
+        ],
+        "deletions": sorted(durable.deletions),
+        "configs": [[kind, name, values] for (kind, name), values in durable.configs.items()],
+        "offsets": [
+            [group, topic, partition, c.offset, c.leader_epoch, c.metadata, c.timestamp_ms]
+            for group, offsets in durable.offsets.items()
+            for (topic, partition), c in offsets.items()
+        ],
+    }
+
+
+def _from_json(value: dict[str, Any]) -> Durable:
+    if value["version"] != _VERSION:
+        raise ValueError(f"version {value['version']!r}; this program reads version {_VERSION}")
+    durable = Durable(
+        cluster_id=value["cluster_id"],
+        broker_epoch=value["broker_epoch"],
+        broker_sequence=value["broker_sequence"],
+        controller_epoch=value["controller_epoch"],
+        next_producer_id=value["next_producer_id"],
+        deletions=set(value["deletions"]),
+        configs={(kind, name): values for kind, name, values in value["configs"]},
+    )
+    for topic in value["topics"]:
+        partitions = {int(number): _partition(state) for number, state in topic["partitions"].items()}
+        durable.topics[topic["name"]] = TopicState(topic["name"], UUID(topic["topic_id"]), partitions)
+    for group, topic, partition, *committed in value["offsets"]:
+        durable.offsets.setdefault(group, {})[topic, partition] = Committed(*committed)
+    return durable
+
+
+def _partition(state: dict[str, Any]) -> PartitionState:
+    lists = {name: tuple(state[name]) for name in ("replicas", "isr", "adding", "removing")}
+    return PartitionState(**{**state, **lists})

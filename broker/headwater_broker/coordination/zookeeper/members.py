@@ -1,0 +1,174 @@
+"""Members of decentralised groups and running jobs: who is there, and who owns which partition."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
+
+from headwater_broker.coordination.errors import AlreadyOwned, Conflict, LeaseLost
+from headwater_broker.coordination.model import TopicPartition
+from headwater_broker.coordination.zookeeper import znodes
+from headwater_broker.coordination.zookeeper.naming import unescape
+from headwater_broker.coordination.zookeeper.process import Liveness, ProcessIdentity
+from headwater_broker.coordination.zookeeper.session import Znode, ZooKeeperSession
+from headwater_broker.coordination.zookeeper.transaction import Create, Delete, Operation, chunked
+
+_ATTEMPTS = 20
+_POLL_S = 0.1
+_EXPIRY_SLACK = 1.5  # a server expires sessions in steps of its tick, which is at most half a session timeout
+
+
+class MemberStore:
+    """Registrations under `/consumers/<group>/ids` and `.../owners`, all of them ephemeral."""
+
+    def __init__(
+        self,
+        session: ZooKeeperSession,
+        wall_ms: Callable[[], int],
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._session = session
+        self._wall_ms = wall_ms
+        self._sleep = sleep
+        self._process = ProcessIdentity.current()
+
+    def register_member(self, group: str, member: str, subscription: Mapping[str, int]) -> None:
+        """See `Coordinator.register_member`."""
+        path = znodes.member_id(group, member)
+        data = znodes.encode_member(subscription, self._process, self._wall_ms())
+        self._session.ensure(znodes.member_ids(group))
+        polls_left = int(self._session.timeout_ms / 1000 * _EXPIRY_SLACK / _POLL_S)
+        while True:
+            there = self._session.get(path)
+            operations: list[Operation] = []
+            if there is not None and there.ephemeral_owner != self._session.session_id:
+                liveness = self._liveness(path, there)
+                if liveness is Liveness.GONE:
+                    operations.append(Delete(path, there.version))
+                elif liveness is Liveness.UNKNOWN and polls_left > 0:
+                    polls_left -= 1
+                    self._sleep(_POLL_S)
+                    continue
+                else:
+                    raise AlreadyOwned(
+                        f"{member!r} runs already as a member of {group!r}; stop it first", member
+                    )
+            elif there is not None:
+                self._session.set(path, data)
+                return
+            operations.append(Create(path, data, ephemeral=True))
+            try:
+                self._session.transact(operations)
+            except (NodeExistsError, NoNodeError, BadVersionError):
+                continue
+            return
+
+    def deregister_member(self, group: str, member: str) -> None:
+        """See `Coordinator.deregister_member`."""
+        owned = [tp for tp, owner in self.owners(group).items() if owner == member]
+        self.release_partitions(group, member, owned)
+        path = znodes.member_id(group, member)
+        there = self._session.get(path)
+        if there is not None and there.ephemeral_owner == self._session.session_id:
+            self._session.delete(path, there.version)
+
+    def members(self, group: str) -> dict[str, dict[str, Any]]:
+        """See `Coordinator.members`."""
+        directory = znodes.member_ids(group)
+        paths = {f"{directory}/{child}": unescape(child) for child in self._session.children(directory)}
+        found = self._session.get_many(paths)
+        return {paths[path]: znodes.decode(path, znode.data) for path, znode in found.items()}
+
+    def claim_partitions(self, group: str, member: str, partitions: Collection[TopicPartition]) -> None:
+        """See `Coordinator.claim_partitions`."""
+        session_id = self._session.session_id
+        registration = self._session.get(znodes.member_id(group, member))
+        if registration is None or registration.ephemeral_owner != session_id:
+            raise LeaseLost(
+                f"{member!r} is not registered in {group!r}: its session was lost; register it again"
+            )
+        paths = {znodes.owner(group, tp): tp for tp in partitions}
+        self._session.ensure(*{path.rpartition("/")[0] for path in paths})
+        claimed: list[str] = []
+        try:
+            for _ in range(_ATTEMPTS):
+                wanted = [path for path in paths if path not in claimed]
+                operations = self._claims(group, member, {path: paths[path] for path in wanted})
+                try:
+                    for chunk in chunked(operations):
+                        self._session.transact(chunk)
+                        claimed.extend(operation.path for operation in chunk if isinstance(operation, Create))
+                except (NodeExistsError, NoNodeError, BadVersionError):
+                    continue  # an owner came or went: look again
+                break
+            else:
+                raise Conflict(f"owners of {group!r} changed time and again; claim them again")
+        except AlreadyOwned:
+            for path in claimed:
+                self._session.delete(path)
+            raise
+        if self._session.session_id != session_id:
+            raise LeaseLost(f"{member!r} lost its session while it claimed partitions of {group!r}")
+
+    def release_partitions(self, group: str, member: str, partitions: Collection[TopicPartition]) -> None:
+        """See `Coordinator.release_partitions`."""
+        held = self._session.get_many(znodes.owner(group, tp) for tp in partitions)
+        for path, znode in held.items():
+            if znode.data.decode() == member and znode.ephemeral_owner == self._session.session_id:
+                self._session.delete(path, znode.version)
+
+    def owners(self, group: str) -> dict[TopicPartition, str]:
+        """See `Coordinator.owners`."""
+        root = znodes.owners(group)
+        topics = self._session.children(root)
+        numbers = self._session.children_many([f"{root}/{topic}" for topic in topics])
+        paths = {
+            f"{root}/{topic}/{number}": (unescape(topic), int(number))
+            for topic in topics
+            for number in numbers[f"{root}/{topic}"]
+        }
+        found = self._session.get_many(paths)
+        return {paths[path]: znode.data.decode() for path, znode in found.items()}
+
+    def watch_members(self, group: str, callback: Callable[[], None]) -> Callable[[], None]:
+        """See `Coordinator.watch_members`."""
+        watch = self._session.watch_children(znodes.member_ids(group), lambda _: callback())
+        return watch.close
+
+    def _claims(self, group: str, member: str, paths: Mapping[str, TopicPartition]) -> list[Operation]:
+        """What has to be done to own the partitions.
+
+        An owner that holds this member's name in another session is this member before a crash: the name
+        itself is registered in this session. So is one whose process is gone.
+        """
+        operations: list[Operation] = []
+        there = self._session.get_many(paths)
+        for path, tp in paths.items():
+            znode = there.get(path)
+            if znode is not None:
+                holder = znode.data.decode()
+                if znode.ephemeral_owner == self._session.session_id and holder == member:
+                    continue
+                if holder != member and not self._is_gone(group, holder):
+                    raise AlreadyOwned(
+                        f"{tp[0]}-{tp[1]} in {group!r} is owned by {holder!r}; stop it first", holder
+                    )
+                operations.append(Delete(path, znode.version))
+            operations.append(Create(path, member.encode(), ephemeral=True))
+        return operations
+
+    def _is_gone(self, group: str, holder: str) -> bool:
+        path = znodes.member_id(group, holder)
+        registration = self._session.get(path)
+        return registration is not None and self._liveness(path, registration) is Liveness.GONE
+
+    def _liveness(self, path: str, registration: Znode) -> Liveness:
+        process = (znodes.decode(path, registration.data).get("headwater") or {}).get("process")
+        if not process:
+            return Liveness.UNKNOWN
+        identity = ProcessIdentity.from_json(process)
+        # Within one process only the session tells a live registration from a stale one.
+        return Liveness.UNKNOWN if identity == self._process else identity.liveness()

@@ -1,0 +1,98 @@
+"""A real ZooKeeper for the tests: the server from the jars inside the PySpark wheel."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TICK_MS = 300
+"""Sessions may last 2 to 20 ticks: 600 ms to 6 s."""
+
+
+class ZooKeeperServer:
+    """One server process on a free port of the loopback; it keeps port and data over `kill` and `start`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port: int = probe.getsockname()[1]
+        (directory / "zoo.cfg").write_text(
+            f"dataDir={directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
+            f"tickTime={TICK_MS}\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nforceSync=no\n",
+            encoding="ascii",
+        )
+
+    @property
+    def hosts(self) -> str:
+        """The address as a client wants it."""
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Starts the server and waits until it answers."""
+        spec = importlib.util.find_spec("pyspark")
+        assert spec is not None
+        assert spec.origin is not None
+        jars = Path(spec.origin).parent / "jars"
+        with (self._directory / "zookeeper.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    *("java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"),
+                    *("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self._directory / "zoo.cfg")),
+                ],
+                stdout=log,
+                stderr=log,
+            )
+        deadline = time.monotonic() + 30
+        while not self._answers():
+            assert self._process.poll() is None, (self._directory / "zookeeper.log").read_text(
+                errors="replace"
+            )
+            assert time.monotonic() < deadline, "ZooKeeper did not start within 30 s"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Ends the server as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(b"srvr")
+                return b"Mode:" in connection.recv(4096)
+        except OSError:
+            return False
+
+
+def _server(directory: Path) -> Iterator[ZooKeeperServer]:
+    if shutil.which("java") is None or importlib.util.find_spec("pyspark") is None:
+        pytest.skip("needs a java command and pyspark's jars")
+    server = ZooKeeperServer(directory)
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper that all tests share; a test keeps to its own chroot (`f"{hosts}/{name}"`)."""
+    yield from _server(tmp_path_factory.mktemp("zookeeper"))
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """A ZooKeeper that the test may kill and start again."""
+    yield from _server(tmp_path)
