@@ -10,7 +10,10 @@ from confluent_kafka import Producer
 from headwater.demo.events import TOPICS, ReplayPlan, ReplaySpec, plan_replay
 from headwater.demo.flights import read_month
 from headwater.demo.journal import Journal
-from headwater.demo.producer import DeliveryError, Replay, ReplayProgress, end_offsets, reconcile
+from headwater.demo.producer import DeliveryError, Replay, ReplayProgress
+from headwater.demo.reconcile import LogRecord, count_copies, read_records, reconcile
+from headwater.demo.topic_log import TopicLog
+from headwater.errors import UserError
 
 
 @pytest.fixture(scope="module")
@@ -39,8 +42,15 @@ def journal(tmp_path: Path) -> Journal:
     return Journal(tmp_path / "journal")
 
 
-def _ends(bootstrap: str) -> dict[tuple[str, int], int]:
-    return {(t, p): high for t in TOPICS for p, (_, high) in end_offsets(bootstrap, t).items() if high}
+@pytest.fixture
+def log(bootstrap: str) -> Iterator[TopicLog]:
+    with TopicLog(bootstrap) as opened:
+        yield opened
+
+
+def _ends(log: TopicLog) -> dict[tuple[str, int], int]:
+    ends = {(topic, p): log.offsets(topic, p)[1] for topic in TOPICS for p in log.partitions(topic)}
+    return {place: end for place, end in ends.items() if end}
 
 
 class _StopReplay(Exception):  # noqa: N818 - a signal of the test, not an error
@@ -48,7 +58,7 @@ class _StopReplay(Exception):  # noqa: N818 - a signal of the test, not an error
 
 
 def test_replay_whole_plan_every_record_is_reported_and_in_the_log(
-    plan: ReplayPlan, journal: Journal, bootstrap: str
+    plan: ReplayPlan, journal: Journal, bootstrap: str, log: TopicLog
 ) -> None:
     seen: list[ReplayProgress] = []
     chunks: list[int] = []
@@ -57,21 +67,21 @@ def test_replay_whole_plan_every_record_is_reported_and_in_the_log(
     assert (seen[-1].slices, seen[-1].of_slices) == (len(plan.slices), len(plan.slices))
     assert journal.delivered.total() == len(plan.emissions)
     assert not journal.found
-    assert _ends(bootstrap) == dict(journal.delivered)
+    assert _ends(log) == dict(journal.delivered)
 
 
 def test_replay_run_again_after_the_end_sends_nothing(
-    plan: ReplayPlan, journal: Journal, bootstrap: str
+    plan: ReplayPlan, journal: Journal, bootstrap: str, log: TopicLog
 ) -> None:
     Replay(plan, journal, bootstrap).run(lambda _: None, lambda _: None)
-    before = _ends(bootstrap)
-    assert reconcile(plan, journal, bootstrap) == 0
+    before = _ends(log)
+    assert reconcile(plan, journal, log) == 0
     Replay(plan, journal, bootstrap).run(lambda _: None, lambda _: None)
-    assert _ends(bootstrap) == before
+    assert _ends(log) == before
 
 
 def test_replay_killed_before_the_journal_line_reconciles_and_goes_on(
-    plan: ReplayPlan, tmp_path: Path, bootstrap: str
+    plan: ReplayPlan, tmp_path: Path, bootstrap: str, log: TopicLog
 ) -> None:
     """The producer dies when a slice is in the log but its line is not in the journal."""
     killed = Journal(tmp_path / "journal")
@@ -88,30 +98,46 @@ def test_replay_killed_before_the_journal_line_reconciles_and_goes_on(
     journal = Journal(tmp_path / "journal")
     assert journal.next_slice == 2
     third = plan.slices[2].end - plan.slices[2].start
-    assert reconcile(plan, journal, bootstrap) == third
-    assert reconcile(plan, Journal(tmp_path / "journal"), bootstrap) == 0
+    assert reconcile(plan, journal, log) == third
+    assert reconcile(plan, Journal(tmp_path / "journal"), log) == 0
     Replay(plan, journal, bootstrap).run(lambda _: None, lambda _: None)
 
     reread = Journal(tmp_path / "journal")
     assert sum(map(reread.produced, TOPICS)) == len(plan.emissions) + third
-    assert _ends(bootstrap) == dict(reread.delivered + reread.found)
+    assert _ends(log) == dict(reread.delivered + reread.found)
 
 
 def test_replay_log_shorter_than_the_journal_is_refused(
-    plan: ReplayPlan, journal: Journal, bootstrap: str
+    plan: ReplayPlan, journal: Journal, log: TopicLog
 ) -> None:
     journal.record_slice(0, Counter({("departures", 0): 7}))
-    with pytest.raises(DeliveryError, match="departures-0 ends at offset 0, but 7 records"):
-        reconcile(plan, journal, bootstrap)
+    with pytest.raises(UserError, match="departures-0 ends at offset 0, but 7 records"):
+        reconcile(plan, journal, log)
 
 
 def test_reconcile_foreign_record_is_named(
-    plan: ReplayPlan, journal: Journal, bootstrap: str, cluster: Producer
+    plan: ReplayPlan, journal: Journal, cluster: Producer, log: TopicLog
 ) -> None:
     cluster.produce("arrivals", value=b"not of the demo", partition=1)
     cluster.flush(10)
-    with pytest.raises(DeliveryError, match="arrivals-1 offset 0 holds a record that is not the demo's"):
-        reconcile(plan, journal, bootstrap)
+    with pytest.raises(UserError, match="arrivals-1 offset 0 holds a record that is not the demo's"):
+        reconcile(plan, journal, log)
+
+
+def test_read_records_copies_are_counted_by_the_batch_that_read_them(
+    plan: ReplayPlan, journal: Journal, bootstrap: str, log: TopicLog
+) -> None:
+    Replay(plan, journal, bootstrap).run(lambda _: None, lambda _: None)
+    records = [record for topic in TOPICS for record in read_records(log, topic)]
+    assert len(records) == len(plan.emissions)
+
+    def by_twenties(record: LogRecord) -> int:
+        return record.offset // 20
+
+    planned = sum(emission.copy for emission in plan.emissions)
+    assert count_copies(records, lambda _: 0).all == planned
+    assert count_copies(records, lambda _: 0).in_later_batches == 0
+    assert 0 < count_copies(records, by_twenties).in_later_batches < planned
 
 
 def test_replay_foreign_record_in_between_stops_the_replay(

@@ -1,32 +1,18 @@
-"""Sends the plan with a real Kafka client, at least once, and counts what the broker acknowledged.
-
-After a kill the journal says which slice to go on with. Records of that slice may be in the log already,
-without a report: `reconcile` reads the log's end, recognises them by their origin, and notes them. The
-slice is then sent again as a whole; whoever deduplicates by origin sees each event once.
-"""
+"""Sends the plan with a real Kafka client, at least once, and counts what the broker acknowledged."""
 
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from confluent_kafka import (
-    OFFSET_INVALID,
-    Consumer,
-    KafkaError,
-    KafkaException,
-    Message,
-    Producer,
-    TopicPartition,
-)
+from confluent_kafka import OFFSET_INVALID, KafkaError, Message, Producer
 
-from headwater.demo.events import TOPICS, Emission, ReplayPlan, Slice
+from headwater.demo.events import Emission, ReplayPlan, Slice
 from headwater.demo.journal import Journal
 from headwater.errors import UserError
 
 _DELIVERY_TIMEOUT_MS = 30_000
 _POLL_S = 0.1
-_READ_TIMEOUT_S = 30.0
 
 
 class DeliveryError(UserError):
@@ -163,105 +149,6 @@ class Replay:
                 f"end at {expected}: somebody else writes to this topic"
             )
         self._acknowledged[topic, partition] += 1
-
-
-def reconcile(plan: ReplayPlan, journal: Journal, bootstrap: str) -> int:
-    """Find the records that reached the log without a delivery report in the journal, and note them there.
-
-    Args:
-        plan: What the demo sends; every record found must be of it.
-        journal: The reports that were kept.
-        bootstrap: The brokers, host:port.
-
-    Returns:
-        How many records were found.
-
-    Raises:
-        DeliveryError: The log is shorter than the journal says, or holds a record that the demo did not send.
-    """
-    known = {emission.event.headers: emission.event for emission in plan.emissions}
-    found: Counter[tuple[str, int]] = Counter()
-    consumer = _consumer(bootstrap)
-    try:
-        for topic, partition, start, end in _tails(consumer, journal):
-            if end < start:
-                raise DeliveryError(
-                    f"{topic}-{partition} ends at offset {end}, but {start} records were acknowledged"
-                )
-            for message in _read(consumer, topic, partition, start, end):
-                event = known.get(tuple(message.headers() or ()))
-                if event is None or (event.topic, event.value) != (topic, message.value()):
-                    raise DeliveryError(
-                        f"{topic}-{partition} offset {message.offset()} holds a record that is not the demo's"
-                    )
-                found[topic, partition] += 1
-    except KafkaException as error:
-        raise DeliveryError(f"cannot read the demo's topics at {bootstrap}: {error.args[0].str()}") from None
-    finally:
-        consumer.close()
-    if found:
-        journal.record_found(found)
-    return found.total()
-
-
-def end_offsets(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
-    """Each partition's log start and log end offset, as the broker tells them."""
-    consumer = Consumer(
-        {"bootstrap.servers": bootstrap, "group.id": "headwater-demo-offsets", "log_level": 2}
-    )
-    try:
-        return {p: _watermarks(consumer, topic, p) for p in _partitions(consumer, topic)}
-    finally:
-        consumer.close()
-
-
-def _consumer(bootstrap: str) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "headwater-demo",  # librdkafka wants one; nothing is committed under it
-            "enable.auto.commit": False,
-            "error_cb": _ignore_transient,
-            "log_level": 2,
-        }
-    )
-
-
-def _tails(consumer: Consumer, journal: Journal) -> list[tuple[str, int, int, int]]:
-    return [
-        (topic, partition, journal.next_offset(topic, partition), _watermarks(consumer, topic, partition)[1])
-        for topic in TOPICS
-        for partition in _partitions(consumer, topic)
-    ]
-
-
-def _partitions(consumer: Consumer, topic: str) -> list[int]:
-    metadata = consumer.list_topics(topic, timeout=_READ_TIMEOUT_S)
-    return sorted(metadata.topics[topic].partitions)
-
-
-def _watermarks(consumer: Consumer, topic: str, partition: int) -> tuple[int, int]:
-    low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_READ_TIMEOUT_S)
-    return low, high
-
-
-def _read(consumer: Consumer, topic: str, partition: int, start: int, end: int) -> list[Message]:
-    if start == end:
-        return []
-    consumer.assign([TopicPartition(topic, partition, start)])
-    messages: list[Message] = []
-    deadline_s = time.monotonic() + _READ_TIMEOUT_S
-    while len(messages) < end - start:
-        if time.monotonic() > deadline_s:
-            raise DeliveryError(
-                f"{topic}-{partition} did not give offsets {start} to {end} in {_READ_TIMEOUT_S:.0f} s"
-            )
-        for message in consumer.consume(end - start - len(messages), _POLL_S):
-            if message.error() is None:
-                messages.append(message)
-            elif message.error().code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                raise KafkaException(message.error())
-    return messages
 
 
 def _ignore_transient(error: KafkaError) -> None:
