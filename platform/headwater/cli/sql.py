@@ -1,0 +1,114 @@
+"""`headwater sql`: queries over the tables by their names."""
+
+import os
+import sys
+from io import TextIOWrapper
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from headwater.cli._common import DEFAULT_HOME, HomeOption, console
+from headwater.errors import UsageError
+from headwater.sql.session import SqlSession
+from headwater.sql.statements import all_statements
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+
+def sql(
+    statement: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[STATEMENT]",
+            help="SQL, or `tables`, or `describe SCHEMA.TABLE`. Without it: standard input, or a prompt.",
+            show_default=False,
+        ),
+    ] = None,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="Print one JSON array of objects and nothing else.")
+    ] = False,
+    csv_output: Annotated[bool, typer.Option("--csv", help="Print CSV with a header.")] = False,
+    engine: Annotated[
+        Literal["duckdb", "spark"],
+        typer.Option(help="duckdb answers at once; spark takes seconds to start, and can do the rest."),
+    ] = "duckdb",
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="VERSION|TIME",
+            help="Read the tables as they were at a version, or at a moment (UTC unless it says otherwise).",
+            show_default=False,
+        ),
+    ] = None,
+    max_rows: Annotated[
+        int,
+        typer.Option(metavar="N", min=0, help="The most rows to show of a table for people; 0 shows all."),
+    ] = 100,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Query the tables in SQL.
+
+    Each statement sees one version of every table that it names, also while
+    jobs write. Times are UTC. Of several statements, --json and --csv print
+    the last one's rows.
+
+    \b
+    Examples:
+      headwater sql
+      headwater sql tables
+      headwater sql "select carrier, count(*) from silver.departures group by carrier"
+      headwater sql --json --at 12 "select * from gold.flights"
+      headwater sql --engine spark "describe history gold.flights"
+    """
+    if json_output and csv_output:
+        raise UsageError("--json and --csv exclude each other")
+    pinned = _parsed_at(at)
+    with SqlSession(home, engine, pinned) as session:
+        if statement is None and sys.stdin.isatty():
+            if json_output or csv_output:
+                raise UsageError("--json and --csv need a statement, as an argument or on standard input")
+            from headwater.sql.prompt import run_prompt
+
+            run_prompt(session, console(), max_rows=max_rows)
+            return
+        statements = all_statements(sys.stdin.read() if statement is None else statement)
+        if not statements:
+            raise UsageError('there is no statement; try headwater sql "select 1"')
+        try:
+            if json_output or csv_output:
+                _print_for_machines(session, statements, as_json=json_output)
+            else:
+                _print_for_people(session, statements, max_rows)
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # `headwater sql ... | head` has read enough; Python would complain once more while it exits.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _parsed_at(at: str | None) -> "int | datetime | None":
+    from headwater.sql.delta import parse_at
+
+    try:
+        return None if at is None else parse_at(at)
+    except ValueError as error:
+        raise UsageError(
+            f"--at {at}: give a version, such as 12, or a time, such as 2013-01-01T10:00:00Z"
+        ) from error
+
+
+def _print_for_machines(session: SqlSession, statements: list[str], *, as_json: bool) -> None:
+    from headwater.sql.output import write_csv, write_json
+
+    results = [session.run(statement) for statement in statements]
+    write = write_json if as_json else write_csv
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # whatever the terminal's locale is: JSON is UTF-8
+    write(results[-1], sys.stdout)
+
+
+def _print_for_people(session: SqlSession, statements: list[str], max_rows: int) -> None:
+    from headwater.sql.output import print_table
+
+    for statement in statements:
+        print_table(session.run(statement), console(), max_rows=max_rows)

@@ -1,0 +1,119 @@
+"""Prints results: JSON and CSV for scripts, a table for people."""
+
+import csv
+import json
+import math
+from typing import IO, TYPE_CHECKING, Any
+
+from headwater.sql.result import Result
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_UNLIMITED = 100_000
+
+
+def write_json(result: Result, out: IO[str]) -> None:
+    """One JSON array with an object for each row, a line each; `[]` if there are none."""
+    separator = "["
+    for row in result.objects():
+        out.write(f"{separator}\n{json_text(row)}" if separator == "," else f"{separator}{json_text(row)}")
+        separator = ","
+    out.write("[]\n" if separator == "[" else "]\n")
+
+
+def json_text(value: Any) -> str:
+    """JSON on one line; NaN and infinities, which JSON does not have, become null at any depth."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value
+
+
+def write_csv(result: Result, out: IO[str]) -> None:
+    """A header and the rows; null is empty, structs and arrays are JSON."""
+    if not result.columns:
+        return
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(result.columns)
+    writer.writerows([_cell_text(value, null="") for value in row] for row in result.rows())
+
+
+def _cell_text(value: Any, *, null: str) -> str:
+    if value is None:
+        return null
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict | list):
+        return json_text(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+    return str(value)
+
+
+def print_table(result: Result, console: "Console", *, max_rows: int) -> None:
+    """A table, or one line for each value where the columns are too many for the terminal.
+
+    Args:
+        result: What to show.
+        console: Where; its width decides between the two forms if it is a terminal.
+        max_rows: Shows no more than these; 0 shows all.
+    """
+    from itertools import islice
+
+    if not result.columns:
+        console.print("done", style="dim")
+        return
+    shown = [
+        [_cell_text(value, null="") for value in row]
+        for row in islice(result.rows(readable_bytes=True), max_rows or None)
+    ]
+    widths = [
+        max(len(name), *(len(row[index]) for row in shown), 0) for index, name in enumerate(result.columns)
+    ]
+    if console.is_terminal and sum(widths) + 3 * len(widths) + 1 > console.width and len(widths) > 1:
+        _print_records(result.columns, shown, console)
+    else:
+        _print_grid(result, shown, console)
+    count = len(result)
+    more = f", the first {len(shown):,} shown (--max-rows 0 shows all)" if len(shown) < count else ""
+    console.print(f"{count:,} row{'' if count == 1 else 's'}{more}", style="dim", highlight=False)
+
+
+def _print_grid(result: Result, shown: list[list[str]], console: "Console") -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, kind in zip(result.columns, result.numeric, strict=True):
+        table.add_column(Text(name), justify="right" if kind else "left", no_wrap=not console.is_terminal)
+    for row in shown:
+        table.add_row(*(Text(cell) for cell in row))
+    if not console.is_terminal:
+        # A pipe has no width: nothing is cut or folded there.
+        natural = console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum
+        console.width = max(console.width, natural)
+    console.print(table)
+
+
+def _print_records(columns: tuple[str, ...], shown: list[list[str]], console: "Console") -> None:
+    name_width = max(len(name) for name in columns)
+    for number, row in enumerate(shown, start=1):
+        console.rule(f"row {number}", style="dim", align="left")
+        for name, cell in zip(columns, row, strict=True):
+            console.print(f"{name:<{name_width}}  ", style="bold", end="", markup=False, highlight=False)
+            console.print(cell, markup=False, highlight=False, soft_wrap=True)

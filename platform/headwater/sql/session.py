@@ -1,0 +1,117 @@
+"""Statements in, results out: an engine, and the few commands that are ours (`tables`, `describe`)."""
+
+import re
+from pathlib import Path
+from typing import Literal, Protocol, get_args
+
+from headwater.errors import UsageError
+from headwater.sql.catalog import Catalog
+from headwater.sql.delta import At, open_table
+from headwater.sql.result import Result
+
+EngineName = Literal["duckdb", "spark"]
+
+_LIST_TABLES = re.compile(r"(?:show\s+)?tables|\\d|\\dt", re.IGNORECASE)
+_DESCRIBE = re.compile(r"(?:describe|desc|\\d)\s+(?:table\s+)?(?P<name>[\w.\"`]+\.[\w\"`]+)", re.IGNORECASE)
+
+
+class Engine(Protocol):
+    """What runs one statement over the tables of a home."""
+
+    def run(self, statement: str) -> Result | None:
+        """Runs one statement; None if it has no rows to give."""
+
+    def close(self) -> None:
+        """Lets go of everything; the engine is not used again."""
+
+
+class SqlSession:
+    """Answers statements over the tables of a home.
+
+    Use it in a `with` block; statements of one session share the engine's temporary views and settings.
+
+    Args:
+        home: The folder that holds `tables/`.
+        engine: `"duckdb"` (no JVM) or `"spark"`.
+        at: Reads every table at this version or moment.
+
+    Example:
+        >>> with SqlSession(Path("/nonexistent")) as session:
+        ...     list(session.run("SELECT 40 + 2 AS answer").objects())
+        [{'answer': 42}]
+    """
+
+    def __init__(self, home: Path, engine: EngineName = "duckdb", at: At = None) -> None:
+        if engine not in get_args(EngineName):
+            raise UsageError(f"engine {engine!r} is not one of {', '.join(get_args(EngineName))}")
+        self.catalog = Catalog(home)
+        self._engine_name = engine
+        self._at = at
+        self._engine: Engine | None = None
+
+    def __enter__(self) -> "SqlSession":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._engine is not None:
+            self._engine.close()
+
+    def run(self, statement: str) -> Result:
+        """Runs one statement, or one of the commands `tables` and `describe SCHEMA.TABLE`.
+
+        Raises:
+            SqlError: The statement is wrong or failed.
+        """
+        if _LIST_TABLES.fullmatch(statement):
+            return self.tables()
+        described = _DESCRIBE.fullmatch(statement)
+        if described:
+            return self.describe(described["name"])
+        result = self._started().run(statement)
+        return Result.from_rows([], []) if result is None else result
+
+    def tables(self) -> Result:
+        """The tables, their versions and row counts (from Delta's log; null where a file does not say)."""
+        rows = []
+        for ref in self.catalog.tables():
+            table = open_table(ref, self._at)
+            actions = table.delta.get_add_actions(flatten=True)
+            counts = actions.column("num_records").to_pylist()
+            row_count = None if None in counts else sum(counts)
+            rows.append((ref.qualified_name, table.version, row_count, len(counts)))
+        return Result.from_rows(["table", "version", "rows", "files"], rows)
+
+    def describe(self, name: str) -> Result:
+        """The columns of a table, with Delta's names for the types.
+
+        Raises:
+            UnknownTableError: There is no such table.
+        """
+        schema = open_table(self.catalog.table(name), self._at).delta.schema()
+        rows = [(field.name, _type_text(field.type), field.nullable) for field in schema.fields]
+        return Result.from_rows(["column", "type", "nullable"], rows)
+
+    def _started(self) -> Engine:
+        if self._engine is None:
+            if self._engine_name == "spark":
+                from headwater.sql.spark_engine import SparkEngine
+
+                self._engine = SparkEngine(self.catalog, self._at)
+            else:
+                from headwater.sql.duckdb_engine import DuckDBEngine
+
+                self._engine = DuckDBEngine(self.catalog, self._at)
+        return self._engine
+
+
+def _type_text(kind: object) -> str:
+    """A Delta type as SQL writes it: `struct<cluster: string, offset: long>`."""
+    from deltalake.schema import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return f"struct<{', '.join(f'{field.name}: {_type_text(field.type)}' for field in kind.fields)}>"
+    if isinstance(kind, ArrayType):
+        return f"array<{_type_text(kind.element_type)}>"
+    if isinstance(kind, MapType):
+        return f"map<{_type_text(kind.key_type)}, {_type_text(kind.value_type)}>"
+    return str(getattr(kind, "type", kind))

@@ -1,0 +1,187 @@
+"""`headwater sql` as scripts and people run it: forms, exit statuses, both engines, during writes."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("home")
+    flights = pa.table(
+        {
+            "carrier": ["UA", "AA", None],
+            "delay": pa.array([1.5, float("nan"), float("-inf")]),
+            "short": pa.array([0.1, 2.0, None], pa.float32()),
+            "seen": pa.array([0, 1_500_000, None], pa.timestamp("us", "UTC")),
+            "day": pa.array([0, 15_706, None], pa.date32()),
+            "fare": pa.array([Decimal("12.50"), None, Decimal("-0.01")], pa.decimal128(10, 2)),
+            "origin": [{"topic": "t", "offset": 1}, None, {"topic": None, "offset": 2}],
+            "ranges": [[{"p": 0, "start": 1}], [], None],
+            "headers": pa.array([[("k", b"\xff")], None, []], pa.map_(pa.string(), pa.binary())),
+            "raw": [b"\x00\xff", None, b""],
+        }
+    )
+    write_deltalake(folder / "tables/silver/departures", flights)
+    return folder
+
+
+def run_sql(home, *arguments, stdin="", env=None):
+    return subprocess.run(
+        [sys.executable, "-m", "headwater.cli", "sql", "--home", str(home), *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env=os.environ | (env or {}),
+    )
+
+
+def test_sql_json_prints_one_array_and_nothing_else(home):
+    done = run_sql(
+        home, "--json", "SELECT count(*) AS n, sum(CAST(1 AS HUGEINT)) AS s FROM silver.departures"
+    )
+    assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, [{"n": 3, "s": 3}], "")
+
+
+def test_sql_reads_statements_from_standard_input(home):
+    done = run_sql(
+        home, "--csv", stdin="CREATE VIEW v AS SELECT * FROM silver.departures;\nSELECT carrier FROM v;"
+    )
+    assert (done.returncode, done.stdout) == (0, "carrier\nUA\nAA\n\n".replace("\n\n", '\n""\n'))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (["SELECT * FROM silver.departurs"], 1, "did you mean silver.departures?"),
+        (["SELEC 1"], 1, "syntax error"),
+        (["--json", "--csv", "SELECT 1"], 2, "exclude each other"),
+        (["--at", "yesterday", "SELECT 1"], 2, "give a version"),
+        (["--engine", "sqlite", "SELECT 1"], 2, "sqlite"),
+        (["SELECT 1", "SELECT 2"], 2, "unexpected extra argument"),
+        ([""], 2, "there is no statement"),
+        ([], 2, "there is no statement"),
+    ],
+)
+def test_sql_mistake_is_told_on_standard_error_with_its_status(home, arguments, status, said):
+    done = run_sql(home, *arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_sql_json_is_utf8_in_any_locale(home):
+    done = run_sql(
+        home, "--json", "SELECT 'Zürich' AS city", env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"}
+    )
+    assert json.loads(done.stdout) == [{"city": "Zürich"}]
+
+
+def test_sql_stops_quietly_when_its_reader_has_enough(home):
+    query = f"'{sys.executable}' -m headwater.cli sql --home '{home}' --json 'SELECT * FROM range(200000)'"
+    command = f"{query} | head -c 10"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True, timeout=60)
+    assert (done.stdout, done.stderr) == ('[{"range":', "")
+
+
+def test_sql_imports_neither_spark_nor_pandas(home):
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-X",
+            "importtime",
+            "-m",
+            "headwater.cli",
+            "sql",
+            "--home",
+            str(home),
+            "--json",
+            "FROM silver.departures",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "duckdb" in imported
+    assert imported.isdisjoint({"pyspark", "pandas.core", "great_expectations", "rich.table"})
+
+
+def test_sql_with_a_limit_ends_cleanly_each_time(home, tmp_path):
+    """Arrow's read-ahead must not outlive the interpreter: with Python's files one run in ten crashed."""
+    write_deltalake(tmp_path / "tables/silver/wide", pa.table({f"c{n}": range(100_000) for n in range(10)}))
+    assert [run_sql(tmp_path, "SELECT * FROM silver.wide LIMIT 1").returncode for _ in range(5)] == [0] * 5
+
+
+def test_sql_sees_whole_commits_while_a_job_writes(tmp_path):
+    path = tmp_path / "tables/silver/pairs"
+    write_deltalake(path, pa.table({"half": [1, -1]}))
+    stop = threading.Event()
+
+    def keep_writing():
+        while not stop.is_set():
+            write_deltalake(path, pa.table({"half": [1]}).slice(0, 0), mode="append")
+            write_deltalake(path, pa.table({"half": [1, -1]}), mode="append")
+
+    writer = threading.Thread(target=keep_writing)
+    writer.start()
+    try:
+        for _ in range(4):
+            statement = "SELECT sum(half) AS balance, count(*) > 0 AS some FROM silver.pairs"
+            assert json.loads(run_sql(tmp_path, "--json", statement).stdout) == [{"balance": 0, "some": True}]
+    finally:
+        stop.set()
+        writer.join()
+
+
+def test_both_engines_print_the_same(home):
+    statement = """
+        SELECT *, 1 AS one, 2 AS one, CAST(seen AS DATE) AS seen_day, 1.5 AS exact, 10 > 2 AS yes,
+               seen - TIMESTAMP '1969-12-30 22:00:00Z' AS since, TIMESTAMP '2013-01-01 10:00:00' AS moment,
+               NULL AS nothing, 'é"' AS text
+        FROM silver.departures ORDER BY carrier NULLS LAST"""
+    answers = {
+        engine: run_sql(home, "--json", "--engine", engine, statement) for engine in ("duckdb", "spark")
+    }
+    assert answers["duckdb"].returncode == 0, answers["duckdb"].stderr
+    assert answers["spark"].returncode == 0, answers["spark"].stderr
+    assert answers["spark"].stdout == answers["duckdb"].stdout
+    first = json.loads(answers["spark"].stdout)[0]
+    assert (first["carrier"], first["delay"], first["seen"]) == ("AA", None, "1970-01-01T00:00:01.500000Z")
+
+
+def test_spark_engine_tells_mistakes_in_a_sentence_and_does_the_rest(tmp_path):
+    path = tmp_path / "tables/silver/pairs"
+    write_deltalake(path, pa.table({"n": [1, 2, 3]}))
+    unknown = run_sql(tmp_path, "--engine", "spark", "--json", "SELECT * FROM silver.pears")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "there is no table silver.pears: did you mean silver.pairs?" in unknown.stderr
+    assert "Traceback" not in unknown.stderr
+    assert "SQLQueryContextLogger" not in unknown.stderr
+
+    changed = run_sql(
+        tmp_path,
+        "--engine",
+        "spark",
+        "--json",
+        "DELETE FROM silver.pairs WHERE n = 2; DESCRIBE HISTORY silver.pairs",
+    )
+    assert changed.returncode == 0, changed.stderr
+    assert [row["operation"] for row in json.loads(changed.stdout)] == ["DELETE", "WRITE"]
+    assert DeltaTable(path).version() == 1
+
+    past = run_sql(
+        tmp_path, "--engine", "spark", "--at", "0", "--json", "SELECT count(*) AS n FROM silver.pairs"
+    )
+    assert json.loads(past.stdout) == [{"n": 3}]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["tables"]

@@ -1,0 +1,283 @@
+"""Statements over Delta tables in DuckDB: names, versions, errors, output forms, the prompt."""
+
+import io
+import json
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from rich.console import Console
+
+from headwater.sql import Catalog, Result, SqlError, SqlSession, UnknownTableError
+from headwater.sql.delta import parse_at
+from headwater.sql.output import print_table, write_csv, write_json
+from headwater.sql.prompt import run_prompt
+
+
+@pytest.fixture
+def home(tmp_path):
+    flights = pa.table(
+        {
+            "carrier": ["UA", "AA", None],
+            "delay": pa.array([1.5, float("nan"), float("inf")]),
+            "seen": pa.array([0, 1_500_000, None], pa.timestamp("us", "UTC")),
+            "origin": [{"topic": "t", "offset": 1}, None, {"topic": None, "offset": 2}],
+        }
+    )
+    write_deltalake(tmp_path / "tables/silver/departures", flights)
+    write_deltalake(tmp_path / "tables/silver/departures__quarantine", pa.table({"raw": [b"\xff{"]}))
+    write_deltalake(tmp_path / "tables/headwater/ledger", pa.table({"version": [0]}))
+    return tmp_path
+
+
+@pytest.fixture
+def session(home):
+    with SqlSession(home) as opened:
+        yield opened
+
+
+def answer(session, statement):
+    return list(session.run(statement).objects())
+
+
+def printed(write, result):
+    out = io.StringIO()
+    write(result, out)
+    return out.getvalue()
+
+
+def shown(result, *, width=200, terminal=False, max_rows=100):
+    out = io.StringIO()
+    print_table(
+        result, Console(file=out, width=width, force_terminal=terminal, color_system=None), max_rows=max_rows
+    )
+    return out.getvalue()
+
+
+def test_tables_are_found_by_schema_and_name(session):
+    assert answer(session, "SELECT count(*) AS n FROM silver.departures") == [{"n": 3}]
+    assert answer(session, 'SELECT * FROM "headwater"."LEDGER"') == [{"version": 0}]
+    assert [ref.qualified_name for ref in session.catalog.tables()] == [
+        "headwater.ledger",
+        "silver.departures",
+        "silver.departures__quarantine",
+    ]
+
+
+def test_only_named_tables_are_opened(home):
+    named = Catalog(home).named_in("select * from Silver.departures__quarantine")
+    assert [ref.name for ref in named] == ["departures__quarantine"]
+
+
+def test_broken_table_harms_no_statement_that_does_not_name_it(home, session):
+    (home / "tables/silver/broken/_delta_log").mkdir(parents=True)
+    (home / "tables/silver/broken/_delta_log/00000000000000000000.json").write_text("{")
+    assert answer(session, "SELECT count(*) AS n FROM silver.departures") == [{"n": 3}]
+    with pytest.raises(SqlError, match=r"cannot open table silver\.broken"):
+        session.run("SELECT * FROM silver.broken")
+
+
+def test_folder_without_a_commit_is_not_a_table_yet(home, session):
+    (home / "tables/gold/soon/_delta_log").mkdir(parents=True)
+    with pytest.raises(UnknownTableError):
+        session.run("SELECT * FROM gold.soon")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("silver.departurs", "did you mean silver.departures"),
+        ("departures", "did you mean silver.departures"),
+        ("gold.departures", "did you mean silver.departures"),
+        ("gold.x", "the tables are headwater.ledger, silver.departures, silver.departures__quarantine"),
+    ],
+)
+def test_unknown_table_names_the_nearest(session, name, hint):
+    with pytest.raises(UnknownTableError) as error:
+        session.run(f"SELECT * FROM {name}")
+    assert f"there is no table {name}: " in str(error.value)
+    assert hint in str(error.value)
+    assert error.value.exit_code == 1
+
+
+def test_unknown_table_in_an_empty_home_says_so(tmp_path):
+    with SqlSession(tmp_path) as session, pytest.raises(UnknownTableError, match="there are no tables under"):
+        session.run("SELECT * FROM silver.departures")
+
+
+@pytest.mark.parametrize(
+    "statement", ["SELEC 1", "SELECT nope FROM silver.departures", "SELECT CAST('x' AS INT)"]
+)
+def test_wrong_statement_is_an_sql_error(session, statement):
+    with pytest.raises(SqlError):
+        session.run(statement)
+
+
+def test_statement_sees_the_newest_version_and_keeps_it(home, session):
+    assert answer(session, "SELECT count(*) AS n FROM silver.departures") == [{"n": 3}]
+    write_deltalake(
+        home / "tables/silver/departures", pa.table({"carrier": ["DL"]}), mode="append", schema_mode="merge"
+    )
+    assert answer(session, "SELECT count(*) AS n FROM silver.departures") == [{"n": 4}]
+
+
+def test_at_version_or_moment_reads_the_past(home):
+    between = datetime.now(UTC) + timedelta(milliseconds=1)
+    while datetime.now(UTC) <= between:
+        pass
+    write_deltalake(home / "tables/headwater/ledger", pa.table({"version": [1]}), mode="append")
+    for at in (0, between):
+        with SqlSession(home, at=at) as session:
+            assert answer(session, "SELECT version FROM headwater.ledger") == [{"version": 0}]
+
+
+def test_at_version_that_does_not_exist_names_the_newest(home):
+    with (
+        SqlSession(home, at=9) as session,
+        pytest.raises(SqlError, match=r"no version at 9: its newest is version 0"),
+    ):
+        session.run("SELECT * FROM headwater.ledger")
+
+
+def test_parse_at_reads_versions_and_utc_times():
+    assert parse_at("12") == 12
+    assert (
+        parse_at("2013-01-01T10:00:00Z")
+        == parse_at("2013-01-01 10:00")
+        == datetime(2013, 1, 1, 10, tzinfo=UTC)
+    )
+    with pytest.raises(ValueError):
+        parse_at("yesterday")
+
+
+def test_timestamps_are_utc_whatever_the_machine_says(session, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    rows = answer(
+        session,
+        "SELECT date_trunc('day', seen) AS day, hour(seen) AS h FROM silver.departures WHERE carrier = 'UA'",
+    )
+    assert rows == [{"day": "1970-01-01T00:00:00Z", "h": 0}]
+
+
+def test_partitioned_table_with_awkward_values_is_read(home, session):
+    days = pa.table({"day": ["a b", "c/d", None, "e%20f"], "n": [1, 2, 3, 4]})
+    write_deltalake(home / "tables/gold/by_day", days, partition_by=["day"])
+    assert answer(session, "SELECT day, n FROM gold.by_day ORDER BY n") == days.to_pylist()
+    assert answer(session, "SELECT n FROM gold.by_day WHERE day = 'c/d'") == [{"n": 2}]
+
+
+def test_table_with_a_column_added_later_reads_null_before(home, session):
+    path = home / "tables/headwater/ledger"
+    write_deltalake(path, pa.table({"version": [1], "job": ["j"]}), mode="append", schema_mode="merge")
+    assert answer(session, "SELECT * FROM headwater.ledger ORDER BY version") == [
+        {"version": 0, "job": None},
+        {"version": 1, "job": "j"},
+    ]
+
+
+def test_tables_lists_versions_and_rows(session):
+    assert answer(session, "show tables")[1] == {
+        "table": "silver.departures",
+        "version": 0,
+        "rows": 3,
+        "files": 1,
+    }
+
+
+def test_describe_gives_deltas_types(session):
+    assert answer(session, "describe silver.departures") == [
+        {"column": "carrier", "type": "string", "nullable": True},
+        {"column": "delay", "type": "double", "nullable": True},
+        {"column": "seen", "type": "timestamp", "nullable": True},
+        {"column": "origin", "type": "struct<topic: string, offset: long>", "nullable": True},
+    ]
+
+
+def test_variables_of_this_program_are_no_tables(session):
+    secret = pa.table({"a": [1]})
+    with pytest.raises(UnknownTableError):
+        session.run("SELECT * FROM secret")
+    assert len(secret) == 1
+
+
+def test_tables_cannot_be_changed_here(home, session):
+    with pytest.raises(SqlError):
+        session.run("DELETE FROM headwater.ledger")
+    assert DeltaTable(home / "tables/headwater/ledger").version() == 0
+
+
+def test_json_is_one_array_with_columns_in_order(session):
+    result = session.run("SELECT seen, delay, origin, 1 AS seen FROM silver.departures ORDER BY carrier")
+    assert json.loads(
+        printed(write_json, result), object_pairs_hook=lambda pairs: [list(pair) for pair in pairs]
+    ) == [
+        [["seen", "1970-01-01T00:00:01.500000Z"], ["delay", None], ["origin", None], ["seen_1", 1]],
+        [
+            ["seen", "1970-01-01T00:00:00Z"],
+            ["delay", 1.5],
+            ["origin", [["topic", "t"], ["offset", 1]]],
+            ["seen_1", 1],
+        ],
+        [["seen", None], ["delay", None], ["origin", [["topic", None], ["offset", 2]]], ["seen_1", 1]],
+    ]
+
+
+@pytest.mark.parametrize("statement", ["SELECT 1 AS a WHERE false", "CREATE TABLE scratch (a INT)"])
+def test_json_of_no_rows_is_an_empty_array(session, statement):
+    assert printed(write_json, session.run(statement)) == "[]\n"
+
+
+def test_csv_has_a_header_and_quotes_what_needs_it(session):
+    statement = "SELECT carrier, delay, seen, origin, 'a,\"b' AS q FROM silver.departures ORDER BY delay"
+    assert printed(write_csv, session.run(statement)).splitlines() == [
+        "carrier,delay,seen,origin,q",
+        'UA,1.5,1970-01-01T00:00:00Z,"{""topic"": ""t"", ""offset"": 1}","a,""b"',
+        ',Infinity,,"{""topic"": null, ""offset"": 2}","a,""b"',
+        'AA,NaN,1970-01-01T00:00:01.500000Z,,"a,""b"',
+    ]
+
+
+def test_csv_of_no_rows_keeps_its_header(session):
+    assert printed(write_csv, session.run("SELECT 1 AS a, 2 AS b WHERE false")) == "a,b\n"
+
+
+def test_table_for_people_counts_rows_and_cuts_nothing_in_a_pipe():
+    long_value = "x" * 300
+    text = shown(Result.from_rows(["name", "n"], [(long_value, 1), ("[bold]", 2)]), width=80)
+    assert long_value in text
+    assert "[bold]" in text
+    assert "2 rows" in text
+
+
+def test_table_for_people_that_is_too_wide_becomes_records():
+    text = shown(Result.from_rows(["a", "b"], [("x" * 50, "y" * 50)]), width=80, terminal=True)
+    assert "row 1" in text
+    assert "a  " + "x" * 50 in text
+
+
+def test_table_for_people_says_how_many_it_left_out():
+    text = shown(Result.from_rows(["n"], [(n,) for n in range(1_500)]), max_rows=10)
+    assert "1,500 rows, the first 10 shown" in text
+
+
+def test_prompt_reads_statements_over_lines_and_goes_on_after_an_error(session):
+    lines = iter(
+        ["select 40", "  + 2 as answer;", "selec;", "tables", "\\d headwater.ledger", "help", "quit", "never"]
+    )
+    out = io.StringIO()
+    run_prompt(session, Console(file=out, width=120), max_rows=100, read_line=lambda _prompt: next(lines))
+    text = out.getvalue()
+    assert "42" in text
+    assert "Parser Error" in text
+    assert "silver.departures__quarantine" in text
+    assert "nullable" in text
+    assert "Ctrl-D" in text
+    assert next(lines) == "never"
+
+
+def test_prompt_ends_with_its_input(session):
+    def end(_prompt):
+        raise EOFError
+
+    run_prompt(session, Console(file=io.StringIO()), max_rows=100, read_line=end)
