@@ -90,6 +90,10 @@ class FileSystem(Protocol):
         """Whether there is such a file or directory."""
         ...
 
+    def is_dir(self, path: str) -> bool:
+        """Whether there is such a directory."""
+        ...
+
 
 class OsFileSystem:
     """The real one."""
@@ -167,3 +171,6 @@ class OsFileSystem:
 
     def exists(self, path: str) -> bool:
         return Path(path).exists()
+
+    def is_dir(self, path: str) -> bool:
+        return Path(path).is_dir()

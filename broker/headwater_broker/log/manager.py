@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import re
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 
-from headwater_broker.log.clock import Clock
+from headwater_broker.log import checkpoints, paths
+from headwater_broker.log.checkpoints import TopicPartition
+from headwater_broker.log.clock import Clock, SystemClock
 from headwater_broker.log.config import LogConfig
+from headwater_broker.log.errors import LogDirError, PartitionOfflineError, StorageError
 from headwater_broker.log.flush import Flush
-from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.fs import FileSystem, OsFileSystem
+from headwater_broker.log.logdir import LogDirectory
 from headwater_broker.log.partition import PartitionLog
+from headwater_broker.log.recovery import LogLoader
+
+_LOGGER = logging.getLogger(__name__)
+
+_TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MAX_NAME_CHARACTERS = 255
 
 
 class LogManager:
@@ -46,6 +59,20 @@ class LogManager:
             producer_id_expiration_ms: Kafka's producer.id.expiration.ms.
         """
 
+        self._paths = directories
+        self._config_for = config_for
+        self._clock = clock or SystemClock()
+        self._fs = fs or OsFileSystem()
+        self._retention_check_interval_ms = retention_check_interval_ms
+        self._checkpoint_interval_ms = checkpoint_interval_ms
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._directories: list[LogDirectory] = []
+        self._by_name: dict[str, dict[int, PartitionLog]] = {}
+        self._by_wire_name: dict[bytes, dict[int, PartitionLog]] = {}
+        self._removals: list[tuple[int, str]] = []
+        self._next_retention_ms = 0
+        self._next_checkpoint_ms = 0
+
     def load(self) -> None:
         """Locks the directories and opens every partition, recovering after an unclean stop.
 
@@ -55,7 +82,67 @@ class LogManager:
             LogDirLockedError: Another broker runs here.
             LogDirError: A directory cannot be used.
         """
-        raise NotImplementedError
+        try:
+            for path in self._paths:
+                directory = LogDirectory(self._fs, path)
+                self._directories.append(directory)
+                self._load_directory(directory)
+        except BaseException:
+            self._release()
+            raise
+        now_ms = self._clock.now_ms()
+        self._next_retention_ms = now_ms + self._retention_check_interval_ms
+        self._next_checkpoint_ms = now_ms + self._checkpoint_interval_ms
+
+    def _load_directory(self, directory: LogDirectory) -> None:
+        clean = directory.take_clean_marker()
+        recovery_points = directory.read_offsets(checkpoints.RECOVERY_POINTS)
+        start_offsets = directory.read_offsets(checkpoints.LOG_START_OFFSETS)
+        for name in self._fs.names(directory.path):
+            path = f"{directory.path}/{name}"
+            if name.endswith(paths.DELETED_DIRECTORY_SUFFIX):
+                self._remove_directory(path)
+                continue
+            parsed = paths.parse_partition_directory(name)
+            if parsed is None or not self._fs.is_dir(path):
+                continue
+            if self.get(*parsed) is not None:
+                raise LogDirError(f"{name} is in {path} and in another log directory: move one of them away")
+            self._open(path, parsed, clean, recovery_points.get(parsed, 0), start_offsets.get(parsed, 0))
+
+    def _open(
+        self, path: str, key: TopicPartition, clean: bool, recovery_point: int, log_start_offset: int
+    ) -> PartitionLog:
+        config, now_ms = self._config_for(key[0]), self._clock.now_ms()
+        loaded = LogLoader(
+            self._fs,
+            path,
+            config,
+            clean=clean,
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+        ).load()
+        log = PartitionLog(*key, self._read_topic_id(path), path, config, loaded, fs=self._fs, now_ms=now_ms)
+        if log.offline is None and config.expose == "flushed":
+            log.flush()
+        return self._add(log)
+
+    def _read_topic_id(self, path: str) -> bytes | None:
+        try:
+            data = self._fs.read_file(f"{path}/{checkpoints.PARTITION_METADATA}")
+            return checkpoints.decode_partition_metadata(data)
+        except FileNotFoundError:
+            return None
+        except checkpoints.DamagedCheckpointError as error:
+            _LOGGER.warning("%s: the topic id is not known: %s", path, error)
+            return None
+
+    def _add(self, log: PartitionLog) -> PartitionLog:
+        partitions = self._by_name.setdefault(log.topic, {})
+        self._by_wire_name[log.topic.encode()] = partitions
+        partitions[log.partition] = log
+        return log
 
     def claim(self, *, broker_id: int, cluster_id: str) -> None:
         """Checks meta.properties of every directory against this broker's identity, or writes it.
@@ -63,38 +150,94 @@ class LogManager:
         Raises:
             InconsistentIdentityError: The directory is another broker's or another cluster's.
         """
-        raise NotImplementedError
+        for directory in self._directories:
+            directory.claim(broker_id, cluster_id)
 
     def stored_cluster_id(self) -> str | None:
         """The cluster id in meta.properties, if any directory has one."""
-        raise NotImplementedError
+        for directory in self._directories:
+            cluster_id = directory.identity().get("cluster.id")
+            if cluster_id:
+                return cluster_id
+        return None
 
     def get(self, topic: str | bytes, partition: int) -> PartitionLog | None:
         """The partition's log; a topic name as it came from the wire needs no decoding."""
-        raise NotImplementedError
+        found = self._by_wire_name.get(topic) if isinstance(topic, bytes) else self._by_name.get(topic)
+        return found.get(partition) if found is not None else None
 
     def __iter__(self) -> Iterator[PartitionLog]:
-        raise NotImplementedError
+        """Every partition."""
+        for partitions in self._by_name.values():
+            yield from partitions.values()
 
     def create(self, topic: str, partition: int, topic_id: bytes | None) -> PartitionLog:
         """Makes an empty partition, or returns the one that is there.
 
         Raises:
-            LogDirError: There is one with another topic id.
+            LogDirError: There is one with another topic id, or the name is none of Kafka's.
             StorageError: The disk refused.
         """
-        raise NotImplementedError
+        log = self.get(topic, partition)
+        if log is None:
+            if not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..") or partition < 0:
+                raise LogDirError(f"{topic!r} with partition {partition} cannot be a partition's name")
+            counts = {directory.path: 0 for directory in self._directories}
+            for other in self:
+                counts[other.directory.rpartition("/")[0]] += 1
+            path = paths.partition_directory(min(counts, key=lambda name: counts[name]), topic, partition)
+            try:
+                self._fs.make_dir(path)
+                self._write_topic_id(path, topic_id)
+            except OSError as error:
+                raise StorageError(f"cannot make {path}: {error.strerror}") from error
+            log = self._open(path, (topic, partition), True, 0, 0)
+            log.topic_id = topic_id
+        elif log.topic_id is None and topic_id is not None:
+            self._write_topic_id(log.directory, topic_id)
+            log.topic_id = topic_id
+        elif topic_id is not None and log.topic_id != topic_id:
+            raise LogDirError(
+                f"{log.directory} holds an older topic of that name: it has another topic id; delete it first"
+            )
+        return log
+
+    def _write_topic_id(self, path: str, topic_id: bytes | None) -> None:
+        if topic_id is not None:
+            data = checkpoints.encode_partition_metadata(topic_id)
+            self._fs.write_file(f"{path}/{checkpoints.PARTITION_METADATA}", data, durable=False)
 
     def delete(self, topic: str, partition: int) -> bool:
         """Renames the directory to `<topic>-<partition>.<id>-delete`; a later `tick` removes it.
 
         Reads that are being sent keep their descriptors. Returns whether there was such a partition.
+
+        Raises:
+            StorageError: The disk refused.
         """
-        raise NotImplementedError
+        log = self.get(topic, partition)
+        if log is None:
+            return False
+        parent, _, name = log.directory.rpartition("/")
+        suffix = f".{uuid.uuid4().hex}{paths.DELETED_DIRECTORY_SUFFIX}"
+        target = f"{parent}/{name[: _MAX_NAME_CHARACTERS - len(suffix)]}{suffix}"
+        try:
+            self._fs.rename(log.directory, target)
+        except OSError as error:
+            raise StorageError(f"cannot rename {log.directory}: {error.strerror}") from error
+        log.retire()
+        partitions = self._by_name[topic]
+        del partitions[partition]
+        if not partitions:
+            del self._by_name[topic]
+            del self._by_wire_name[topic.encode()]
+        self._removals.append((self._clock.now_ms() + log.config.file_delete_delay_ms, target))
+        return True
 
     def reconfigure(self, topic: str) -> None:
         """Asks `config_for` again and gives the answer to every partition of the topic."""
-        raise NotImplementedError
+        for log in self._by_name.get(topic, {}).values():
+            log.configure(self._config_for(topic))
 
     def tick(self, now_ms: int) -> None:
         """Upkeep, to be called about once a second.
@@ -102,16 +245,86 @@ class LogManager:
         Does what is due of: rolling by age, retention, removing what was deleted, checkpoints, idle
         producers.
         """
-        raise NotImplementedError
+        for log in list(self):
+            try:
+                log.roll_if_old(now_ms)
+                log.remove_deleted(now_ms)
+            except PartitionOfflineError:
+                continue  # the log said so
+        for due_ms, path in self._removals:
+            if due_ms <= now_ms:
+                self._remove_directory(path)
+        self._removals = [removal for removal in self._removals if removal[0] > now_ms]
+        if now_ms >= self._next_retention_ms:
+            self._next_retention_ms = now_ms + self._retention_check_interval_ms
+            self._apply_retention(now_ms)
+        if now_ms >= self._next_checkpoint_ms:
+            self._next_checkpoint_ms = now_ms + self._checkpoint_interval_ms
+            self.checkpoint()
+
+    def _apply_retention(self, now_ms: int) -> None:
+        for log in list(self):
+            log.expire_producers(now_ms - self._producer_id_expiration_ms)
+            log.release_idle()
+            try:
+                log.apply_retention(now_ms)
+            except PartitionOfflineError:
+                continue  # the log said so
 
     def flushes_due(self, now_ms: int) -> list[Flush]:
         """Starts what flush.messages, flush.ms and new segments ask for: run and complete each."""
-        raise NotImplementedError
+        due = (log.start_flush() for log in self if log.offline is None and log.flush_due(now_ms))
+        return [flush for flush in due if flush is not None]
 
     def checkpoint(self) -> None:
-        """Writes the checkpoint files now, so that a crash neither brings back what DeleteRecords removed."""
-        raise NotImplementedError
+        """Writes the checkpoint files now, for instance so that a crash does not undo DeleteRecords.
+
+        A disk that refuses costs only a longer recovery: that is logged.
+        """
+        for directory in self._directories:
+            logs = [log for log in self if log.directory.rpartition("/")[0] == directory.path]
+            keys = [(log.topic, log.partition) for log in logs]
+            files = (
+                (checkpoints.RECOVERY_POINTS, [log.recovery_point for log in logs]),
+                (checkpoints.LOG_START_OFFSETS, [log.log_start_offset for log in logs]),
+                (checkpoints.HIGH_WATERMARKS, [log.high_watermark for log in logs]),
+            )
+            for name, offsets in files:
+                try:
+                    directory.write_offsets(name, dict(zip(keys, offsets, strict=True)))
+                except OSError as error:
+                    _LOGGER.error("cannot write %s in %s: %s", name, directory.path, error.strerror)
 
     def close(self) -> None:
-        """Clean stop: writes, flushes, snapshots, checkpoints, leaves `.kafka_cleanshutdown`, unlocks."""
-        raise NotImplementedError
+        """Clean stop: writes, flushes, snapshots, checkpoints, leaves `.kafka_cleanshutdown`, unlocks.
+
+        A directory with a partition that is offline gets no marker: the next start looks closely.
+        """
+        for log in list(self):
+            try:
+                log.close()
+            except PartitionOfflineError:
+                continue  # the log said so
+        self.checkpoint()
+        for directory in self._directories:
+            in_order = all(
+                log.offline is None for log in self if log.directory.startswith(directory.path + "/")
+            )
+            if in_order:
+                directory.leave_clean_marker()
+        self._release()
+
+    def _release(self) -> None:
+        for directory in self._directories:
+            directory.release()
+        self._directories = []
+        self._by_name.clear()
+        self._by_wire_name.clear()
+
+    def _remove_directory(self, path: str) -> None:
+        try:
+            for name in self._fs.names(path):
+                self._fs.remove(f"{path}/{name}")
+            self._fs.remove_dir(path)
+        except OSError as error:
+            _LOGGER.warning("cannot remove %s: %s", path, error.strerror)

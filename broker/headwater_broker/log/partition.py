@@ -2,9 +2,39 @@
 
 from __future__ import annotations
 
-from headwater_broker.log.config import LogConfig
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import NoReturn, TypeVar
+
+from headwater_broker.log import checkpoints, paths
+from headwater_broker.log.batch import MAX_SEQUENCE, NO_TIMESTAMP, STAMP, BadBatchError
+from headwater_broker.log.config import LONG_MAX, LogConfig
+from headwater_broker.log.errors import (
+    CorruptLogError,
+    OffsetOutOfRangeError,
+    PartitionOfflineError,
+    RecordTooLargeError,
+    StorageError,
+)
 from headwater_broker.log.flush import Flush
+from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.index import DamagedIndexError
+from headwater_broker.log.reader import LogReader
+from headwater_broker.log.recovery import LoadedLog, LogLoader
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
+from headwater_broker.log.retention import expired_segments
+from headwater_broker.log.segment import Segment
+from headwater_broker.log.snapshot import encode_snapshot
+from headwater_broker.log.timestamps import find_greatest, find_timestamp
+from headwater_broker.log.validation import check_batch, check_timestamps, stamp_append_time
+
+_LOGGER = logging.getLogger(__name__)
+
+_MAX_BUFFERS = 1024
+"""Linux's IOV_MAX: one system call takes no more."""
+
+_Found = TypeVar("_Found")
 
 
 class PartitionLog:
@@ -12,9 +42,9 @@ class PartitionLog:
 
     Everything but `Flush.run` belongs to one thread. Get one from `LogManager`, which recovers it.
 
-    Every method except `close` raises `PartitionOfflineError` (`CorruptLogError`, `StorageError`) once the
-    partition has
-    been taken offline; `offline` holds that error.
+    Every method that reads or writes raises `PartitionOfflineError` (`CorruptLogError`, `StorageError`) once
+    the
+    partition has been taken offline, which is logged once, here; `offline` holds that error.
 
     Attributes:
         topic: The topic's name.
@@ -26,31 +56,89 @@ class PartitionLog:
         log_start_offset: The first offset that can be read.
         log_end_offset: What the next record gets.
         high_watermark: The first offset that a consumer may not see yet; never moves backwards.
-        last_stable_offset: The same for read_committed; at most the high watermark.
         recovery_point: Everything before it is on the disk for certain.
         offline: Why the partition is offline, or None.
     """
 
-    topic: str
-    partition: int
-    topic_id: bytes | None
-    directory: str
-    config: LogConfig
-    leader_epoch: int
-    log_start_offset: int
-    log_end_offset: int
-    high_watermark: int
-    last_stable_offset: int
-    recovery_point: int
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        topic_id: bytes | None,
+        directory: str,
+        config: LogConfig,
+        loaded: LoadedLog,
+        *,
+        fs: FileSystem,
+        now_ms: int,
+    ) -> None:
+        """Is made by `LogManager`."""
+        self.topic = topic
+        self.partition = partition
+        self.topic_id = topic_id
+        self.directory = directory
+        self.high_watermark = 0
+        self.offline: PartitionOfflineError | None = None
+        self._fs = fs
+        self._deleted: list[tuple[int, str]] = []
+        self.configure(config)
+        self._adopt(loaded, now_ms)
+
+    def _adopt(self, loaded: LoadedLog, now_ms: int) -> None:
+        """Takes what was found on the disk as the log's state."""
+        self.log_start_offset = loaded.log_start_offset
+        self.log_end_offset = self._written_offset = loaded.log_end_offset
+        self.high_watermark = loaded.log_end_offset
+        self.recovery_point = loaded.recovery_point
+        self._producers = loaded.producers
+        self._epochs = loaded.epochs
+        self.leader_epoch = loaded.epochs.latest
+        self._reader = LogReader(loaded.segments, loaded.epochs, loaded.log_end_offset)
+        self._active = loaded.segments[-1]
+        self._written_position = self._active.size_bytes
+        self._pending: list[memoryview] = []
+        self._flush: Flush | None = None
+        unflushed = loaded.recovery_point < loaded.log_end_offset
+        self._unflushed_since_ms = now_ms if unflushed else None
+        self._sealed_since_flush = loaded.segments[:-1] if unflushed else []
+        self._directory_changed = True
+        if loaded.failure is not None:
+            self._take_offline(loaded.failure)
+
+    def configure(self, config: LogConfig) -> None:
+        """Takes new settings from now on; what indexes a segment was begun with stays."""
+        self.config = config
+        self._max_batch_bytes = config.max_message_bytes
+        self._segment_bytes = config.segment_bytes
+        # Jitter by name, so that partitions made at once do not roll at once, and a restart changes nothing.
+        jitter_ms = hash(self.partition) * 7919 % (config.segment_jitter_ms + 1)
+        self._segment_ms = max(config.segment_ms - jitter_ms, 1)
+        self._stamps_time = config.message_timestamp_type == "LogAppendTime"
+        self._bounds_time = not self._stamps_time and (
+            config.message_timestamp_after_max_ms != LONG_MAX
+            or config.message_timestamp_before_max_ms != LONG_MAX
+        )
+        self._exposes_written = config.expose == "written"
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What read_committed may see: the high watermark, as long as there are no transactions."""
+        return self.high_watermark
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all segments, without indexes."""
+        return sum(segment.size_bytes for segment in self._reader.segments)
+
+    # Appending
 
     def append(self, records: memoryview, *, now_ms: int) -> Appended:
         """Checks one client's batch, stamps offset and leader epoch into it in place, and queues its bytes.
 
         The bytes are written by `write_dirty`: until then `records` must stay as it is (do not refill the
-        receive buffer),
-        nothing of it can be read, and no acknowledgement may be sent. A duplicate of one of the last five
-        batches of an
-        idempotent producer is not queued again; its answer holds the first copy's offsets.
+        receive buffer), nothing of it can be read, and no acknowledgement may be sent. A duplicate of one of
+        the last five batches of an idempotent producer is not queued again; its answer holds the first copy's
+        offsets.
 
         Args:
             records: Exactly one record batch, writable, as Produce carried it.
@@ -67,12 +155,58 @@ class PartitionLog:
             InvalidProducerEpochError: The producer was fenced.
             PartitionOfflineError: See the class.
         """
-        raise NotImplementedError
+        if self.offline is not None:
+            raise self.offline
+        header = check_batch(records, self._max_batch_bytes)
+        size = len(records)
+        max_timestamp_ms = header[8]
+        append_time_ms = NO_TIMESTAMP
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header[6]
+        producer_id = header[9]
+        if producer_id >= 0:
+            first = self._producers.find_duplicate(
+                producer_id, header[10], header[11], (header[11] + header[6]) & MAX_SEQUENCE
+            )
+            if first is not None:
+                append_time_ms = first.timestamp_ms if self._stamps_time else NO_TIMESTAMP
+                return Appended(
+                    first.base_offset, first.last_offset, append_time_ms, self.log_start_offset, True
+                )
+        if self._stamps_time:
+            stamp_append_time(records, now_ms)
+            max_timestamp_ms = append_time_ms = now_ms
+        elif self._bounds_time:
+            check_timestamps(header, self.config, now_ms)
+        active = self._active
+        if active.first_timestamp_ms is not None and (
+            active.size_bytes + size > self._segment_bytes
+            or max_timestamp_ms - active.first_timestamp_ms > self._segment_ms
+            or last_offset > active.last_possible_offset
+            or active.is_full
+        ):
+            self._roll(now_ms)
+            active = self._active
+        elif active.first_timestamp_ms is None:
+            active.created_ms = now_ms
+        if size > self._segment_bytes:
+            raise RecordTooLargeError(
+                f"a batch of {size} bytes is larger than a segment of {self._segment_bytes}"
+            )
+        STAMP.pack_into(records, 0, base_offset, header[1], self.leader_epoch)
+        active.note(active.size_bytes, size, last_offset, max_timestamp_ms)
+        if producer_id >= 0:
+            self._producers.record(header, base_offset, max_timestamp_ms, now_ms)
+        if self._unflushed_since_ms is None:
+            self._unflushed_since_ms = now_ms
+        self._pending.append(records)
+        self.log_end_offset = last_offset + 1
+        return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
 
     @property
     def is_dirty(self) -> bool:
         """Whether something was appended since the last `write_dirty`."""
-        raise NotImplementedError
+        return bool(self._pending)
 
     def write_dirty(self) -> None:
         """Writes all that was queued, with one system call (per 1,024 batches), and makes it readable.
@@ -83,7 +217,58 @@ class PartitionLog:
             StorageError: The write failed: the partition is offline, and nothing that was queued may be
                 acknowledged.
         """
-        raise NotImplementedError
+        pending = self._pending
+        if not pending:
+            if self.offline is not None:
+                raise self.offline
+            return
+        active = self._active
+        position = self._written_position
+        try:
+            if len(pending) <= _MAX_BUFFERS:
+                position += self._fs.pwritev(active.file.fd, pending, position)
+            if position < active.size_bytes:
+                self._write_rest(pending, position)
+        except OSError as error:
+            self._fail(f"cannot write to {active.log_path}", error)
+        finally:
+            # The views would keep the receive buffer from being resized.
+            self._pending = []
+        self._written_position = active.size_bytes
+        self._written_offset = self.log_end_offset
+        if self._exposes_written:
+            self._expose(active, active.size_bytes, self.log_end_offset)
+
+    def _write_rest(self, pending: list[memoryview], position: int) -> None:
+        """Goes on where a system call took less than all."""
+        written = position - self._written_position
+        rest = memoryview(b"".join(pending))[written:]
+        while rest:
+            count = self._fs.pwritev(self._active.file.fd, [rest], position)
+            rest = rest[count:]
+            position += count
+
+    def _expose(self, segment: Segment, position: int, offset: int) -> None:
+        self.high_watermark = offset
+        self._reader.expose(segment, position, offset)
+
+    def _roll(self, now_ms: int) -> None:
+        """Seals the newest segment and begins another at the log's end."""
+        self.write_dirty()
+        sealed = self._active
+        try:
+            sealed.seal()
+            snapshot = paths.segment_path(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
+            self._fs.write_file(snapshot, encode_snapshot(self._producers), durable=False)
+            self._active = Segment.create(self._fs, self.directory, self.log_end_offset, self.config, now_ms)
+        except OSError as error:
+            self._fail(f"cannot begin a segment in {self.directory}", error)
+        self._reader.add(self._active)
+        self._written_position = 0
+        self._sealed_since_flush.append(sealed)
+        self._directory_changed = True
+
+    # Reading
 
     def read(
         self,
@@ -107,78 +292,335 @@ class PartitionLog:
         Raises:
             OffsetOutOfRangeError: Before the log's start or past its end.
             CorruptLogError: A stored batch is damaged; the partition is now offline.
+            StorageError: The disk refused; the partition is now offline.
         """
-        raise NotImplementedError
+        if self.offline is not None:
+            raise self.offline
+        high_watermark = self.high_watermark
+        if not self.log_start_offset <= offset < high_watermark:
+            self._check_offset(offset)
+            return FileRange(-1, 0, 0, high_watermark, high_watermark, self.log_start_offset, None)
+        try:
+            file, position, count = self._reader.read(offset, max_bytes, at_least_one=at_least_one)
+        except (BadBatchError, DamagedIndexError, OSError):
+            file, position, count = self._mending(
+                self._reader.segment_at(offset),
+                lambda: self._reader.read(offset, max_bytes, at_least_one=at_least_one),
+            )
+        return FileRange(
+            file.fd, position, count, high_watermark, high_watermark, self.log_start_offset, file
+        )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """The first record that consumers may see whose timestamp is not before `timestamp_ms`, if any."""
-        raise NotImplementedError
+        self._check_online()
+        for segment, end_position in self._reader.visible():
+            if segment.max_timestamp_ms >= timestamp_ms:
+                find = partial(
+                    find_timestamp, self._fs, segment, end_position, timestamp_ms, self.log_start_offset
+                )
+                found = self._mending(segment, find)
+                if found is not None:
+                    return TimestampAndOffset(*found, self.epoch_at(found[1]))
+        return None
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp; None in an empty log."""
-        raise NotImplementedError
+        self._check_online()
+        best: tuple[int, int] | None = None
+        for segment, end_position in self._reader.visible():
+            if end_position and segment.max_timestamp_ms > (best[0] if best else NO_TIMESTAMP):
+                found = self._mending(segment, partial(find_greatest, self._fs, segment, end_position))
+                if found is not None and (best is None or found[0] > best[0]):
+                    best = found
+        return TimestampAndOffset(*best, self.epoch_at(best[1])) if best else None
 
     def earliest(self) -> TimestampAndOffset:
         """The log's start (timestamp -1), as ListOffsets answers it."""
-        raise NotImplementedError
+        self._check_online()
+        start = self.log_start_offset
+        return TimestampAndOffset(NO_TIMESTAMP, start, self.epoch_at(start))
 
     def latest(self, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> TimestampAndOffset:
         """High watermark or last stable offset (timestamp -1), as ListOffsets answers it."""
-        raise NotImplementedError
+        self._check_online()
+        committed = isolation is Isolation.READ_COMMITTED
+        end = self.last_stable_offset if committed else self.high_watermark
+        return TimestampAndOffset(NO_TIMESTAMP, end, self.epoch_at(end))
 
     def epoch_at(self, offset: int) -> int:
         """The leader epoch in which `offset` was (or is being) written; -1 if not known."""
-        raise NotImplementedError
+        return self._epochs.at(offset)
 
     def end_of_epoch(self, leader_epoch: int) -> EpochEnd:
         """Where `leader_epoch` ends, as OffsetForLeaderEpoch answers it."""
-        raise NotImplementedError
+        return self._epochs.end_of(leader_epoch, self.log_end_offset)
+
+    def _check_offset(self, offset: int) -> None:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic}-{self.partition} holds offsets {self.log_start_offset} to "
+                f"{self.log_end_offset}, "
+                f"not {offset}",
+                self.log_start_offset,
+                self.log_end_offset,
+            )
+
+    def _mending(self, segment: Segment, find: Callable[[], _Found]) -> _Found:
+        """Finds something in a segment; where an index leads astray, rebuilds it and tries once more."""
+        try:
+            try:
+                return find()
+            except (BadBatchError, DamagedIndexError) as error:
+                _LOGGER.info("%s: checking it and rebuilding its indexes: %s", segment.log_path, error)
+                self.write_dirty()
+                segment.rebuild()
+                self._reader.forget_places()
+                if segment is not self._active:
+                    segment.seal()
+                return find()
+        except BadBatchError as error:
+            failure = CorruptLogError(
+                f"{segment.log_path} is damaged {error}: {self.topic}-{self.partition} is offline until "
+                "the file is "
+                f"restored from a copy and the broker restarted"
+            )
+            self._take_offline(failure)
+            raise failure from error
+        except OSError as error:
+            self._fail(f"cannot read {segment.log_path}", error)
+
+    # Moving start and end
 
     def become_leader(self, leader_epoch: int) -> None:
         """Starts a leader epoch at the log's end; one that is not newer changes nothing."""
-        raise NotImplementedError
+        self._check_online()
+        if self._epochs.assign(leader_epoch, self.log_end_offset):
+            self.leader_epoch = leader_epoch
+            self._write_epochs(durable=self.log_end_offset > 0)
 
     def delete_records(self, before_offset: int) -> int:
         """Moves the log's start to `before_offset` (-1: the high watermark) and returns the new start.
 
-        Segments that lie wholly before it are removed by the next `LogManager.tick`.
+        Segments that lie wholly before it are removed by a later `LogManager.tick`; `LogManager.checkpoint`
+        makes
+        the new start survive a crash.
 
         Raises:
             OffsetOutOfRangeError: Past the high watermark, or below -1.
         """
-        raise NotImplementedError
+        self._check_online()
+        wanted = self.high_watermark if before_offset == -1 else before_offset
+        if not 0 <= wanted <= self.high_watermark:
+            raise OffsetOutOfRangeError(
+                f"records of {self.topic}-{self.partition} can be deleted up to offset "
+                f"{self.high_watermark}, "
+                f"not up to {before_offset}",
+                self.log_start_offset,
+                self.log_end_offset,
+            )
+        self._move_start(wanted)
+        return self.log_start_offset
 
-    def truncate_to(self, offset: int) -> None:
+    def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Removes every batch that holds `offset` or more, for a follower whose leader says so."""
-        raise NotImplementedError
+        self._check_online()
+        self.write_dirty()
+        if offset >= self.log_end_offset:
+            return
+        keep = self._reader.segment_at(offset)
+        newer = self._reader.segments[self._reader.segments.index(keep) + 1 :]
+        try:
+            for segment in newer:
+                segment.delete(at_once=True)
+            end_offset = self._mending(keep, lambda: keep.truncate_to(offset))
+            keep.seal()
+            loaded = LogLoader(
+                self._fs,
+                self.directory,
+                self.config,
+                clean=True,
+                recovery_point=min(self.recovery_point, end_offset),
+                log_start_offset=min(self.log_start_offset, end_offset),
+                now_ms=now_ms,
+            ).load()
+        except OSError as error:
+            self._fail(f"cannot truncate {keep.log_path}", error)
+        self._adopt(loaded, now_ms)
+
+    def _move_start(self, offset: int) -> None:
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            if self._epochs.truncate_start(offset):
+                self._write_epochs(durable=False)
+
+    def _write_epochs(self, *, durable: bool) -> None:
+        path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
+        try:
+            self._fs.write_file(path, checkpoints.encode_epochs(self._epochs.entries), durable=durable)
+        except OSError as error:
+            self._fail(f"cannot write {path}", error)
+
+    # Flushing
 
     def flush_due(self, now_ms: int) -> bool:
         """Whether `flush.messages`, `flush.ms` or a new segment ask for a flush."""
-        raise NotImplementedError
+        since_ms = self._unflushed_since_ms
+        return self._flush is None and (
+            bool(self._sealed_since_flush)
+            or self._written_offset - self.recovery_point >= self.config.flush_messages
+            or (since_ms is not None and now_ms - since_ms >= self.config.flush_ms)
+        )
 
     def start_flush(self) -> Flush | None:
-        """Prepares an fsync of everything written so far; None where there is nothing to do.
+        """Prepares an fsync of everything written so far.
 
-        Call `Flush.run` in any thread, then `Flush.complete` in this log's thread. A flush that is already
-        under way is
-        returned again, so look at `Flush.end_offset` before you count on it.
+        Call `Flush.run` in any thread, then `Flush.complete` in this log's thread; what was written
+        meanwhile needs
+        another one.
+
+        Returns:
+            None where there is nothing to do, or where a flush is under way.
         """
-        raise NotImplementedError
+        self._check_online()
+        if self._flush is not None or (
+            self.recovery_point >= self._written_offset and not self._sealed_since_flush
+        ):
+            return None
+        return self._new_flush()
+
+    def _new_flush(self) -> Flush:
+        sealed, active, position = self._sealed_since_flush, self._active, self._written_position
+
+        def completed(flush: Flush, error: OSError | None) -> int:
+            if flush is self._flush:
+                self._flush = None
+            if error is not None:
+                self._fail(f"cannot flush {active.log_path}", error)
+            self._check_online()
+            self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
+            if not self._exposes_written and self.high_watermark < flush.end_offset <= self.log_end_offset:
+                self._expose(active, position, flush.end_offset)
+            return self.recovery_point
+
+        self._flush = Flush(
+            self._fs,
+            self._written_offset,
+            [segment.file for segment in (*sealed, active)],
+            [path for segment in sealed for path in segment.index_paths],
+            self.directory if self._directory_changed else None,
+            completed,
+        )
+        self._sealed_since_flush = []
+        self._directory_changed = False
+        self._unflushed_since_ms = None
+        return self._flush
 
     def flush(self) -> int:
         """Writes and fsyncs everything here and now; returns the new recovery point."""
-        raise NotImplementedError
+        self._check_online()
+        self.write_dirty()
+        flush = self._new_flush()
+        flush.run()
+        return flush.complete()
 
-    def configure(self, config: LogConfig) -> None:
-        """Takes new settings from now on."""
-        raise NotImplementedError
+    # Upkeep, called by the manager
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes in all segments, without indexes."""
-        raise NotImplementedError
+    def roll_if_old(self, now_ms: int) -> None:
+        """Begins a new segment where the newest was begun `segment.ms` ago by the broker's clock."""
+        if (
+            self.offline is None
+            and self._active.size_bytes
+            and now_ms - self._active.created_ms > self._segment_ms
+        ):
+            self._roll(now_ms)
 
-    @property
-    def offline(self) -> Exception | None:
-        """Why the partition is offline, or None."""
-        raise NotImplementedError
+    def apply_retention(self, now_ms: int) -> None:
+        """Deletes the oldest segments as the topic's settings and DeleteRecords ask."""
+        if self.offline is not None:
+            return
+        segments = self._reader.segments
+        count = expired_segments(
+            segments,
+            self.config,
+            now_ms=now_ms,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            log_end_offset=self.log_end_offset,
+            modified_ms=[self._fs.modified_ms(segment.file.fd) for segment in segments],
+        )
+        if not count:
+            return
+        if count == len(segments):
+            self._roll(now_ms)
+        removed = self._reader.remove_oldest(count)
+        start_offset = self._reader.segments[0].base_offset
+        delay_ms = self.config.file_delete_delay_ms
+        try:
+            for segment in removed:
+                left = segment.delete(at_once=delay_ms == 0)
+                self._deleted.extend((now_ms + delay_ms, path) for path in left)
+        except OSError as error:
+            self._fail(f"cannot delete segments in {self.directory}", error)
+        self._sealed_since_flush = [segment for segment in self._sealed_since_flush if segment not in removed]
+        self._directory_changed = True
+        _LOGGER.info(
+            "%s-%d: deleted %d segments, the log now starts at offset %d",
+            self.topic,
+            self.partition,
+            count,
+            max(start_offset, self.log_start_offset),
+        )
+        self._move_start(start_offset)
+
+    def remove_deleted(self, now_ms: int) -> None:
+        """Removes files whose `file.delete.delay.ms` has passed."""
+        due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
+        self._deleted = [(due_ms, path) for due_ms, path in self._deleted if due_ms > now_ms]
+        for path in due:
+            self._fs.remove(path)
+
+    def release_idle(self) -> None:
+        """Closes old segments that nobody reads."""
+        for segment in self._reader.segments[:-1]:
+            segment.release_idle()
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forgets producers that wrote nothing since `before_ms`."""
+        self._producers.expire(before_ms)
+
+    def close(self) -> None:
+        """Leaves everything on the disk as a clean stop should; the log is not to be used any more."""
+        if self.offline is not None:
+            return
+        self.flush()
+        try:
+            self._active.seal()
+            path = paths.segment_path(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
+            self._fs.write_file(path, encode_snapshot(self._producers), durable=True)
+        except OSError as error:
+            self._fail(f"cannot close {self.directory}", error)
+
+    def retire(self) -> None:
+        """The partition was deleted: nothing may be appended or read any more."""
+        self._pending = []
+        self.offline = PartitionOfflineError(f"{self.topic}-{self.partition} was deleted")
+
+    # Failing
+
+    def _check_online(self) -> None:
+        if self.offline is not None:
+            raise self.offline
+
+    def _take_offline(self, failure: PartitionOfflineError) -> None:
+        self.offline = failure
+        self._pending = []
+        _LOGGER.error("%s-%d is offline: %s", self.topic, self.partition, failure)
+
+    def _fail(self, what: str, error: OSError) -> NoReturn:
+        failure = StorageError(
+            f"{what}: {error.strerror or error}: {self.topic}-{self.partition} is offline until the "
+            "broker is restarted"
+        )
+        self._take_offline(failure)
+        raise failure from error

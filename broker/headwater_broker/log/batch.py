@@ -1,0 +1,151 @@
+"""The header of a record batch (magic 2), and a walk over the batches of a file.
+
+The layout is in the package's documentation.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from crc32c import crc32c
+
+from headwater_broker.log.fs import FileSystem
+
+HEADER = struct.Struct(">qiibIhiqqqhii")
+"""The 61 bytes before the records, in the order of `BatchHeader`."""
+
+STAMP = struct.Struct(">qii")
+"""Base offset, batch length and leader epoch: what the broker writes, outside the checksum."""
+
+CHECKSUM = struct.Struct(">I")
+STAMPED_TIME = struct.Struct(">q")
+MAGIC = 2
+SIZE_BEFORE_LENGTH_BYTES = 12
+"""Base offset and batch length, which the batch length does not count."""
+
+CHECKSUM_POSITION = 17
+CHECKED_FROM = 21
+"""The checksum covers everything from the attributes on."""
+
+ATTRIBUTES_POSITION = 21
+MAX_TIMESTAMP_POSITION = 35
+
+COMPRESSION_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+MAX_SEQUENCE = 2**31 - 1
+NO_PRODUCER_ID = -1
+NO_TIMESTAMP = -1
+
+SCAN_CHUNK_BYTES = 1 << 20
+"""Small enough that the checksum finds the bytes still in the processor's cache."""
+
+SEEK_CHUNK_BYTES = 16 << 10
+
+
+class BatchHeader(NamedTuple):
+    """The fields of a header, as `HEADER` unpacks them."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    checksum: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+
+
+class BadBatchError(Exception):
+    """The walk met bytes that are no batch.
+
+    Attributes:
+        position: Where the bad batch begins: everything before it was whole.
+        torn: The file ends within the batch, as a write that was cut off leaves it.
+    """
+
+    def __init__(self, position: int, reason: str, *, torn: bool = False) -> None:
+        super().__init__(f"at byte {position}: {reason}")
+        self.position = position
+        self.torn = torn
+
+
+def walk(
+    fs: FileSystem,
+    fd: int,
+    position: int,
+    end_position: int,
+    *,
+    check: bool,
+    chunk_bytes: int = SCAN_CHUNK_BYTES,
+) -> Iterator[tuple[int, int, HeaderTuple]]:
+    """Yields position, size in bytes and header of each batch from `position`, which must be where one
+    begins.
+
+    Offsets must grow; with `check`, checksums must match.
+
+    Raises:
+        BadBatchError: From the first batch on that is not whole.
+        OSError: The disk refused.
+    """
+    unpack = HEADER.unpack_from
+    header_bytes = HEADER.size
+    buffer = memoryview(bytearray(min(chunk_bytes, max(end_position - position, 0))))
+    buffer_position = position
+    filled = at = 0
+    last_offset = -1
+    needed = header_bytes
+    while True:
+        if filled - at < needed:
+            buffer_position += at
+            at = 0
+            left = end_position - buffer_position
+            if left < needed:
+                if left == 0:
+                    return
+                raise BadBatchError(buffer_position, f"the file ends {needed - left} bytes early", torn=True)
+            wanted = min(left, max(chunk_bytes, needed))
+            if wanted > len(buffer):
+                buffer = memoryview(bytearray(wanted))
+            filled = fs.pread_into(fd, buffer[:wanted], buffer_position)
+            if filled < needed:
+                raise BadBatchError(
+                    buffer_position, f"the file ends {needed - filled} bytes early", torn=True
+                )
+        header = unpack(buffer, at)
+        size = header[1] + SIZE_BEFORE_LENGTH_BYTES
+        if header[3] != MAGIC or size < header_bytes:
+            raise BadBatchError(
+                buffer_position + at, f"magic {header[3]} and length {header[1]} are no batch"
+            )
+        if check:
+            if filled - at < size:
+                needed = size
+                continue
+            if crc32c(buffer[at + CHECKED_FROM : at + size]) != header[4]:
+                raise BadBatchError(buffer_position + at, "the checksum does not match")
+            needed = header_bytes
+        elif buffer_position + at + size > end_position:
+            short = buffer_position + at + size - end_position
+            raise BadBatchError(buffer_position + at, f"the file ends {short} bytes early", torn=True)
+        if header[0] <= last_offset or header[6] < 0:
+            raise BadBatchError(
+                buffer_position + at,
+                f"base offset {header[0]} and last offset delta {header[6]} do not follow offset "
+                f"{last_offset}",
+            )
+        last_offset = header[0] + header[6]
+        yield buffer_position + at, size, header
+        at += size

@@ -1,0 +1,153 @@
+"""The small text files beside the segments, in Kafka's formats (see the package's documentation)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Iterable, Mapping
+
+from headwater_broker.log.errors import LogDirError
+
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS = "log-start-offset-checkpoint"
+HIGH_WATERMARKS = "replication-offset-checkpoint"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
+
+_VERSION = "0"
+
+TopicPartition = tuple[str, int]
+
+
+class DamagedCheckpointError(Exception):
+    """The file is not what it should be; the reader decides what it can do without."""
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """An offset checkpoint: one line for each partition."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    return _encode_lines(lines)
+
+
+def decode_offsets(data: bytes) -> dict[TopicPartition, int]:
+    """Reads an offset checkpoint.
+
+    Raises:
+        DamagedCheckpointError: It is not one.
+    """
+    offsets: dict[TopicPartition, int] = {}
+    for fields in _decode_lines(data, fields_per_line=3):
+        offsets[fields[0], int(fields[1])] = int(fields[2])
+    return offsets
+
+
+def encode_epochs(entries: Iterable[tuple[int, int]]) -> bytes:
+    """A leader epoch checkpoint: one line for each epoch."""
+    return _encode_lines([f"{epoch} {start_offset}" for epoch, start_offset in entries])
+
+
+def decode_epochs(data: bytes) -> list[tuple[int, int]]:
+    """Reads a leader epoch checkpoint.
+
+    Raises:
+        DamagedCheckpointError: It is not one.
+    """
+    return [(int(epoch), int(start)) for epoch, start in _decode_lines(data, fields_per_line=2)]
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    """The file that ties a directory to a topic's id."""
+    return f"version: 0\ntopic_id: {format_uuid(topic_id)}".encode()
+
+
+def decode_partition_metadata(data: bytes) -> bytes:
+    """The topic's id.
+
+    Raises:
+        DamagedCheckpointError: It is not such a file.
+    """
+    fields = _decode_properties(data, ": ")
+    if fields.get("version") != _VERSION or "topic_id" not in fields:
+        raise DamagedCheckpointError(f"not a {PARTITION_METADATA} of version 0: {data[:80]!r}")
+    return parse_uuid(fields["topic_id"])
+
+
+def encode_meta_properties(fields: Mapping[str, str]) -> bytes:
+    """The file that ties a log directory to a broker."""
+    return "".join(f"{name}={value}\n" for name, value in fields.items()).encode()
+
+
+def decode_meta_properties(data: bytes) -> dict[str, str]:
+    """Every field of it.
+
+    Raises:
+        LogDirError: It is of a version that is not ours (1 is KRaft's).
+    """
+    fields = _decode_properties(data, "=")
+    if fields.get("version") != _VERSION:
+        raise LogDirError(
+            f"{META_PROPERTIES} has version {fields.get('version')}, known is 0: was the directory "
+            "written in KRaft mode?"
+        )
+    return fields
+
+
+def encode_clean_shutdown() -> bytes:
+    """The marker's content; the broker's epoch is for KRaft only."""
+    return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
+
+
+def format_uuid(uuid: bytes) -> str:
+    """A 16-byte id as Kafka prints it: URL-safe base64 without padding."""
+    return base64.urlsafe_b64encode(uuid).decode().rstrip("=")
+
+
+def parse_uuid(text: str) -> bytes:
+    """Reads what `format_uuid` wrote.
+
+    Raises:
+        DamagedCheckpointError: It is no such id.
+    """
+    try:
+        uuid = base64.urlsafe_b64decode(text + "==")
+    except (binascii.Error, ValueError):
+        uuid = b""
+    if len(uuid) != 16:
+        raise DamagedCheckpointError(f"{text!r} is not a topic id")
+    return uuid
+
+
+def _encode_lines(lines: list[str]) -> bytes:
+    return "".join(f"{line}\n" for line in (_VERSION, str(len(lines)), *lines)).encode()
+
+
+def _decode_lines(data: bytes, *, fields_per_line: int) -> list[list[str]]:
+    try:
+        lines = data.decode().splitlines()
+        rows = [line.split() for line in lines[2:] if line]
+        good = lines[0] == _VERSION and int(lines[1]) == len(rows)
+        for row in rows:
+            good = good and len(row) == fields_per_line
+            for field in row[-min(2, fields_per_line) :]:
+                int(field)
+    except (ValueError, IndexError):
+        good = False
+    if not good:
+        raise DamagedCheckpointError(f"not a checkpoint of version 0: {data[:80]!r}")
+    return rows
+
+
+def _decode_properties(data: bytes, separator: str) -> dict[str, str]:
+    try:
+        lines = data.decode().splitlines()
+    except ValueError:
+        raise DamagedCheckpointError(f"not text: {data[:80]!r}") from None
+    fields = {}
+    for line in lines:
+        name, found, value = line.partition(separator)
+        if found and not line.startswith("#"):
+            fields[name.strip()] = value.strip()
+    return fields

@@ -1,0 +1,108 @@
+"""One log directory: its lock, its identity, its checkpoints."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from headwater_broker.log import checkpoints
+from headwater_broker.log.checkpoints import DamagedCheckpointError, TopicPartition
+from headwater_broker.log.dirlock import DirectoryLock
+from headwater_broker.log.errors import InconsistentIdentityError, LogDirError
+from headwater_broker.log.fs import FileSystem
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class LogDirectory:
+    """The files that stand beside the partitions.
+
+    Attributes:
+        path: Of the directory.
+    """
+
+    def __init__(self, fs: FileSystem, path: str) -> None:
+        """Makes the directory where it is missing, and locks it.
+
+        Raises:
+            LogDirLockedError: A broker runs on it.
+            LogDirError: It cannot be made or written.
+        """
+        self._fs = fs
+        self.path = path.rstrip("/") or "/"
+        try:
+            fs.make_dir(self.path)
+        except OSError as error:
+            raise LogDirError(f"cannot make the log directory {path}: {error.strerror}") from error
+        self._lock = DirectoryLock(self.path)
+        self._written: dict[str, bytes] = {}
+
+    def take_clean_marker(self) -> bool:
+        """Whether the last broker stopped cleanly; the marker is gone after this."""
+        path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+        clean = self._fs.exists(path)
+        if clean:
+            self._fs.remove(path)
+            self._fs.sync_dir(self.path)
+        return clean
+
+    def leave_clean_marker(self) -> None:
+        """Tells the next broker that nothing needs recovery."""
+        path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
+        self._fs.write_file(path, checkpoints.encode_clean_shutdown(), durable=True)
+
+    def read_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """A checkpoint's offsets; none where it is missing or damaged, which costs a longer scan."""
+        try:
+            return checkpoints.decode_offsets(self._fs.read_file(f"{self.path}/{name}"))
+        except FileNotFoundError:
+            return {}
+        except DamagedCheckpointError as error:
+            _LOGGER.warning("%s/%s: starting without it: %s", self.path, name, error)
+            return {}
+
+    def write_offsets(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Writes a checkpoint, if it is not what was written last."""
+        data = checkpoints.encode_offsets(offsets)
+        if self._written.get(name) != data:
+            self._fs.write_file(f"{self.path}/{name}", data, durable=True)
+            self._written[name] = data
+
+    def identity(self) -> dict[str, str]:
+        """The fields of meta.properties; none where it is missing.
+
+        Raises:
+            LogDirError: It is not ours to read.
+        """
+        try:
+            return checkpoints.decode_meta_properties(
+                self._fs.read_file(f"{self.path}/{checkpoints.META_PROPERTIES}")
+            )
+        except FileNotFoundError:
+            return {}
+        except (DamagedCheckpointError, LogDirError) as error:
+            raise LogDirError(f"{self.path}/{checkpoints.META_PROPERTIES}: {error}") from error
+
+    def claim(self, broker_id: int, cluster_id: str) -> None:
+        """Checks the identity, or writes it where there is none.
+
+        Raises:
+            InconsistentIdentityError: It is another broker's or another cluster's directory.
+        """
+        known = self.identity()
+        wanted = {"broker.id": str(broker_id), "cluster.id": cluster_id}
+        for name, value in wanted.items():
+            if known.get(name, value) != value:
+                raise InconsistentIdentityError(
+                    f"{self.path} belongs to {name} {known[name]}, but this broker has {name} {value}: "
+                    "use the "
+                    f"directory that goes with it"
+                )
+        fields = {"version": "0"} | known | wanted
+        if fields != known:
+            path = f"{self.path}/{checkpoints.META_PROPERTIES}"
+            self._fs.write_file(path, checkpoints.encode_meta_properties(fields), durable=True)
+
+    def release(self) -> None:
+        """Unlocks it."""
+        self._lock.release()

@@ -1,0 +1,42 @@
+"""The names of files in a partition's directory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import PurePosixPath
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+SNAPSHOT_SUFFIX = ".snapshot"
+BROKEN_SUFFIX = ".broken"
+DELETED_SUFFIX = ".deleted"
+TEMPORARY_SUFFIXES = (DELETED_SUFFIX, ".tmp", ".cleaned")
+DELETED_DIRECTORY_SUFFIX = "-delete"
+
+_NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
+
+
+def segment_path(directory: str, offset: int, suffix: str) -> str:
+    """The file of that kind that starts at `offset`."""
+    return f"{directory}/{offset:020d}{suffix}"
+
+
+def numbered(names: list[str], suffix: str) -> list[int]:
+    """The offsets of all files of one kind, in order."""
+    found = (_NUMBERED.fullmatch(name) for name in names)
+    return sorted(int(match[1]) for match in found if match and match[2] == suffix)
+
+
+def partition_directory(log_directory: str, topic: str, partition: int) -> str:
+    """Where a partition's files are."""
+    return f"{log_directory}/{topic}-{partition}"
+
+
+def parse_partition_directory(name: str) -> tuple[str, int] | None:
+    """Topic and partition of a directory's name; None where it is not a partition's."""
+    topic, dash, number = PurePosixPath(name).name.rpartition("-")
+    if not dash or not topic or not number.isdecimal():
+        return None
+    return topic, int(number)

@@ -1,0 +1,397 @@
+"""Opening a partition's directory: after a clean stop, or after any other."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headwater_broker.log import checkpoints, paths
+from headwater_broker.log.batch import BadBatchError, HeaderTuple, walk
+from headwater_broker.log.config import LogConfig
+from headwater_broker.log.damage import is_torn, save_broken
+from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
+from headwater_broker.log.errors import CorruptLogError, PartitionOfflineError, StorageError
+from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.index import DamagedIndexError
+from headwater_broker.log.producers import ProducerStates
+from headwater_broker.log.segment import Segment
+from headwater_broker.log.snapshot import DamagedSnapshotError, decode_snapshot
+
+_LOGGER = logging.getLogger(__name__)
+
+_RECALLED_BYTES = 256 << 10
+"""How far before a snapshot to look for a producer's last five batches."""
+
+
+@dataclass(slots=True)
+class LoadedLog:
+    """What was found.
+
+    Attributes:
+        segments: In order; never empty.
+        log_start_offset: See `PartitionLog`.
+        log_end_offset: See `PartitionLog`.
+        recovery_point: See `PartitionLog`.
+        producers: As of the log's end.
+        epochs: As of the log's end.
+        failure: Why the partition must stay offline; the rest is then of no use.
+    """
+
+    segments: list[Segment]
+    log_start_offset: int
+    log_end_offset: int
+    recovery_point: int
+    producers: ProducerStates
+    epochs: LeaderEpochs
+    failure: PartitionOfflineError | None = None
+
+
+class LogLoader:
+    """Opens one directory; use an instance once."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        config: LogConfig,
+        *,
+        clean: bool,
+        recovery_point: int,
+        log_start_offset: int,
+        now_ms: int,
+    ) -> None:
+        """Remembers what is known beforehand.
+
+        Args:
+            fs: Files.
+            directory: The partition's.
+            config: The topic's settings.
+            clean: Whether the broker that wrote it stopped cleanly.
+            recovery_point: From the checkpoint; 0 if there is none.
+            log_start_offset: From the checkpoint; 0 if there is none.
+            now_ms: The wall clock.
+        """
+        self._fs = fs
+        self._directory = directory
+        self._config = config
+        self._clean = clean
+        self._recovery_point = recovery_point
+        self._log_start_offset = log_start_offset
+        self._now_ms = now_ms
+        self._producers = ProducerStates()
+        self._epochs = LeaderEpochs()
+        self._epochs_are_known = False
+        self._segments: list[Segment] = []
+
+    def load(self) -> LoadedLog:
+        """Finds segments, end, producers and epochs; mends what may be mended."""
+        try:
+            return self._load()
+        except OSError as error:
+            failure: PartitionOfflineError = StorageError(
+                f"cannot read {self._directory}: {error.strerror or error}"
+            )
+        except CorruptLogError as error:
+            failure = error
+        if not self._segments:
+            self._segments.append(
+                Segment(self._fs, self._directory, self._log_start_offset, self._config, self._now_ms)
+            )
+        return self._loaded(self._recovery_point, failure)
+
+    def _load(self) -> LoadedLog:
+        names = self._remove_leftovers(self._fs.names(self._directory))
+        for base_offset in paths.numbered(names, paths.LOG_SUFFIX):
+            self._segments.append(
+                Segment.open(self._fs, self._directory, base_offset, self._config, self._now_ms)
+            )
+        if not self._segments:
+            self._segments.append(self._new_segment(self._log_start_offset))
+        self._load_epochs()
+        end_offset = self._open_segments()
+        if end_offset < self._log_start_offset:
+            end_offset = self._start_over()
+        if self._epochs.truncate_end(end_offset) | self._epochs.truncate_start(self._start_offset()):
+            self._write_epochs()
+        self._remove_stray_snapshots(end_offset)
+        for segment in self._segments[:-1]:
+            segment.release()
+        return self._loaded(end_offset, None)
+
+    def _loaded(self, end_offset: int, failure: PartitionOfflineError | None) -> LoadedLog:
+        return LoadedLog(
+            segments=self._segments,
+            log_start_offset=self._start_offset(),
+            log_end_offset=end_offset,
+            recovery_point=min(self._recovery_point, end_offset),
+            producers=self._producers,
+            epochs=self._epochs,
+            failure=failure,
+        )
+
+    def _start_offset(self) -> int:
+        return max(self._log_start_offset, self._segments[0].base_offset)
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment.create(self._fs, self._directory, base_offset, self._config, self._now_ms)
+
+    def _remove_leftovers(self, names: list[str]) -> list[str]:
+        left = []
+        for name in names:
+            if name.endswith(paths.TEMPORARY_SUFFIXES):
+                self._fs.remove(f"{self._directory}/{name}")
+            else:
+                left.append(name)
+        logs = set(paths.numbered(left, paths.LOG_SUFFIX))
+        for suffix in (paths.INDEX_SUFFIX, paths.TIME_INDEX_SUFFIX, paths.TRANSACTION_INDEX_SUFFIX):
+            for base_offset in paths.numbered(left, suffix):
+                if base_offset not in logs:
+                    self._fs.remove(paths.segment_path(self._directory, base_offset, suffix))
+        return left
+
+    def _load_epochs(self) -> None:
+        try:
+            data = self._fs.read_file(f"{self._directory}/{checkpoints.LEADER_EPOCHS}")
+            entries = checkpoints.decode_epochs(data)
+        except FileNotFoundError:
+            return
+        except checkpoints.DamagedCheckpointError as error:
+            _LOGGER.warning("%s: rebuilding %s: %s", self._directory, checkpoints.LEADER_EPOCHS, error)
+            return
+        self._epochs = LeaderEpochs(entries)
+        self._epochs_are_known = bool(entries)
+
+    def _write_epochs(self) -> None:
+        data = checkpoints.encode_epochs(self._epochs.entries)
+        self._fs.write_file(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", data, durable=True)
+
+    def _open_segments(self) -> int:
+        """Opens every segment, scans those that must be, and returns the log's end."""
+        newest = self._segments[-1]
+        first_to_scan = self._first_unflushed()
+        end_offset = None
+        if self._clean:
+            first_to_scan = len(self._segments) - 1
+            try:
+                end_offset = newest.load_newest()
+                first_to_scan += 1
+            except BadBatchError as error:
+                _LOGGER.info("%s: scanning after a clean stop: %s", newest.log_path, error)
+        for segment in self._segments[: min(first_to_scan, len(self._segments) - 1)]:
+            try:
+                segment.load_sealed()
+            except DamagedIndexError as error:
+                _LOGGER.info("%s: rebuilding indexes: %s", self._directory, error)
+                self._rebuild_indexes(segment)
+        if end_offset is not None:
+            self._recovery_point = end_offset
+            self._load_producers(end_offset)
+            return end_offset
+        self._load_producers(self._segments[first_to_scan].base_offset)
+        return self._scan_segments(first_to_scan)
+
+    def _first_unflushed(self) -> int:
+        """Index of the segment that holds the recovery point."""
+        first = 0
+        for index, segment in enumerate(self._segments):
+            if segment.base_offset <= self._recovery_point:
+                first = index
+        return first
+
+    def _rebuild_indexes(self, segment: Segment) -> None:
+        try:
+            segment.rebuild()
+        except BadBatchError as error:
+            raise self._corrupt(segment, error) from error
+        segment.seal()
+
+    def _corrupt(self, segment: Segment, error: BadBatchError) -> CorruptLogError:
+        return CorruptLogError(
+            f"{segment.log_path} is damaged {error}. This is before offset {self._recovery_point}, up to "
+            "which all "
+            f"was safe on the disk, so the partition stays offline. Restore the file from a copy; or, to "
+            "cut the log "
+            f"there, remove {checkpoints.CLEAN_SHUTDOWN} and {checkpoints.RECOVERY_POINTS} from the log "
+            "directory and "
+            f"start again"
+        )
+
+    def _scan_segments(self, first: int) -> int:
+        """Checks every batch from segment `first` on, cutting the log where the first bad one begins."""
+        expected = self._segments[first].base_offset
+        for index in range(first, len(self._segments)):
+            segment = self._segments[index]
+            if segment.base_offset < expected or (
+                segment.base_offset > expected and not self._config.compacts
+            ):
+                self._cut(index, expected, BadBatchError(0, f"offset {expected} was to come first"))
+                return expected
+            newest = index == len(self._segments) - 1
+            expected, error = self._scan(segment, gaps_allowed=self._config.compacts and not newest)
+            if error is not None:
+                self._cut(index, expected, error)
+                return expected
+            if not newest:
+                segment.seal()
+        return expected
+
+    def _scan(self, segment: Segment, *, gaps_allowed: bool) -> tuple[int, BadBatchError | None]:
+        """Notes every whole batch of a segment; returns the next offset, and what ended the scan early."""
+        expected = segment.base_offset
+        epoch = NO_EPOCH
+        size_bytes = segment.size_bytes
+        note, record, now_ms = segment.note, self._producers.record, self._now_ms
+        segment.reset()
+        segment.size_bytes = 0
+        segment.trusted_from = 0
+        try:
+            for position, size, header in walk(self._fs, segment.file.fd, 0, size_bytes, check=True):
+                base_offset = header[0]
+                if base_offset != expected and not (gaps_allowed and base_offset > expected):
+                    raise BadBatchError(position, f"offset {base_offset} where {expected} was to come")
+                if header[2] != epoch:
+                    epoch = self._check_epoch(position, header)
+                last_offset = base_offset + header[6]
+                note(position, size, last_offset, header[8])
+                if header[9] >= 0 and header[11] >= 0:
+                    record(header, base_offset, header[8], now_ms)
+                expected = last_offset + 1
+        except BadBatchError as error:
+            return expected, error
+        return expected, None
+
+    def _check_epoch(self, position: int, header: HeaderTuple) -> int:
+        """The checksum does not cover the leader epoch: it must be what the checkpoint says, or grow."""
+        epoch, known = header[2], self._epochs.at(header[0])
+        if self._epochs_are_known:
+            good = known in (epoch, NO_EPOCH)
+        else:
+            good = epoch >= max(known, 0) or epoch == NO_EPOCH
+            self._epochs.assign(epoch, header[0])
+        if not good:
+            raise BadBatchError(position, f"leader epoch {epoch} where {known} was to come")
+        return epoch
+
+    def _cut(self, index: int, end_offset: int, error: BadBatchError) -> None:
+        """Ends the log at `end_offset`, before what is bad in segment `index`, and keeps what is cut off."""
+        segment = self._segments[index]
+        newest = index == len(self._segments) - 1
+        end_position = error.position
+        file_bytes = self._fs.size_bytes(segment.file.fd)
+        torn = newest and is_torn(self._fs, segment.file.fd, error, file_bytes)
+        if end_offset < self._recovery_point and not torn:
+            raise self._corrupt(segment, error)
+        if torn:
+            level = logging.WARNING if end_offset < self._recovery_point else logging.INFO
+            _LOGGER.log(
+                level,
+                "%s: the last write was cut off %s: the log ends before offset %d",
+                segment.log_path,
+                error,
+                end_offset,
+            )
+        else:
+            kept = [
+                save_broken(self._fs, self._directory, end_offset, segment.file.fd, end_position, file_bytes)
+            ]
+            for later in self._segments[index + 1 :]:
+                kept.append(
+                    save_broken(
+                        self._fs, self._directory, later.base_offset, later.file.fd, 0, later.size_bytes
+                    )
+                )
+                later.delete(at_once=True)
+            _LOGGER.warning(
+                "%s is damaged %s: the log is cut before offset %d, and what was cut is kept in %s",
+                segment.log_path,
+                error,
+                end_offset,
+                ", ".join(kept),
+            )
+        del self._segments[index + 1 :]
+        if segment.base_offset > end_offset:
+            segment.delete(at_once=True)
+            del self._segments[index]
+        else:
+            self._fs.truncate(segment.file.fd, end_position)
+            self._fs.sync(segment.file.fd)
+
+    def _start_over(self) -> int:
+        """All that is left was deleted by DeleteRecords before: begin an empty log where it ended."""
+        _LOGGER.warning(
+            "%s ends before offset %d, where the log starts: beginning an empty log there",
+            self._directory,
+            self._log_start_offset,
+        )
+        for segment in self._segments:
+            segment.delete(at_once=True)
+        self._segments = [self._new_segment(self._log_start_offset)]
+        self._producers = ProducerStates()
+        return self._log_start_offset
+
+    def _load_producers(self, until_offset: int) -> None:
+        """Producers as of `until_offset`: from the last snapshot before it, and the batches since."""
+        from_offset = self._segments[0].base_offset
+        names = self._fs.names(self._directory)
+        for offset in reversed(paths.numbered(names, paths.SNAPSHOT_SUFFIX)):
+            path = paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX)
+            if offset > until_offset or offset < from_offset:
+                continue
+            try:
+                self._producers = decode_snapshot(self._fs.read_file(path), self._now_ms)
+            except DamagedSnapshotError as error:
+                _LOGGER.warning("%s: using an older snapshot: %s", path, error)
+                self._fs.remove(path)
+                continue
+            from_offset = offset
+            break
+        if len(self._producers):
+            self._producers.recall(self._headers_before(from_offset))
+        for header in self._headers(from_offset, until_offset):
+            if header[9] >= 0 and header[11] >= 0:
+                self._producers.record(header, header[0], header[8], self._now_ms)
+
+    def _headers(self, from_offset: int, until_offset: int) -> Iterator[HeaderTuple]:
+        for index, segment in enumerate(self._segments):
+            if segment.base_offset >= until_offset:
+                return
+            if self._segments[index + 1 :] and self._segments[index + 1].base_offset <= from_offset:
+                continue
+            yield from self._headers_of(segment, self._position_of(segment, from_offset), until_offset)
+
+    def _headers_before(self, offset: int) -> Iterator[HeaderTuple]:
+        """Headers of the last batches before `offset`, in the segment where they are."""
+        for segment in reversed(self._segments):
+            if segment.base_offset < offset:
+                last_position = self._position_of(segment, offset - 1)
+                start = segment.offset_index.last_position_within(-1, last_position - _RECALLED_BYTES)
+                return self._headers_of(segment, start or 0, offset)
+        return iter(())
+
+    def _headers_of(self, segment: Segment, position: int, until_offset: int) -> Iterator[HeaderTuple]:
+        try:
+            for _, _, header in walk(self._fs, segment.file.fd, position, segment.size_bytes, check=False):
+                if header[0] >= until_offset:
+                    return
+                yield header
+        except BadBatchError as error:
+            raise self._corrupt(segment, error) from error
+
+    def _position_of(self, segment: Segment, offset: int) -> int:
+        try:
+            return segment.position_of(offset)
+        except (DamagedIndexError, BadBatchError) as error:
+            _LOGGER.info("%s: rebuilding indexes: %s", segment.log_path, error)
+            self._rebuild_indexes(segment)
+            return segment.position_of(offset)
+
+    def _remove_stray_snapshots(self, end_offset: int) -> None:
+        """Keeps the snapshots where segments begin, and the last one."""
+        names = self._fs.names(self._directory)
+        offsets = paths.numbered(names, paths.SNAPSHOT_SUFFIX)
+        wanted = {segment.base_offset for segment in self._segments}
+        wanted.update(offset for offset in offsets[-1:] if offset <= end_offset)
+        for offset in offsets:
+            if offset not in wanted:
+                self._fs.remove(paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX))

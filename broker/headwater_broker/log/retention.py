@@ -1,0 +1,56 @@
+"""Which of the oldest segments may go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater_broker.log.config import LogConfig
+from headwater_broker.log.segment import Segment
+
+
+def expired_segments(
+    segments: Sequence[Segment],
+    config: LogConfig,
+    *,
+    now_ms: int,
+    log_start_offset: int,
+    high_watermark: int,
+    log_end_offset: int,
+    modified_ms: Sequence[int],
+) -> int:
+    """How many segments from the oldest on are to be deleted.
+
+    The newest is among them only where every record of it is too old; it must be rolled first. Nothing at or
+    past the
+    high watermark goes.
+
+    Args:
+        segments: Of one log, in order.
+        config: The topic's settings.
+        now_ms: The wall clock.
+        log_start_offset: Segments wholly before it go whatever the policy.
+        high_watermark: Of the log.
+        log_end_offset: Of the log.
+        modified_ms: When each segment's file was last written, for those without timestamps.
+    """
+    ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
+    excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
+    count = 0
+    for index, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
+        newest = index == len(segments) - 1
+        if end_offset > high_watermark or not segment.size_bytes:
+            break
+        latest_ms = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else modified_ms[index]
+        expired = config.deletes and 0 <= config.retention_ms < now_ms - latest_ms
+        before_start = end_offset <= log_start_offset and not newest
+        excess = (
+            config.deletes
+            and config.retention_bytes >= 0
+            and excess_bytes >= segment.size_bytes
+            and not newest
+        )
+        if not (expired or before_start or excess):
+            break
+        excess_bytes -= segment.size_bytes
+        count += 1
+    return count

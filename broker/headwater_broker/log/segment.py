@@ -1,0 +1,383 @@
+"""One segment: a log file with its indexes, and what of it was checked."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+
+from headwater_broker.log import paths
+from headwater_broker.log.batch import (
+    HEADER,
+    NO_TIMESTAMP,
+    SEEK_CHUNK_BYTES,
+    BadBatchError,
+    HeaderTuple,
+    walk,
+)
+from headwater_broker.log.config import INT_MAX, LogConfig
+from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
+from headwater_broker.log.files import OpenFile
+from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.index import DamagedIndexError, OffsetIndex, TimeIndex
+from headwater_broker.log.ranges import RangeSet
+
+_BASE_OFFSET = struct.Struct(">q")
+
+
+class Segment:
+    """A run of batches from `base_offset` on.
+
+    Attributes:
+        base_offset: The first offset that it may hold, and its files' name.
+        size_bytes: Of the log file, counting what is queued to be written to it.
+        max_timestamp_ms: The greatest timestamp in it; -1 if there is none.
+        max_timestamp_offset: Last offset of the first batch that has it.
+        first_timestamp_ms: The greatest timestamp of the first batch, from which its age is counted; None
+            while empty.
+        created_ms: When it was opened, by the broker's clock.
+        last_possible_offset: Offsets beyond do not fit into its indexes.
+        is_full: An index has no room: roll before the next batch.
+        trusted_from: From this position on, this process wrote or checked every batch.
+        used: Whether something was read since `release_idle` was last asked.
+    """
+
+    def __init__(
+        self, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, now_ms: int
+    ) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file: OpenFile | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._index_interval_bytes = config.index_interval_bytes
+        self._max_index_bytes = config.segment_index_bytes
+        self._bytes_since_entry = 0
+        self._checked = RangeSet()
+        self.base_offset = base_offset
+        self.size_bytes = 0
+        self.max_timestamp_ms = NO_TIMESTAMP
+        self.max_timestamp_offset = base_offset
+        self.first_timestamp_ms: int | None = None
+        self.created_ms = now_ms
+        self.last_possible_offset = base_offset + INT_MAX
+        self.is_full = False
+        self.trusted_from = 0
+        self.used = True
+
+    @classmethod
+    def create(
+        cls, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, now_ms: int
+    ) -> Segment:
+        """Makes an empty one on the disk."""
+        segment = cls(fs, directory, base_offset, config, now_ms)
+        segment._file = OpenFile(fs, segment.log_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        segment._offset_index = OffsetIndex(base_offset)
+        segment._time_index = TimeIndex(base_offset)
+        return segment
+
+    @classmethod
+    def open(
+        cls, fs: FileSystem, directory: str, base_offset: int, config: LogConfig, now_ms: int
+    ) -> Segment:
+        """Opens one that is on the disk; nothing in it is trusted yet."""
+        segment = cls(fs, directory, base_offset, config, now_ms)
+        segment.size_bytes = segment.trusted_from = fs.size_bytes(segment.file.fd)
+        return segment
+
+    @property
+    def log_path(self) -> str:
+        """The log file."""
+        return paths.segment_path(self._directory, self.base_offset, paths.LOG_SUFFIX)
+
+    @property
+    def index_paths(self) -> tuple[str, str]:
+        """The offset index and the time index."""
+        return (
+            paths.segment_path(self._directory, self.base_offset, paths.INDEX_SUFFIX),
+            paths.segment_path(self._directory, self.base_offset, paths.TIME_INDEX_SUFFIX),
+        )
+
+    @property
+    def file(self) -> OpenFile:
+        """The open log file."""
+        if self._file is None:
+            self._file = OpenFile(self._fs, self.log_path, os.O_RDWR)
+        return self._file
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, read when first wanted."""
+        if self._offset_index is None:
+            self._load_indexes()
+        assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, read when first wanted."""
+        if self._time_index is None:
+            self._load_indexes()
+        assert self._time_index is not None
+        return self._time_index
+
+    def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
+        """Takes the batch at `position`, the segment's end, into size and indexes."""
+        if max_timestamp_ms > self.max_timestamp_ms:
+            self.max_timestamp_ms = max_timestamp_ms
+            self.max_timestamp_offset = last_offset
+        if self._bytes_since_entry > self._index_interval_bytes:
+            self._add_entry(last_offset, position)
+        elif position == 0:
+            self.first_timestamp_ms = max_timestamp_ms
+        self._bytes_since_entry += size_bytes
+        self.size_bytes = position + size_bytes
+
+    def _add_entry(self, last_offset: int, position: int) -> None:
+        offsets, times = self.offset_index, self.time_index
+        offsets.append(last_offset, position)
+        times.append(self.max_timestamp_ms, self.max_timestamp_offset)
+        self._bytes_since_entry = 0
+        # The time index keeps one entry free for the last timestamp, which `seal` adds.
+        self.is_full = (
+            len(offsets.data) + OffsetIndex.ENTRY_BYTES > self._max_index_bytes
+            or len(times.data) + 2 * TimeIndex.ENTRY_BYTES > self._max_index_bytes
+        )
+
+    def load_newest(self) -> int:
+        """Finds the segment's end from its indexes, as a clean stop left them.
+
+        Returns:
+            The offset after the last one.
+
+        Raises:
+            BadBatchError: The log does not end with a whole batch, or the indexes do not lead there.
+        """
+        try:
+            index, times = self.offset_index, self.time_index
+        except DamagedIndexError as error:
+            raise BadBatchError(0, str(error)) from error
+        if times.data:
+            self.max_timestamp_ms, self.max_timestamp_offset = times.last
+        next_offset, entry_bytes = self.base_offset, 0
+        if self.size_bytes:
+            for _, _, header in walk(
+                self._fs, self.file.fd, 0, self.size_bytes, check=False, chunk_bytes=HEADER.size
+            ):
+                self.first_timestamp_ms = header[8]
+                break
+        for position, size, header in self._walk(index.last_position):
+            next_offset = header[0] + header[6] + 1
+            if header[8] > self.max_timestamp_ms:
+                self.max_timestamp_ms, self.max_timestamp_offset = header[8], next_offset - 1
+            entry_bytes = position + size - index.last_position
+        if next_offset <= self.base_offset and self.size_bytes:
+            raise BadBatchError(index.last_position, f"offsets do not follow {self.base_offset}")
+        self._bytes_since_entry = entry_bytes
+        return next_offset
+
+    def load_sealed(self) -> None:
+        """Takes the greatest timestamp from the time index.
+
+        Raises:
+            DamagedIndexError: An index is missing or does not fit the log.
+        """
+        last = b""
+        for path, entry_bytes in zip(
+            self.index_paths, (OffsetIndex.ENTRY_BYTES, TimeIndex.ENTRY_BYTES), strict=True
+        ):
+            try:
+                file = OpenFile(self._fs, path, os.O_RDONLY)
+            except FileNotFoundError:
+                raise DamagedIndexError(f"{path} is missing") from None
+            size = self._fs.size_bytes(file.fd)
+            if size % entry_bytes:
+                raise DamagedIndexError(f"{path} has {size} bytes")
+            last = self._fs.pread(file.fd, entry_bytes, max(size - entry_bytes, 0))
+        if last:
+            self.max_timestamp_ms, self.max_timestamp_offset = TimeIndex(self.base_offset, last).last
+
+    def reset(self) -> None:
+        """Forgets indexes and timestamps, to note every batch again."""
+        self._offset_index = OffsetIndex(self.base_offset)
+        self._time_index = TimeIndex(self.base_offset)
+        self._bytes_since_entry = 0
+        self.max_timestamp_ms, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.first_timestamp_ms = None
+        self.is_full = False
+
+    def rebuild(self) -> None:
+        """Makes the indexes again from the log, checking every batch.
+
+        Raises:
+            BadBatchError: The log itself is damaged.
+        """
+        size_bytes = self.size_bytes
+        self.reset()
+        try:
+            for position, size, header in walk(self._fs, self.file.fd, 0, size_bytes, check=True):
+                self.note(position, size, header[0] + header[6], header[8])
+        finally:
+            self.size_bytes = size_bytes
+        self.trusted_from = 0
+
+    def position_of(self, offset: int) -> int:
+        """Position of the batch that holds `offset`, or of the next one where compaction removed it.
+
+        Raises:
+            BadBatchError: The way there is damaged.
+        """
+        if offset <= self.base_offset:
+            return 0
+        indexed_position, last_offset = self.offset_index.position_for(offset)
+        for position, _, header in self._walk(indexed_position):
+            if last_offset is not None and header[0] + header[6] != last_offset:
+                raise BadBatchError(position, f"the index says offset {last_offset}")
+            last_offset = None
+            if header[0] + header[6] >= offset:
+                return position
+        return self.size_bytes
+
+    def whole_batches(self, position: int, max_bytes: int, end_position: int, *, at_least_one: bool) -> int:
+        """How many bytes from `position` are whole batches and at most `max_bytes`.
+
+        Raises:
+            BadBatchError: There is no batch.
+        """
+        limit = position + max_bytes
+        if limit >= end_position:
+            return end_position - position
+        indexed = self.offset_index.last_position_within(position, limit)
+        if indexed is not None:
+            return indexed - position
+        count = 0
+        for at, size, _ in walk(
+            self._fs, self.file.fd, position, end_position, check=False, chunk_bytes=SEEK_CHUNK_BYTES
+        ):
+            if at + size > limit:
+                return size if at_least_one and count == 0 else count
+            count = at + size - position
+        return count
+
+    def base_offset_at(self, position: int) -> int:
+        """Base offset of the batch at `position`."""
+        offset: int = _BASE_OFFSET.unpack(self._fs.pread(self.file.fd, _BASE_OFFSET.size, position))[0]
+        return offset
+
+    def is_trusted(self, position: int, end_position: int) -> bool:
+        """Whether this process wrote or checked all of it."""
+        return position >= self.trusted_from or self._checked.covers(
+            position, min(end_position, self.trusted_from)
+        )
+
+    def check(
+        self, position: int, end_position: int, visible_end: int, next_offset: int, epochs: LeaderEpochs
+    ) -> None:
+        """Checks what may have changed on the disk while nobody looked: checksums, offsets and epochs.
+
+        Args:
+            position: Where to begin.
+            end_position: Where to end.
+            visible_end: Where what may be read of the segment ends.
+            next_offset: The offset that follows there.
+            epochs: What the leader epochs must be.
+
+        Raises:
+            BadBatchError: Something is damaged.
+        """
+        following = self.base_offset_at(end_position) if end_position < visible_end else next_offset
+        last_offset = -1
+        for at, _, header in walk(self._fs, self.file.fd, position, end_position, check=True):
+            last_offset = header[0] + header[6]
+            if epochs.at(header[0]) not in (header[2], NO_EPOCH):
+                raise BadBatchError(at, f"leader epoch {header[2]} was not that of offset {header[0]}")
+        if last_offset >= following:
+            raise BadBatchError(
+                position, f"last offset {last_offset} is not before {following}, which follows"
+            )
+        self._checked.add(position, end_position)
+
+    def seal(self) -> None:
+        """Writes the indexes whole, with the last timestamp, as the segment stays now."""
+        self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
+        offset_path, time_path = self.index_paths
+        self._fs.write_file(offset_path, self.offset_index.data, durable=False)
+        self._fs.write_file(time_path, self.time_index.data, durable=False)
+
+    def release_idle(self) -> None:
+        """Lets go of descriptor and indexes of a sealed segment that nobody read for a while."""
+        if not self.used:
+            self.release()
+        self.used = False
+
+    def release(self) -> None:
+        """Lets go of descriptor and indexes; they are opened again when wanted."""
+        self._file = None
+        self._offset_index = self._time_index = None
+
+    def truncate_to(self, offset: int) -> int:
+        """Cuts the log before the batch that holds `offset`; returns the offset after what is left.
+
+        Raises:
+            BadBatchError: The way there is damaged.
+        """
+        position = self.position_of(offset)
+        self._fs.truncate(self.file.fd, position)
+        self.size_bytes = position
+        self.trusted_from = min(self.trusted_from, position)
+        self._checked.cut(position)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.max_timestamp_ms, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.is_full = False
+        next_offset = self.load_newest()
+        if not position:
+            self.first_timestamp_ms = None
+        return next_offset
+
+    def delete(self, *, at_once: bool) -> list[str]:
+        """Removes the files, or renames them with `.deleted`; open descriptors go on working.
+
+        Returns:
+            The files that are still to be removed.
+        """
+        suffixes = (
+            paths.LOG_SUFFIX,
+            paths.INDEX_SUFFIX,
+            paths.TIME_INDEX_SUFFIX,
+            paths.TRANSACTION_INDEX_SUFFIX,
+            paths.SNAPSHOT_SUFFIX,
+        )
+        left = []
+        for suffix in suffixes:
+            path = paths.segment_path(self._directory, self.base_offset, suffix)
+            if not self._fs.exists(path):
+                continue
+            if at_once:
+                self._fs.remove(path)
+            else:
+                self._fs.rename(path, path + paths.DELETED_SUFFIX)
+                left.append(path + paths.DELETED_SUFFIX)
+        self._file = None
+        return left
+
+    def _walk(self, position: int) -> Iterator[tuple[int, int, HeaderTuple]]:
+        return walk(
+            self._fs, self.file.fd, position, self.size_bytes, check=False, chunk_bytes=SEEK_CHUNK_BYTES
+        )
+
+    def _load_indexes(self) -> None:
+        """Reads both index files.
+
+        Raises:
+            DamagedIndexError: They do not fit the log.
+        """
+        offset_path, time_path = self.index_paths
+        try:
+            offset_index = OffsetIndex.load(
+                self.base_offset, self._fs.read_file(offset_path), self.size_bytes
+            )
+            self._time_index = TimeIndex.load(self.base_offset, self._fs.read_file(time_path))
+        except FileNotFoundError as error:
+            raise DamagedIndexError(f"{error.filename} is missing") from None
+        self._offset_index = offset_index

@@ -1,0 +1,111 @@
+"""What a client's batch must be before it is stored."""
+
+from __future__ import annotations
+
+from crc32c import crc32c
+
+from headwater_broker.log.batch import (
+    ATTRIBUTES_POSITION,
+    CHECKED_FROM,
+    CHECKSUM,
+    CHECKSUM_POSITION,
+    CONTROL,
+    HEADER,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAX_TIMESTAMP_POSITION,
+    NO_TIMESTAMP,
+    SIZE_BEFORE_LENGTH_BYTES,
+    STAMPED_TIME,
+    TRANSACTIONAL,
+    HeaderTuple,
+)
+from headwater_broker.log.config import LogConfig
+from headwater_broker.log.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordTooLargeError,
+    UnsupportedMagicError,
+)
+
+_MAGIC_POSITION = 16
+_UNWELCOME = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+
+_unpack_header = HEADER.unpack_from
+
+
+def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
+    """Checks that `records` is exactly one batch that a client may send; returns its header.
+
+    Raises:
+        InvalidBatchError: One of its subclasses.
+    """
+    size = len(records)
+    if size < HEADER.size:
+        raise _malformed(records)
+    header = _unpack_header(records)
+    if header[3] != MAGIC or header[1] + SIZE_BEFORE_LENGTH_BYTES != size:
+        raise _malformed(records)
+    if size > max_bytes:
+        raise RecordTooLargeError(f"a batch of {size} bytes is larger than the topic's limit of {max_bytes}")
+    if crc32c(records[CHECKED_FROM:]) != header[4]:
+        raise CorruptBatchError(f"the checksum of a batch of {size} bytes does not match")
+    if header[6] + 1 != header[12] or header[12] <= 0:
+        raise InvalidRecordError(f"a batch of {header[12]} records has last offset delta {header[6]}")
+    if header[5] & _UNWELCOME:
+        raise _unwelcome(header)
+    if header[9] >= 0 and header[11] < 0:
+        raise InvalidRecordError(f"producer {header[9]} sent sequence {header[11]}")
+    return header
+
+
+def _malformed(records: memoryview) -> CorruptBatchError | UnsupportedMagicError | InvalidRecordError:
+    size = len(records)
+    if size > _MAGIC_POSITION and records[_MAGIC_POSITION] in (0, 1):
+        return UnsupportedMagicError(
+            f"message format {records[_MAGIC_POSITION]} is not stored: use a client that speaks format 2"
+        )
+    if size < HEADER.size:
+        return CorruptBatchError(f"{size} bytes are no batch, whose header alone has {HEADER.size}")
+    magic, length = records[_MAGIC_POSITION], HEADER.unpack_from(records)[1]
+    if magic != MAGIC:
+        return CorruptBatchError(f"magic {magic} is not known")
+    if HEADER.size <= length + SIZE_BEFORE_LENGTH_BYTES < size:
+        return InvalidRecordError(f"{size} bytes hold more than one batch")
+    return CorruptBatchError(f"a batch that says it has {length} bytes has {size - SIZE_BEFORE_LENGTH_BYTES}")
+
+
+def _unwelcome(header: HeaderTuple) -> InvalidRecordError | InvalidTimestampError:
+    if header[5] & CONTROL:
+        return InvalidRecordError("clients may not write control records")
+    if header[5] & TRANSACTIONAL:
+        return InvalidRecordError("transactional records need a transaction, which this broker did not begin")
+    return InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
+
+
+def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> None:
+    """Checks the first and the greatest timestamp of a batch against the broker's clock.
+
+    Raises:
+        InvalidTimestampError: Outside of what the topic allows.
+    """
+    first_ms, greatest_ms = header[7], header[8]
+    after_ms, before_ms = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
+    if greatest_ms != NO_TIMESTAMP and greatest_ms - now_ms > after_ms:
+        raise InvalidTimestampError(
+            f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are "
+            f"{after_ms}"
+        )
+    if first_ms != NO_TIMESTAMP and now_ms - first_ms > before_ms:
+        raise InvalidTimestampError(
+            f"timestamp {first_ms} is {now_ms - first_ms} ms before the broker's clock, allowed are "
+            f"{before_ms}"
+        )
+
+
+def stamp_append_time(records: memoryview, now_ms: int) -> None:
+    """Makes the broker's time the timestamp of every record in a batch, in place."""
+    STAMPED_TIME.pack_into(records, MAX_TIMESTAMP_POSITION, now_ms)
+    records[ATTRIBUTES_POSITION + 1] |= LOG_APPEND_TIME
+    CHECKSUM.pack_into(records, CHECKSUM_POSITION, crc32c(records[CHECKED_FROM:]))
