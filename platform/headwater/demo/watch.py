@@ -1,0 +1,107 @@
+"""Watches the jobs from outside, by what their commits say: how far they read, in how many batches."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headwater.demo.events import ARRIVALS, DEPARTURES
+from headwater.demo.journal import TopicPartition
+from headwater.demo.reconcile import LogRecord
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.home import Home
+
+TOPICS_BEHIND = {
+    "silver.departures": (DEPARTURES,),
+    "silver.arrivals": (ARRIVALS,),
+    "gold.delay_by_carrier": (DEPARTURES,),
+    "gold.flights": (DEPARTURES, ARRIVALS),
+}
+"""The demo's tables, and the topics that each is made from, directly or through a silver table."""
+
+_LIVE_KINDS = ("row", "window", "join")
+
+
+@dataclass
+class TableHistory:
+    """What the commits of one table say so far.
+
+    Attributes:
+        next_version: The first version that was not looked at.
+        batches: (generation, batch) of each commit of a job that read something.
+        ends: How far the job read each partition, to the first offset not read.
+        starts: The first offset of each batch, by partition, with the batch's number, in order.
+        totals: The sums of the accounting's terms over all inputs.
+        imbalances: Batches whose terms do not add up, each as a sentence.
+    """
+
+    next_version: int = 0
+    batches: set[tuple[int, int]] = field(default_factory=set)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    starts: defaultdict[TopicPartition, list[tuple[int, int]]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    totals: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
+    imbalances: list[str] = field(default_factory=list)
+
+
+class Watch:
+    """Follows the Delta logs of the demo's tables."""
+
+    def __init__(self, home: Home) -> None:
+        """Start with nothing read; the tables need not exist yet."""
+        self._home = home
+        self.tables = {name: TableHistory() for name in TOPICS_BEHIND}
+
+    def look(self) -> None:
+        """Read the commits that are new."""
+        for name, history in self.tables.items():
+            for commit in commits(self._home.table(name), since=history.next_version):
+                history.next_version = commit.version + 1
+                entry = commit.entry
+                if entry is None or entry.kind not in _LIVE_KINDS:
+                    continue
+                history.imbalances += entry.imbalances()
+                for terms in entry.accounting.values():
+                    for term, value in terms.items():
+                        history.totals[term] += value
+                    if terms.get("read"):
+                        history.batches.add((entry.generation, entry.batch))
+                for source in entry.sources:
+                    for topic, partitions in source.ranges.items():
+                        for partition, (start, end) in partitions.items():
+                            place = topic, partition
+                            history.ends[place] = max(end, history.ends.get(place, 0))
+                            if start < end:
+                                history.starts[place].append((start, entry.batch))
+
+    def behind(self, produced: Mapping[TopicPartition, int]) -> list[str]:
+        """The tables whose jobs have not read all that was produced.
+
+        Args:
+            produced: The end of each partition, to the first offset not produced.
+        """
+        self.look()
+        return [
+            name
+            for name, history in self.tables.items()
+            if any(
+                history.ends.get((topic, partition), 0) < end
+                for (topic, partition), end in produced.items()
+                if topic in TOPICS_BEHIND[name]
+            )
+        ]
+
+    def batch_that_read(self, record: LogRecord) -> int:
+        """The batch of the silver job that read a record of its topic.
+
+        Raises:
+            KeyError: None has read it.
+        """
+        history = self.tables[f"silver.{record.topic}"]
+        place = record.topic, record.partition
+        starts = history.starts[place]
+        index = bisect_right(starts, record.offset, key=lambda start: start[0]) - 1
+        if index < 0 or record.offset >= history.ends[place]:
+            raise KeyError(f"{record.topic}-{record.partition} offset {record.offset} is in no batch")
+        return starts[index][1]
