@@ -1,5 +1,6 @@
 """The table of verbs, and the command group that imports a verb's module only to run it."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -124,6 +125,10 @@ def _print_version(wanted: bool) -> None:
 
 def _root(
     ctx: typer.Context,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", metavar="FILE", help="Settings to read in place of conf/headwater*.toml."),
+    ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
@@ -140,6 +145,8 @@ def _root(
       headwater demo
       headwater sql "select * from silver.departures limit 10"
     """
+    if config is not None:
+        os.environ["HEADWATER_CONFIG"] = config
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
         raise typer.Exit(2)

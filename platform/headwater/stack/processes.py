@@ -4,7 +4,7 @@ import ctypes
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -16,35 +16,42 @@ def start_child(
     *,
     stdout: int | IO[bytes],
     stderr: int | IO[bytes],
-    environ: Mapping[str, str] | None = None,
+    ignored_signals: Sequence[signal.Signals] = (),
 ) -> subprocess.Popen[bytes]:
     """Start a process that the kernel kills when this one dies, however it dies.
 
     The child stays in this process's group and reads nothing. Call it from a thread that lives as long as the
     process does: to prctl(2) the thread that forked is the parent.
+
+    Args:
+        command: The program and its arguments.
+        stdout: Where its standard output goes.
+        stderr: Where its standard error goes.
+        ignored_signals: Signals that it is to ignore from its start on.
     """
     return subprocess.Popen(
         list(command),
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
-        env=dict(environ) if environ is not None else None,
-        # The function makes two system calls and takes no lock, so a fork beside other threads is safe.
-        preexec_fn=_die_with_parent(),  # noqa: PLW1509
+        # The function makes a few system calls and takes no lock, so a fork beside other threads is safe.
+        preexec_fn=_before_exec(tuple(ignored_signals)),  # noqa: PLW1509
     )
 
 
-def _die_with_parent() -> Callable[[], None]:
+def _before_exec(ignored_signals: tuple[signal.Signals, ...]) -> Callable[[], None]:
     libc = ctypes.CDLL(None, use_errno=True)
     parent = os.getpid()
 
-    def set_death_signal() -> None:
+    def before_exec() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         # Between fork and prctl the parent may already be gone.
         if os.getppid() != parent:
             os._exit(1)
+        for each in ignored_signals:
+            signal.signal(each, signal.SIG_IGN)
 
-    return set_death_signal
+    return before_exec
 
 
 def start_ticks(pid: int) -> int | None:

@@ -1,0 +1,177 @@
+"""`headwater up`, `down` and `status`: the local stack."""
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_table,
+    progress_console,
+)
+from headwater.config import load_settings
+from headwater.stack.local import data_dir, start_detached, stop
+from headwater.stack.processes import resident_bytes
+from headwater.stack.spec import stack_spec
+from headwater.stack.state import StackState, running_state
+from headwater.stack.supervisor import Supervisor
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option("--data", metavar="DIR", help="The data folder; by default HOME/stack.", file_okay=False),
+]
+
+
+def up(
+    home: HomeOption = DEFAULT_HOME,
+    data: DataOption = None,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Stay, and stop everything when told to end.")
+    ] = False,
+    brokers: Annotated[int | None, typer.Option(metavar="N", help="How many brokers.")] = None,
+    port: Annotated[
+        int | None, typer.Option(metavar="PORT", help="The first broker's port; 0 for any free one.")
+    ] = None,
+    host: Annotated[str | None, typer.Option(metavar="HOST", help="The address to listen on.")] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A broker property by Kafka's name; may be repeated."
+        ),
+    ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT,...", help="An ensemble in place of the embedded one."),
+    ] = None,
+    coordinator: Annotated[
+        str | None, typer.Option(metavar="zookeeper|memory", help="Who keeps the shared state.")
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Start ZooKeeper and one or more brokers on this machine.
+
+    Returns once clients can produce; headwater down stops them. A stack that
+    runs already is left as it is. With --foreground the command stays, prints
+    one line, ready HOST:PORT, and ends everything when it ends.
+
+    Exit status: 0 fine, 2 bad usage, 3 port in use, 4 ZooKeeper or Java.
+
+    \b
+    Examples:
+      headwater up
+      headwater up --brokers 3 --set num.partitions=6
+      headwater up --foreground --coordinator memory --port 0
+    """
+    if zookeeper is not None and coordinator is None:
+        coordinator = "zookeeper"
+    if coordinator == "memory" and zookeeper is None:
+        zookeeper = ""
+    flags = {
+        "stack.host": host,
+        "stack.port": port,
+        "stack.brokers": brokers,
+        "stack.zookeeper": zookeeper,
+        "stack.coordinator": coordinator,
+    }
+    settings = load_settings(os.environ, flags).settings
+    spec = stack_spec(settings, (data or data_dir(home)).absolute(), assignments or ())
+    if foreground:
+        Supervisor(spec, os.environ, on_ready=_print_ready, tell=_tell).run()
+        return
+    if sys.stderr.isatty():
+        with progress_console().status("starting the stack"):
+            started = start_detached(spec)
+    else:
+        started = start_detached(spec)
+    if json_output:
+        print_json({"already_running": started.already_running, **_described(started.state)})
+    else:
+        print(f"{'already running' if started.already_running else 'ready'} {started.state.bootstrap}")
+
+
+def down(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: JsonOption = False) -> None:
+    """Stop the stack: brokers first, then ZooKeeper. Its data stays.
+
+    \b
+    Example:
+      headwater down
+    """
+    folder = (data or data_dir(home)).absolute()
+    stopped = stop(folder, load_settings(os.environ).settings.stack.stop_timeout_s)
+    if json_output:
+        print_json({"stopped": stopped})
+    else:
+        print("stopped" if stopped else f"no stack runs over {folder}")
+
+
+def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: JsonOption = False) -> None:
+    """Show what runs, where it listens and how much memory it takes.
+
+    Exit status: 0 if the stack runs, 1 if not.
+
+    \b
+    Examples:
+      headwater status
+      headwater status --json
+    """
+    folder = (data or data_dir(home)).absolute()
+    state = running_state(folder)
+    if json_output:
+        print_json({"running": False} if state is None else {"running": True, **_described(state)})
+    elif state is None:
+        print(f"no stack runs over {folder}")
+    else:
+        rows = []
+        for member in state.members:
+            memory_bytes = resident_bytes(member.pid) if member.is_alive else None
+            name = member.role if member.id is None else f"{member.role} {member.id}"
+            memory_mb = None if memory_bytes is None else round(memory_bytes / 1e6)
+            rows.append((name, member.address, member.pid, memory_mb, "up" if member.is_alive else "ended"))
+        print_table(("process", "address", "pid", "MB", "state"), rows, empty="")
+        if state.zookeeper and not any(member.role == "zookeeper" for member in state.members):
+            print(f"ZooKeeper: {state.zookeeper}")
+        print(f"up for {_duration(time.time() - state.started_at_ms / 1000)}; data in {folder}")
+    if state is None:
+        raise typer.Exit(1)
+
+
+def _described(state: StackState) -> dict[str, object]:
+    return {
+        "bootstrap": state.bootstrap,
+        "coordinator": state.coordinator,
+        "zookeeper": state.zookeeper,
+        "pid": state.pid,
+        "started_at_ms": state.started_at_ms,
+        "processes": [
+            {
+                "role": member.role,
+                "id": member.id,
+                "address": member.address,
+                "pid": member.pid,
+                "alive": member.is_alive,
+                "resident_bytes": resident_bytes(member.pid) if member.is_alive else None,
+            }
+            for member in state.members
+        ],
+    }
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _print_ready(address: str) -> None:
+    print(f"ready {address}", flush=True)
+
+
+def _tell(sentence: str) -> None:
+    print(f"headwater: {sentence}", file=sys.stderr, flush=True)

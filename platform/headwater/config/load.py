@@ -1,0 +1,232 @@
+"""Where a setting comes from: flags, the environment, the current folder's conf/, the shipped conf/."""
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from headwater.config.settings import Settings
+from headwater.config.shipped import shipped_dir
+from headwater.errors import UsageError
+
+_ENVIRONMENT_PREFIX = "HEADWATER_"
+_SECRET_NAME = re.compile(r"password|secret|token|credential|private|\.key$|jaas", re.IGNORECASE)
+_HIDDEN = "********"
+
+
+@dataclass(frozen=True)
+class Value:
+    """One setting as `headwater config show` prints it.
+
+    Attributes:
+        key: Its full name, such as `stack.port`.
+        value: Its value; of a secret only that it is set.
+        source: The file and line, the environment variable or the flag that it came from.
+    """
+
+    key: str
+    value: object
+    source: str
+
+
+@dataclass(frozen=True)
+class LoadedSettings:
+    """The settings together with where each came from."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+    def values(self) -> list[Value]:
+        """Every setting in the order of conf/headwater.toml, with secrets hidden."""
+        return [
+            Value(key, _shown(key, value), self.sources.get(key, "default"))
+            for key, value in _flatten(self.settings)
+        ]
+
+
+def load_settings(environ: Mapping[str, str], flags: Mapping[str, object] | None = None) -> LoadedSettings:
+    """Read the settings: defaults, then files, then the environment, then flags; the last one wins.
+
+    Args:
+        environ: The environment, with HEADWATER_CONFIG and HEADWATER_<SECTION>_<KEY>.
+        flags: Values from the command line by full key (`stack.port`); None means that it was not given.
+
+    Raises:
+        UsageError: For an unknown key, a value of the wrong kind, or a file that cannot be read.
+    """
+    values: dict[str, object] = {}
+    sources: dict[str, str] = {}
+    for path, shown in _files(environ):
+        for key, value, line in _read_file(path, shown):
+            values[key], sources[key] = value, f"{shown} line {line}"
+    for key, value, name in _read_environment(environ):
+        values[key], sources[key] = value, name
+    for key, value in (flags or {}).items():
+        if value is not None:
+            values[key], sources[key] = value, _flag_of(key)
+    try:
+        settings = Settings.model_validate(_nested(values))
+    except ValidationError as error:
+        raise UsageError(_explain(error, sources)) from error
+    return LoadedSettings(settings, sources)
+
+
+def known_keys() -> list[str]:
+    """Every key of conf/headwater.toml; a table of free names, such as `broker`, stands for itself."""
+    return list(_keys(Settings))
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from _keys(section, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+# Tables whose keys are not ours: Kafka's broker properties, Spark's settings.
+_FREE_TABLES = ("broker", "spark.conf")
+
+
+def _files(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
+    """The files to read, the winning one last, each with the name to call it by."""
+    yield shipped_dir("conf") / "headwater.toml", "the shipped conf/headwater.toml"
+    named = environ.get("HEADWATER_CONFIG")
+    if named:
+        yield Path(named).expanduser(), named
+        return
+    for path in sorted(Path("conf").glob("headwater*.toml"), key=lambda path: path.stem):
+        if path.resolve() != (shipped_dir("conf") / "headwater.toml").resolve():
+            yield path, str(path)
+
+
+def _read_file(path: Path, shown: str) -> Iterator[tuple[str, object, int]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        table = tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"cannot read {shown}: {(error.strerror or str(error)).lower()}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{shown} is not TOML: {error}") from error
+    for key, value in _leaves(table):
+        line = _line_of(text, key)
+        _check_known(key, f"{shown} line {line}")
+        yield key, value, line
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in table.items():
+        key = f"{prefix}{name}"
+        if not isinstance(value, dict):
+            yield key, value
+        elif key in _FREE_TABLES:
+            yield from ((f"{key}.{each}", inner) for each, inner in _free_leaves(value))
+        else:
+            # An empty or unknown table must be seen as well, or its mistake passes in silence.
+            if not any(f"{known}.".startswith(f"{key}.") for known in known_keys()):
+                yield key, value
+            yield from _leaves(value, f"{key}.")
+
+
+def _free_leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """A free table's entries, their keys quoted ("num.partitions" = 1) or bare (num.partitions = 1)."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _free_leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _read_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
+    by_variable = {_variable_of(key): key for key in known_keys() if key not in _FREE_TABLES}
+    sections = tuple(f"{_ENVIRONMENT_PREFIX}{name.upper()}_" for name in Settings.model_fields)
+    broker = f"{_ENVIRONMENT_PREFIX}BROKER_"
+    for name, value in sorted(environ.items()):
+        if name.startswith(broker):
+            yield "broker." + name.removeprefix(broker).lower().replace("_", "."), value, name
+        elif name in by_variable:
+            yield by_variable[name], value, name
+        elif name.startswith(sections):
+            near = get_close_matches(name, by_variable, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see headwater config show"
+            raise UsageError(f"the environment variable {name} names no setting: {hint}")
+
+
+def _variable_of(key: str) -> str:
+    return _ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
+
+
+def _check_known(key: str, where: str) -> None:
+    keys = known_keys()
+    if key in keys or any(key.startswith(f"{free}.") for free in _FREE_TABLES):
+        return
+    sections = [f"[{section}]" for section in Settings.model_fields]
+    near = get_close_matches(key, keys, n=1) or get_close_matches(f"[{key}]", sections, n=1)
+    near = near or [known for known in keys if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    hint = f"did you mean {near[0]}?" if near else f"the sections are {', '.join(sections)}"
+    raise UsageError(f"{where}: there is no setting {key}: {hint}")
+
+
+def _line_of(text: str, key: str) -> int:
+    """The line that sets a key, by a plain reading of headers and assignments; else its section's, or 1."""
+    section = ""
+    header_line = 1
+    for number, line in enumerate(text.splitlines(), start=1):
+        stripped = line.strip()
+        header = re.match(r"\[([^\[\]]+)\]", stripped)
+        if header:
+            section = header.group(1).strip()
+            if section == key:
+                header_line = number
+            continue
+        assignment = re.match(r"""(["']?)([\w.\-]+)\1\s*=""", stripped)
+        if assignment and f"{section}.{assignment.group(2)}".lstrip(".") == key:
+            return number
+    return header_line
+
+
+def _nested(values: Mapping[str, object]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        free = next((table for table in _FREE_TABLES if key.startswith(f"{table}.")), None)
+        path = [*free.split("."), key.removeprefix(f"{free}.")] if free else key.split(".")
+        table = nested
+        for part in path[:-1]:
+            table = table.setdefault(part, {})
+        table[path[-1]] = value
+    return nested
+
+
+def _explain(error: ValidationError, sources: Mapping[str, str]) -> str:
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    given = "" if _SECRET_NAME.search(key) else f" is {first['input']!r}"
+    reason = first["msg"][:1].lower() + first["msg"][1:]
+    return f"{sources.get(key, 'the settings')}: {key}{given}: {reason}"
+
+
+def _flag_of(key: str) -> str:
+    return "--" + key.rpartition(".")[2].replace("_", "-")
+
+
+def _flatten(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, object]]:
+    for name in type(model).model_fields:
+        value = getattr(model, name)
+        if isinstance(value, BaseModel):
+            yield from _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, dict):
+            yield from ((f"{prefix}{name}.{each}", inner) for each, inner in value.items())
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _shown(key: str, value: object) -> object:
+    if hasattr(value, "get_secret_value"):
+        return _HIDDEN if value.get_secret_value() else ""
+    return _HIDDEN if _SECRET_NAME.search(key) and value else value

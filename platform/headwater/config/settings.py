@@ -1,0 +1,62 @@
+"""The settings, typed and frozen; conf/headwater.toml says what each means and why its default is that."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class StackSettings(_Section):
+    """The local stack."""
+
+    host: str = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535)] = 9092
+    brokers: Annotated[int, Field(ge=1, le=64)] = 1
+    coordinator: Literal["zookeeper", "memory"] = "zookeeper"
+    zookeeper: str = ""
+    zookeeper_heap_mb: Annotated[int, Field(ge=32)] = 128
+    ready_timeout_s: Annotated[float, Field(gt=0)] = 60
+    stop_timeout_s: Annotated[float, Field(gt=0)] = 30
+
+
+class SparkSettings(_Section):
+    """The Spark session."""
+
+    cores: Annotated[int, Field(ge=1)] = 2
+    driver_memory: Annotated[str, Field(pattern=r"^[1-9]\d*[kmgtKMGT]$")] = "2g"
+    log: Literal["error", "warn", "info", "debug"] = "error"
+    conf: dict[str, str] = {}
+
+
+class ClientSettings(_Section):
+    """How Kafka clients reach the brokers."""
+
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl_mechanism: Literal["", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = ""
+    sasl_username: str = ""
+    sasl_password: SecretStr = SecretStr("")
+    ssl_ca_location: str = ""
+    timeout_s: Annotated[float, Field(gt=0)] = 15
+
+    def properties(self) -> dict[str, str]:
+        """These settings under librdkafka's names, without those that are empty."""
+        named = {
+            "security.protocol": self.security_protocol,
+            "sasl.mechanism": self.sasl_mechanism,
+            "sasl.username": self.sasl_username,
+            "sasl.password": self.sasl_password.get_secret_value(),
+            "ssl.ca.location": self.ssl_ca_location,
+        }
+        return {name: value for name, value in named.items() if value}
+
+
+class Settings(_Section):
+    """All of conf/headwater.toml."""
+
+    stack: StackSettings = StackSettings()
+    broker: dict[str, str] = {}
+    spark: SparkSettings = SparkSettings()
+    client: ClientSettings = ClientSettings()

@@ -1,0 +1,26 @@
+"""The files that hold what a child process says on standard error."""
+
+from pathlib import Path
+from typing import IO
+
+# Enough for weeks of a quiet broker's lines; one older file is kept.
+_KEEP_BYTES = 16 << 20
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """Open a log for appending; one that has grown long is first put aside as `<name>.1`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() and path.stat().st_size > _KEEP_BYTES:
+        path.replace(path.with_name(path.name + ".1"))
+    return path.open("ab")
+
+
+def lines_since(path: Path, position: int) -> list[str]:
+    """The lines written from a position on, without empty ones."""
+    try:
+        with path.open("rb") as file:
+            file.seek(position)
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,98 @@
+"""`stack.json`: which processes make up a running stack, kept in its data folder."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from headwater.stack.processes import start_ticks
+
+_FILE = "stack.json"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of a stack.
+
+    Attributes:
+        role: `zookeeper` or `broker`.
+        id: The broker's number; None for ZooKeeper.
+        address: Where it listens, as clients are told; empty until it is ready.
+        pid: Its process number.
+        start_ticks: When that process started, so that a number used again is not mistaken for it.
+    """
+
+    role: str
+    id: int | None
+    address: str
+    pid: int
+    start_ticks: int
+
+    @property
+    def is_alive(self) -> bool:
+        return start_ticks(self.pid) == self.start_ticks
+
+
+@dataclass(frozen=True)
+class StackState:
+    """A stack as its parent process last wrote it down.
+
+    Attributes:
+        pid: The parent's process number.
+        start_ticks: When the parent started.
+        ready: Whether clients can produce.
+        started_at_ms: When it was ready, in milliseconds since the epoch; 0 before.
+        coordinator: `zookeeper` or `memory`.
+        zookeeper: ZooKeeper's address, embedded or not; empty with the memory coordinator.
+        members: The child processes.
+    """
+
+    pid: int
+    start_ticks: int
+    ready: bool
+    started_at_ms: int
+    coordinator: str
+    zookeeper: str
+    members: tuple[Member, ...]
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the parent process still runs."""
+        return start_ticks(self.pid) == self.start_ticks
+
+    @property
+    def brokers(self) -> tuple[Member, ...]:
+        return tuple(member for member in self.members if member.role == "broker")
+
+    @property
+    def bootstrap(self) -> str:
+        """The brokers' addresses, as a Kafka client takes them."""
+        return ",".join(broker.address for broker in self.brokers)
+
+
+def read_state(data: Path) -> StackState | None:
+    """What the data folder's stack.json says; None if there is none, or if a crash left it unreadable."""
+    try:
+        fields = json.loads((data / _FILE).read_text(encoding="utf-8"))
+        members = tuple(Member(**member) for member in fields.pop("members"))
+        return StackState(**fields, members=members)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def running_state(data: Path) -> StackState | None:
+    """The state of the stack that runs on this data folder; None if none does, or is not ready."""
+    state = read_state(data)
+    return state if state is not None and state.ready and state.is_alive else None
+
+
+def write_state(data: Path, state: StackState) -> None:
+    """Replace stack.json in one step."""
+    fresh = data / f"{_FILE}.{os.getpid()}.new"
+    fresh.write_text(json.dumps(asdict(state), indent=2) + "\n", encoding="utf-8")
+    fresh.replace(data / _FILE)
+
+
+def remove_state(data: Path) -> None:
+    """Forget the stack; the data stays."""
+    (data / _FILE).unlink(missing_ok=True)

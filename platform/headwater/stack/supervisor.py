@@ -1,0 +1,279 @@
+"""The parent process of a local stack: starts ZooKeeper and the brokers, watches and stops them."""
+
+import fcntl
+import os
+import select
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+
+from headwater.errors import DependencyError, PortInUseError, UserError
+from headwater.stack.brokers import BrokerProcess
+from headwater.stack.java import find_java
+from headwater.stack.ports import format_address, is_free
+from headwater.stack.processes import start_ticks
+from headwater.stack.spec import StackSpec
+from headwater.stack.state import Member, StackState, read_state, remove_state, running_state, write_state
+from headwater.stack.zookeeper import EmbeddedZooKeeper, check_ensemble
+
+# The kernel ends the children of a killed parent at once; their memory may take a moment to be given back.
+_PREVIOUS_CHILDREN_TIMEOUT_S = 10.0
+_POLL_S = 0.05
+# ZooKeeper keeps everything on disk and brokers wait for it, so one that was killed is started again;
+# one that falls three times in a minute has a reason that starting does not mend.
+_RESTARTS_ALLOWED = 2
+_RESTART_WINDOW_S = 60.0
+
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Supervisor:
+    """Runs one stack in the foreground, from start to stop.
+
+    Args:
+        spec: What to start.
+        environ: The environment, for finding Java.
+        on_ready: Called once, with the first broker's advertised address, when clients can produce.
+        tell: Called with a sentence when a child dies and the stack goes on.
+    """
+
+    def __init__(
+        self,
+        spec: StackSpec,
+        environ: Mapping[str, str],
+        *,
+        on_ready: Callable[[str], None],
+        tell: Callable[[str], None],
+    ) -> None:
+        self._spec = spec
+        self._environ = environ
+        self._on_ready = on_ready
+        self._tell = tell
+        self._zookeeper: EmbeddedZooKeeper | None = None
+        self._brokers: list[BrokerProcess] = []
+        self._ready_at_ms = 0
+        self._restarts: list[float] = []
+        self._stop_requests = 0
+
+    def run(self) -> None:
+        """Start everything, wait for SIGTERM, SIGINT or SIGHUP, stop everything.
+
+        Raises:
+            UserError: If something cannot be started, or the last broker dies.
+        """
+        try:
+            self._spec.data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot write to {self._spec.data}: {(error.strerror or '').lower()}") from error
+        with self._only_one(), self._signals() as wake_fd:
+            try:
+                self._start(wake_fd)
+                if not self._interrupted():
+                    self._become_ready()
+                    self._watch(wake_fd)
+            finally:
+                self._stop()
+                remove_state(self._spec.data)
+
+    # -- start
+
+    def _start(self, wake_fd: int) -> None:
+        self._await_previous_children()
+        self._check_ports()
+        zookeeper = self._start_zookeeper()
+        for index in range(len(self._spec.broker_ids)):
+            if self._interrupted():
+                return
+            broker = BrokerProcess(self._spec, index, zookeeper)
+            broker.start()
+            self._brokers.append(broker)
+            self._write_state()
+        self._await_brokers(wake_fd)
+
+    def _start_zookeeper(self) -> str:
+        """Bring the shared state up; returns its address, empty for the memory coordinator."""
+        spec = self._spec
+        if spec.coordinator == "memory":
+            return ""
+        if spec.zookeeper:
+            check_ensemble(spec.zookeeper)
+            return spec.zookeeper
+        self._zookeeper = EmbeddedZooKeeper(
+            spec.data / "zookeeper", spec.host, find_java(self._environ), spec.zookeeper_heap_mb
+        )
+        self._zookeeper.start(spec.ready_timeout_s, self._interrupted)
+        return self._zookeeper.address
+
+    def _await_brokers(self, wake_fd: int) -> None:
+        deadline = time.monotonic() + self._spec.ready_timeout_s
+        waiting = list(self._brokers)
+        while waiting and not self._interrupted():
+            for broker in waiting:
+                if not broker.read_ready() and broker.process.poll() is not None:
+                    raise broker.failure()
+            waiting = [broker for broker in waiting if not broker.address]
+            if not waiting:
+                return
+            if time.monotonic() > deadline:
+                raise UserError(
+                    f"broker {waiting[0].id} was not ready after {self._spec.ready_timeout_s:.0f} s: "
+                    f"see {waiting[0].log}, or raise stack.ready_timeout_s"
+                )
+            fds = [broker.stdout_fd for broker in waiting]
+            select.select([wake_fd, *fds], [], [], max(0.0, deadline - time.monotonic()))
+
+    def _become_ready(self) -> None:
+        self._ready_at_ms = time.time_ns() // 1_000_000
+        self._write_state()
+        self._on_ready(self._brokers[0].address)
+
+    def _await_previous_children(self) -> None:
+        """After a kill -9 of a stack's parent, wait until the kernel has ended its children."""
+        previous = read_state(self._spec.data)
+        deadline = time.monotonic() + _PREVIOUS_CHILDREN_TIMEOUT_S
+        for member in previous.members if previous else ():
+            while member.is_alive:
+                if time.monotonic() > deadline:
+                    raise UserError(
+                        f"process {member.pid}, a {member.role} of an earlier run, still holds "
+                        f"{self._spec.data}: end it with kill {member.pid}"
+                    )
+                time.sleep(_POLL_S)
+
+    def _check_ports(self) -> None:
+        for index in range(len(self._spec.broker_ids)):
+            port = self._spec.port_of(index)
+            if port and not is_free(self._spec.host, port):
+                raise PortInUseError(
+                    f"another process listens on {format_address(self._spec.host, port)}: stop it, or choose "
+                    "another port with --port"
+                )
+
+    # -- run
+
+    def _watch(self, wake_fd: int) -> None:
+        """Sleep until a signal arrives or a child ends."""
+        while not self._interrupted():
+            fds = {os.pidfd_open(process.pid): process for process in self._running()}
+            try:
+                select.select([wake_fd, *fds], [], [])
+            finally:
+                for fd in fds:
+                    os.close(fd)
+            if not self._interrupted():
+                self._look_after_children()
+
+    def _look_after_children(self) -> None:
+        if self._zookeeper is not None and self._zookeeper.process.poll() is not None:
+            self._restart_zookeeper(self._zookeeper)
+        for broker in [broker for broker in self._brokers if broker.process.poll() is not None]:
+            self._brokers.remove(broker)
+            if not self._brokers:
+                raise broker.failure()
+            self._tell(f"{broker.failure()}; the other brokers go on")
+            self._write_state()
+
+    def _restart_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
+        now = time.monotonic()
+        self._restarts = [each for each in self._restarts if now - each < _RESTART_WINDOW_S]
+        if len(self._restarts) >= _RESTARTS_ALLOWED:
+            raise DependencyError(
+                f"ZooKeeper ended {len(self._restarts) + 1} times within a minute: "
+                f"see {self._spec.data / 'zookeeper' / 'zookeeper.log'}"
+            )
+        self._restarts.append(now)
+        self._tell(f"ZooKeeper ended with status {zookeeper.process.returncode}; it is started again")
+        zookeeper.start(self._spec.ready_timeout_s, self._interrupted)
+        self._write_state()
+
+    def _running(self) -> list[subprocess.Popen[bytes]]:
+        """The children that have not been found ended."""
+        processes = [broker.process for broker in self._brokers]
+        return [*processes, self._zookeeper.process] if self._zookeeper is not None else processes
+
+    # -- stop
+
+    def _stop(self) -> None:
+        """Brokers first, since they sign off in ZooKeeper; a second stop signal kills what is left."""
+        requests = self._stop_requests
+        deadline = time.monotonic() + self._spec.stop_timeout_s
+        groups = [[broker.process for broker in self._brokers]]
+        if self._zookeeper is not None and self._zookeeper.is_started:
+            groups.append([self._zookeeper.process])
+        for processes in groups:
+            for process in processes:
+                process.terminate()
+            while any(process.poll() is None for process in processes):
+                if time.monotonic() > deadline or self._stop_requests > requests + 1:
+                    for process in processes:
+                        process.kill()
+                time.sleep(_POLL_S)
+
+    # -- the parent itself
+
+    def _write_state(self) -> None:
+        members = []
+        if self._zookeeper is not None:
+            members.append(
+                _member("zookeeper", None, self._zookeeper.address, self._zookeeper.process.pid),
+            )
+        members += [_member("broker", each.id, each.address, each.process.pid) for each in self._brokers]
+        write_state(
+            self._spec.data,
+            StackState(
+                pid=os.getpid(),
+                start_ticks=start_ticks(os.getpid()) or 0,
+                ready=self._ready_at_ms > 0,
+                started_at_ms=self._ready_at_ms,
+                coordinator=self._spec.coordinator,
+                zookeeper=self._zookeeper.address if self._zookeeper is not None else self._spec.zookeeper,
+                members=tuple(members),
+            ),
+        )
+
+    @contextmanager
+    def _only_one(self) -> Iterator[None]:
+        """Hold the data folder for this process; the kernel lets go when it ends, however it ends."""
+        with (self._spec.data / "stack.lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                running = running_state(self._spec.data)
+                where = f" on {running.bootstrap}" if running else ""
+                raise UserError(
+                    f"a stack already runs over {self._spec.data}{where}: use it, stop it with "
+                    "headwater down, or choose another --home"
+                ) from error
+            yield
+
+    @contextmanager
+    def _signals(self) -> Iterator[int]:
+        """Count stop signals, and give a file descriptor that is readable once one has come."""
+        reader, writer = socket.socketpair()
+        reader.setblocking(False)
+        writer.setblocking(False)
+
+        def note(number: int, frame: FrameType | None) -> None:
+            self._stop_requests += 1
+
+        before = {each: signal.signal(each, note) for each in _STOP_SIGNALS}
+        before_fd = signal.set_wakeup_fd(writer.fileno())
+        try:
+            yield reader.fileno()
+        finally:
+            signal.set_wakeup_fd(before_fd)
+            for each, handler in before.items():
+                signal.signal(each, handler)
+            reader.close()
+            writer.close()
+
+    def _interrupted(self) -> bool:
+        return self._stop_requests > 0
+
+
+def _member(role: str, id_: int | None, address: str, pid: int) -> Member:
+    return Member(role=role, id=id_, address=address, pid=pid, start_ticks=start_ticks(pid) or 0)
