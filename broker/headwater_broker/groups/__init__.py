@@ -1,0 +1,49 @@
+"""The coordinator of groups that clients join by `subscribe()`: a state machine without I/O and clock.
+
+`GroupCoordinator` takes requests with the time they came at, and returns the replies that are due, each with
+the token of its request. The server maps its requests and responses to the wire, and keeps offsets through
+coordination/.
+"""
+
+from headwater_broker.groups.coordinator import GroupConfig, GroupCoordinator
+from headwater_broker.groups.errors import GroupError
+from headwater_broker.groups.messages import (
+    NO_GENERATION,
+    UNKNOWN_MEMBER_ID,
+    GroupDescription,
+    GroupOverview,
+    GroupState,
+    HeartbeatResponse,
+    JoinedMember,
+    JoinRequest,
+    JoinResponse,
+    Leaver,
+    LeaveResponse,
+    MemberDescription,
+    Reply,
+    Response,
+    SyncRequest,
+    SyncResponse,
+)
+
+__all__ = [
+    "NO_GENERATION",
+    "UNKNOWN_MEMBER_ID",
+    "GroupConfig",
+    "GroupCoordinator",
+    "GroupDescription",
+    "GroupError",
+    "GroupOverview",
+    "GroupState",
+    "HeartbeatResponse",
+    "JoinRequest",
+    "JoinResponse",
+    "JoinedMember",
+    "LeaveResponse",
+    "Leaver",
+    "MemberDescription",
+    "Reply",
+    "Response",
+    "SyncRequest",
+    "SyncResponse",
+]
