@@ -4,9 +4,8 @@ import csv
 import importlib.util
 import io
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from headwater.errors import UserError
@@ -64,20 +63,16 @@ def archive_path() -> Path:
 
 def read_month(month: int) -> list[Flight]:
     """The flights whose `month` column is `month` (1 to 12), in the order of the file."""
-    return [_flight(row) for row in _rows() if row["month"] == str(month)]
-
-
-def _rows() -> Iterator[dict[str, str]]:
     with zipfile.ZipFile(archive_path()) as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         header = next(rows)
-        for row in rows:
-            yield dict(zip(header, row, strict=True))
+        column, wanted = header.index("month"), str(month)
+        return [_flight(dict(zip(header, row, strict=True))) for row in rows if row[column] == wanted]
 
 
 def _flight(row: dict[str, str]) -> Flight:
     date = f"{int(row['year']):04d}{int(row['month']):02d}{int(row['day']):02d}"
-    hour = datetime.strptime(row["time_hour"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    hour = datetime.fromisoformat(row["time_hour"])
     return Flight(
         flight_id=f"{row['carrier']}-{row['flight']}-{row['origin']}-{date}-{row['sched_dep_time']}",
         carrier=row["carrier"],
