@@ -1,0 +1,21 @@
+"""The server: sockets, dispatch and the loop around the log, the groups and the shared state.
+
+`transport` moves bytes, `core` turns frames into answers and knows no socket, `produce` and `fetch` are the hot
+path, `apis` everything else; `state` keeps the view of the `cluster` current; `broker` puts the parts together
+and `process` runs them as `python -m headwater_broker`.
+"""
+
+from headwater_broker.server.broker import Broker, BrokerOptions
+from headwater_broker.server.errors import CoordinatorError, PortInUseError, ServerError, UsageError
+from headwater_broker.server.settings import BrokerSettings, parse_settings
+
+__all__ = [
+    "Broker",
+    "BrokerOptions",
+    "BrokerSettings",
+    "CoordinatorError",
+    "PortInUseError",
+    "ServerError",
+    "UsageError",
+    "parse_settings",
+]

@@ -1,0 +1,225 @@
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the clock and the wire of the group coordinator."""
+
+import asyncio
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.groups import (
+    NO_GENERATION,
+    GroupConfig,
+    GroupCoordinator,
+    GroupError,
+    JoinRequest,
+    JoinResponse,
+    Leaver,
+    LeaveResponse,
+    Reply,
+    SyncRequest,
+)
+from headwater_broker.server.core import Request, Response
+from headwater_broker.server.node import Node
+from headwater_broker.wire.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
+from headwater_broker.wire.codec import milliseconds
+
+_SHORTEST_NAP_S = 0.005
+
+
+def group_error_code(error: GroupError) -> ErrorCode:
+    """Kafka's code for a decision of the group coordinator."""
+    return ErrorCode[error.name.lower()]
+
+
+class GroupRunner:
+    """Gives the group coordinator the time, and its replies to those who wait for them.
+
+    Attributes:
+        groups: The coordinator.
+    """
+
+    def __init__(self, node: Node) -> None:
+        settings = node.settings
+        self.groups = GroupCoordinator(
+            GroupConfig(
+                initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
+                min_session_timeout_ms=settings.group_min_session_timeout_ms,
+                max_session_timeout_ms=settings.group_max_session_timeout_ms,
+                max_size=settings.group_max_size,
+            )
+        )
+        self._node = node
+        self._timer: asyncio.TimerHandle | None = None
+
+    def now_ms(self) -> int:
+        """The coordinator's clock, which never runs backwards."""
+        return int(self._node.clock.monotonic() * 1000)
+
+    def refusal(self, group_id: str) -> GroupError:
+        """NONE where this broker coordinates the group, else why it does not answer for it."""
+        if self._node.cluster.coordinates(group_id):
+            return GroupError.NONE
+        self.deliver(self.groups.unload(group_id, self.now_ms()))
+        return GroupError.NOT_COORDINATOR
+
+    def deliver(self, replies: list[Reply]) -> None:
+        """Hands replies to those who wait for them, and sets the alarm for the next deadline."""
+        for reply in replies:
+            future = reply.token
+            if isinstance(future, asyncio.Future) and not future.done():
+                future.set_result(reply.response)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        deadline_ms = self.groups.next_deadline_ms()
+        if deadline_ms is not None:
+            delay_s = max((deadline_ms - self.now_ms()) / 1000, _SHORTEST_NAP_S)
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
+
+    def stop(self) -> None:
+        """Sets no more alarms."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.deliver(self.groups.tick(self.now_ms()))
+
+
+class MembershipApis:
+    """The requests of members."""
+
+    def __init__(self, node: Node, runner: GroupRunner) -> None:
+        self._runner = runner
+        node.core.register(JOIN_GROUP, self.join_group)
+        node.core.register(SYNC_GROUP, self.sync_group)
+        node.core.register(HEARTBEAT, self.heartbeat)
+        node.core.register(LEAVE_GROUP, self.leave_group)
+
+    async def join_group(self, request: Request) -> Response:
+        """Waits until the rebalance is complete."""
+        body = request.body
+        session_timeout_ms = milliseconds(body.session_timeout)
+        refusal = self._runner.refusal(body.group_id)
+        if refusal is not GroupError.NONE:
+            return _join_response(request, JoinResponse(refusal, body.member_id))
+        join = JoinRequest(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            instance_id=request.get("group_instance_id"),
+            client_id=request.client_id,
+            client_host="/" + request.connection.peer.rpartition(":")[0],
+            session_timeout_ms=session_timeout_ms,
+            # Version 0 has none: a member may take as long to rejoin as it may be silent.
+            rebalance_timeout_ms=(
+                milliseconds(body.rebalance_timeout) if request.version >= 1 else session_timeout_ms
+            ),
+            protocol_type=body.protocol_type,
+            protocols=tuple((each.name, each.metadata) for each in body.protocols),
+            require_member_id=request.version >= 4,
+            supports_skip_assignment=request.version >= 9,
+        )
+        future = _token()
+        self._runner.deliver(self._runner.groups.join(self._runner.now_ms(), future, join))
+        return _join_response(request, await future)
+
+    async def sync_group(self, request: Request) -> Response:
+        """Waits for the leader's assignment."""
+        body = request.body
+        refusal = self._runner.refusal(body.group_id)
+        if refusal is not GroupError.NONE:
+            return {"error_code": group_error_code(refusal), "assignment": b""}
+        sync = SyncRequest(
+            group_id=body.group_id,
+            member_id=body.member_id,
+            generation=body.generation_id,
+            instance_id=request.get("group_instance_id"),
+            protocol_type=request.get("protocol_type"),
+            protocol=request.get("protocol_name"),
+            assignments={each.member_id: each.assignment for each in body.assignments},
+        )
+        future = _token()
+        self._runner.deliver(self._runner.groups.sync(self._runner.now_ms(), future, sync))
+        response = await future
+        return {
+            "error_code": group_error_code(response.error),
+            "protocol_type": response.protocol_type,
+            "protocol_name": response.protocol,
+            "assignment": response.assignment,
+        }
+
+    async def heartbeat(self, request: Request) -> Response:
+        """Says whether the member is still one."""
+        body = request.body
+        error = self._runner.refusal(body.group_id)
+        if error is GroupError.NONE:
+            future = _token()
+            self._runner.deliver(
+                self._runner.groups.heartbeat(
+                    self._runner.now_ms(),
+                    future,
+                    body.group_id,
+                    body.member_id,
+                    body.generation_id,
+                    request.get("group_instance_id"),
+                )
+            )
+            error = (await future).error
+        return {"error_code": group_error_code(error)}
+
+    async def leave_group(self, request: Request) -> Response:
+        """Takes one member out, or (from version 3 on) several."""
+        body = request.body
+        is_batch = request.version >= 3
+        if is_batch:
+            leavers = [
+                Leaver(each.member_id, each.group_instance_id, getattr(each, "reason", None))
+                for each in body.members
+            ]
+        else:
+            leavers = [Leaver(body.member_id)]
+        refusal = self._runner.refusal(body.group_id)
+        if refusal is not GroupError.NONE:
+            return {"error_code": group_error_code(refusal), "members": []}
+        future = _token()
+        self._runner.deliver(self._runner.groups.leave(self._runner.now_ms(), future, body.group_id, leavers))
+        response: LeaveResponse = await future
+        error = response.error
+        if not is_batch and error is GroupError.NONE and response.leavers:
+            error = response.leavers[0][1]
+        return {
+            "error_code": group_error_code(error),
+            "members": [
+                {
+                    "member_id": leaver.member_id,
+                    "group_instance_id": leaver.instance_id,
+                    "error_code": group_error_code(leaver_error),
+                }
+                for leaver, leaver_error in response.leavers
+            ],
+        }
+
+
+def _token() -> asyncio.Future[Any]:
+    return asyncio.get_running_loop().create_future()
+
+
+def _join_response(request: Request, response: JoinResponse) -> Response:
+    # Before version 7 a protocol cannot be null on the wire.
+    no_protocol = None if request.version >= 7 else ""
+    return {
+        "error_code": group_error_code(response.error),
+        "generation_id": response.generation if response.error is GroupError.NONE else NO_GENERATION,
+        "protocol_type": response.protocol_type,
+        "protocol_name": no_protocol if response.protocol is None else response.protocol,
+        "leader": response.leader,
+        "skip_assignment": response.skip_assignment,
+        "member_id": response.member_id,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "metadata": member.metadata,
+            }
+            for member in response.members
+        ],
+    }

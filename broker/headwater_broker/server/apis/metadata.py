@@ -1,0 +1,167 @@
+"""ApiVersions, Metadata, DescribeCluster and FindCoordinator: who is there and who leads what."""
+
+from collections.abc import Awaitable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.coordination import NO_LEADER, BrokerInfo, PartitionState, TopicState
+from headwater_broker.server.apis.topics import TopicAdmin
+from headwater_broker.server.core import Request, Response
+from headwater_broker.server.errors import ApiError, error_code
+from headwater_broker.server.node import Node
+from headwater_broker.wire import APIS
+from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
+
+_GROUP_KEY = 0
+
+
+class MetadataApis:
+    """Answers from the view of the cluster; only creating a missing topic takes time."""
+
+    def __init__(self, node: Node, topics: TopicAdmin) -> None:
+        self._node = node
+        self._topics = topics
+        core = node.core
+        core.register(API_VERSIONS, lambda _: core.api_versions())
+        core.register(METADATA, self.metadata)
+        core.register(DESCRIBE_CLUSTER, self.describe_cluster)
+        core.register(FIND_COORDINATOR, self.find_coordinator)
+        assert APIS.keys() >= core.answered
+
+    # -- Metadata --------------------------------------------------------------------------------------
+
+    def metadata(self, request: Request) -> Response | Awaitable[Response]:
+        """Brokers and topics. A topic asked for by name that is missing is created, if that is allowed."""
+        cluster = self._node.cluster
+        asked = request.body.topics
+        if asked is None or (request.version == 0 and not asked):
+            return self._metadata([self._describe(topic) for _, topic in sorted(cluster.topics.items())])
+        may_create = self._node.settings.auto_create_topics_enable and request.get(
+            "allow_auto_topic_creation", True
+        )
+        if may_create:
+            missing = [
+                each.name for each in asked if each.name is not None and each.name not in cluster.topics
+            ]
+            if missing:
+                return self._create_and_describe(asked, missing)
+        return self._metadata([self._describe_asked(each, {}) for each in asked])
+
+    async def _create_and_describe(self, asked: Any, missing: list[str]) -> Response:
+        errors: dict[str, ErrorCode] = {}
+        for name in missing:
+            try:
+                await self._topics.create_automatically(name)
+            except ApiError as error:
+                errors[name] = error_code(error)
+        return self._metadata([self._describe_asked(each, errors) for each in asked])
+
+    def _describe_asked(self, asked: Any, errors: dict[str, ErrorCode]) -> Response:
+        cluster = self._node.cluster
+        topic_id = getattr(asked, "topic_id", None)
+        if asked.name is None and topic_id is not None:
+            found = cluster.topic_by_id(topic_id)
+            if found is None:
+                return _missing(None, ErrorCode.unknown_topic_id, topic_id)
+            return self._describe(found)
+        name = asked.name or ""
+        found = cluster.topics.get(name)
+        if found is None:
+            return _missing(name, errors.get(name, self._topics.why_missing(name)))
+        return self._describe(found)
+
+    def _metadata(self, topics: list[Response]) -> Response:
+        return {
+            "brokers": [_broker(broker) for broker in self._brokers().values()],
+            "cluster_id": self._node.cluster.cluster_id,
+            "controller_id": self._node.cluster.controller_id,
+            "topics": topics,
+        }
+
+    def _brokers(self) -> dict[int, BrokerInfo]:
+        """Live brokers; this one is alive in any case, also while its session is being restored."""
+        return {**self._node.cluster.brokers, self._node.me.broker_id: self._node.me}
+
+    def _describe(self, topic: TopicState) -> Response:
+        live = self._brokers()
+        return {
+            "error_code": ErrorCode.none,
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "partitions": [
+                _partition(index, state, live) for index, state in sorted(topic.partitions.items())
+            ],
+        }
+
+    # -- the others ------------------------------------------------------------------------------------
+
+    def describe_cluster(self, request: Request) -> Response:
+        """Brokers and the controller; KRaft's controllers are not brokers of ours."""
+        cluster = self._node.cluster
+        answer = {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "endpoint_type": 1,
+            "cluster_id": cluster.cluster_id,
+            "controller_id": cluster.controller_id,
+            "brokers": [_broker(broker, id_field="broker_id") for broker in self._brokers().values()],
+        }
+        if request.get("endpoint_type", 1) != 1:
+            message = "there are no KRaft controllers in this cluster"
+            answer |= {
+                "error_code": ErrorCode.unsupported_endpoint_type,
+                "error_message": message,
+                "brokers": [],
+            }
+        return answer
+
+    def find_coordinator(self, request: Request) -> Response:
+        """The broker that coordinates a group; there are no transactions yet, so no coordinator for them."""
+        key_type = request.get("key_type", _GROUP_KEY)
+        keys = request.get("coordinator_keys")
+        if keys is None:
+            return self._coordinator(request.body.key, key_type)
+        return {"coordinators": [{"key": key, **self._coordinator(key, key_type)} for key in keys]}
+
+    def _coordinator(self, key: str, key_type: int) -> dict[str, Any]:
+        broker = self._node.cluster.group_coordinator(key)
+        if key_type != _GROUP_KEY:
+            message = "this broker coordinates consumer groups only, not transactions"
+            return _no_coordinator(ErrorCode.invalid_request, message)
+        if broker is None:
+            return _no_coordinator(ErrorCode.coordinator_not_available, "no broker is registered")
+        endpoint = broker.endpoints[0]
+        return {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "node_id": broker.broker_id,
+            "host": endpoint.host,
+            "port": endpoint.port,
+        }
+
+
+def _no_coordinator(code: ErrorCode, message: str) -> dict[str, Any]:
+    return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
+
+
+def _broker(broker: BrokerInfo, *, id_field: str = "node_id") -> Response:
+    endpoint = broker.endpoints[0]
+    return {id_field: broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
+
+
+def _partition(index: int, state: PartitionState, live: dict[int, BrokerInfo]) -> Response:
+    is_led = state.leader in live
+    return {
+        "error_code": ErrorCode.none if is_led else ErrorCode.leader_not_available,
+        "partition_index": index,
+        "leader_id": state.leader if is_led else NO_LEADER,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "offline_replicas": [replica for replica in state.replicas if replica not in live],
+    }
+
+
+def _missing(name: str | None, code: ErrorCode, topic_id: Any = None) -> Response:
+    return {"error_code": code, "name": name, "topic_id": topic_id, "partitions": []}

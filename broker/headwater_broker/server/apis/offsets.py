@@ -1,0 +1,119 @@
+"""ListOffsets, OffsetForLeaderEpoch and DeleteRecords: questions to a partition's log."""
+
+from collections.abc import Callable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.log import Isolation, LogError, PartitionLog, TimestampAndOffset
+from headwater_broker.server.core import Request, Response
+from headwater_broker.server.errors import ApiError, error_code
+from headwater_broker.server.node import Node
+from headwater_broker.wire.apis import DELETE_RECORDS, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH
+
+_LATEST = -1
+_EARLIEST = -2
+_MAX_TIMESTAMP = -3
+_EARLIEST_LOCAL = -4
+_LATEST_TIERED = -5
+_NOTHING = TimestampAndOffset(-1, -1, -1)
+
+
+class OffsetApis:
+    """Answers from the logs of this broker."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        node.core.register(LIST_OFFSETS, self.list_offsets)
+        node.core.register(OFFSET_FOR_LEADER_EPOCH, self.offset_for_leader_epoch)
+        node.core.register(DELETE_RECORDS, self.delete_records)
+
+    def list_offsets(self, request: Request) -> Response:
+        """Offsets by timestamp, or by one of the negative numbers that mean the ends of the log."""
+        isolation = Isolation(1 if request.get("isolation_level", 0) == 1 else 0)
+
+        def answer(topic: Any, partition: Any) -> dict[str, Any]:
+            index = partition.partition_index
+            epoch = getattr(partition, "current_leader_epoch", -1)
+            try:
+                found = _find(self._log(topic.name, index, epoch), partition.timestamp, isolation)
+            except (LogError, ApiError) as error:
+                return {"partition_index": index, "error_code": error_code(error)}
+            return {
+                "partition_index": index,
+                "error_code": ErrorCode.none,
+                "timestamp": found.timestamp_ms,
+                "offset": found.offset,
+                "leader_epoch": found.leader_epoch,
+            }
+
+        return {"topics": _each(request.body.topics, answer)}
+
+    def offset_for_leader_epoch(self, request: Request) -> Response:
+        """Where an epoch ended, by which a consumer sees that a log was cut under it."""
+
+        def answer(topic: Any, partition: Any) -> dict[str, Any]:
+            index = partition.partition
+            try:
+                log = self._log(topic.topic, index, partition.current_leader_epoch)
+                end = log.end_of_epoch(partition.leader_epoch)
+            except (LogError, ApiError) as error:
+                return {"partition": index, "error_code": error_code(error)}
+            return {
+                "partition": index,
+                "error_code": ErrorCode.none,
+                "leader_epoch": end.leader_epoch,
+                "end_offset": end.end_offset,
+            }
+
+        return {"topics": _each(request.body.topics, answer, name_field="topic")}
+
+    def delete_records(self, request: Request) -> Response:
+        """Moves logs' starts forward; saved at once, so that a crash brings nothing back."""
+
+        def answer(topic: Any, partition: Any) -> dict[str, Any]:
+            index = partition.partition_index
+            try:
+                start = self._log(topic.name, index, -1).delete_records(partition.offset)
+            except (LogError, ApiError) as error:
+                return {"partition_index": index, "error_code": error_code(error), "low_watermark": -1}
+            return {"partition_index": index, "error_code": ErrorCode.none, "low_watermark": start}
+
+        topics = _each(request.body.topics, answer)
+        self._node.logs.checkpoint()
+        return {"topics": topics}
+
+    def _log(self, topic: str, partition: int, current_leader_epoch: int) -> PartitionLog:
+        log = self._node.logs.get(topic, partition)
+        if log is None:
+            raise ApiError(self._node.cluster.why_not_here(topic, partition))
+        if current_leader_epoch >= 0 and current_leader_epoch != log.leader_epoch:
+            is_old = current_leader_epoch < log.leader_epoch
+            raise ApiError(ErrorCode.fenced_leader_epoch if is_old else ErrorCode.unknown_leader_epoch)
+        return log
+
+
+def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> TimestampAndOffset:
+    if timestamp_ms == _LATEST:
+        return log.latest(isolation)
+    if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
+        return log.earliest()
+    if timestamp_ms == _MAX_TIMESTAMP:
+        return log.max_timestamp() or _NOTHING
+    if timestamp_ms == _LATEST_TIERED:
+        return _NOTHING
+    if timestamp_ms < 0:
+        raise ApiError(ErrorCode.unsupported_version, f"{timestamp_ms} is no timestamp")
+    return log.offset_for_timestamp(timestamp_ms) or _NOTHING
+
+
+def _each(
+    topics: Any, answer: Callable[[Any, Any], dict[str, Any]], *, name_field: str = "name"
+) -> list[Response]:
+    return [
+        {
+            name_field: getattr(topic, name_field),
+            "partitions": [answer(topic, partition) for partition in topic.partitions],
+        }
+        for topic in topics
+    ]

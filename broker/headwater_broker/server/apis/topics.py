@@ -1,0 +1,253 @@
+"""CreateTopics, DeleteTopics and CreatePartitions."""
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID, uuid4
+from zlib import crc32
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.coordination import (
+    AlreadyExists,
+    Change,
+    ChangeKind,
+    CoordinationError,
+    TopicState,
+)
+from headwater_broker.log import InvalidConfigError, LogConfig
+from headwater_broker.server.apis.configs import describe_topic_configs
+from headwater_broker.server.core import Request, Response
+from headwater_broker.server.errors import ApiError, error_code
+from headwater_broker.server.node import Node
+from headwater_broker.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from headwater_broker.wire.codec import milliseconds
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MAX_PARTITIONS = 10_000  # of one topic: each is a directory with three open files
+_POLL_S = 0.02
+
+
+class TopicAdmin:
+    """Makes and removes topics in shared state; the logs follow from there."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        node.core.register(CREATE_TOPICS, self.create_topics)
+        node.core.register(DELETE_TOPICS, self.delete_topics)
+        node.core.register(CREATE_PARTITIONS, self.create_partitions)
+
+    # -- creating --------------------------------------------------------------------------------------
+
+    async def create_automatically(self, name: str) -> None:
+        """Creates a topic that somebody asked for, with the broker's defaults; one that is there is fine.
+
+        Raises:
+            ApiError: The name is not allowed, or shared state refused.
+        """
+        settings = self._node.settings
+        self._check_name(name)
+        assignment = self._assign(name, settings.num_partitions, settings.default_replication_factor)
+        try:
+            await self._create(name, assignment, {})
+        except AlreadyExists:
+            await self._node.state.settle(Change(ChangeKind.TOPICS, name))
+        except CoordinationError as error:
+            raise ApiError(ErrorCode.leader_not_available, str(error)) from error
+
+    def why_missing(self, name: str) -> ErrorCode:
+        """The error code for a topic that is not there."""
+        is_name = _NAME.fullmatch(name) and name not in (".", "..")
+        return ErrorCode.unknown_topic_or_partition if is_name else ErrorCode.invalid_topic_exception
+
+    async def create_topics(self, request: Request) -> Response:
+        """Answers CreateTopics, each topic for itself."""
+        body = request.body
+        names = [topic.name for topic in body.topics]
+        answers = []
+        for topic in body.topics:
+            if names.count(topic.name) > 1:
+                error = ApiError(ErrorCode.invalid_request, f"topic {topic.name} is named twice")
+                answers.append(_refused(topic.name, error))
+                continue
+            try:
+                answers.append(await self._create_asked(topic, validate_only=body.validate_only))
+            except (ApiError, InvalidConfigError, CoordinationError) as error:
+                answers.append(_refused(topic.name, error))
+        return {"topics": answers}
+
+    async def _create_asked(self, topic: Any, *, validate_only: bool) -> Response:
+        settings = self._node.settings
+        name: str = topic.name
+        self._check_name(name)
+        if name in self._node.cluster.topics or name in self._node.cluster.deleting:
+            raise ApiError(ErrorCode.topic_already_exists, f"topic {name} is there already")
+        given = {config.name: config.value for config in topic.configs}
+        configs = {key: value for key, value in given.items() if value is not None}
+        LogConfig.parse(configs, settings.log)
+        if topic.assignments:
+            if topic.num_partitions != -1 or topic.replication_factor != -1:
+                message = "give an assignment, or numbers of partitions and replicas, not both"
+                raise ApiError(ErrorCode.invalid_request, message)
+            assignment = self._checked_assignment(
+                {each.partition_index: each.broker_ids for each in topic.assignments}, first=0
+            )
+        else:
+            partitions = settings.num_partitions if topic.num_partitions == -1 else topic.num_partitions
+            replicas = (
+                settings.default_replication_factor
+                if topic.replication_factor == -1
+                else topic.replication_factor
+            )
+            assignment = self._assign(name, partitions, replicas)
+        topic_id = None
+        if not validate_only:
+            topic_id = (await self._create(name, assignment, configs)).topic_id
+        return {
+            "name": name,
+            "topic_id": topic_id,
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "num_partitions": len(assignment),
+            "replication_factor": len(assignment[0]),
+            "configs": describe_topic_configs(configs, settings.log),
+        }
+
+    async def _create(
+        self, name: str, assignment: Mapping[int, Sequence[int]], configs: Mapping[str, str]
+    ) -> TopicState:
+        node = self._node
+        topic_id: UUID = uuid4()
+        created = await node.ask(node.coordinator.create_topic, name, assignment, configs, topic_id)
+        await node.state.settle(Change(ChangeKind.TOPICS, name), Change(ChangeKind.CONFIGS, f"topics/{name}"))
+        return created
+
+    def _check_name(self, name: str) -> None:
+        if not _NAME.fullmatch(name) or name in (".", ".."):
+            message = f"{name!r} is no topic name: use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and dash"
+            raise ApiError(ErrorCode.invalid_topic_exception, message)
+        alike = name.replace(".", "_")
+        for other in self._node.cluster.topics:
+            if other != name and other.replace(".", "_") == alike:
+                message = f"topic {name} collides with {other}: they differ by dot and underscore only"
+                raise ApiError(ErrorCode.invalid_topic_exception, message)
+
+    def _assign(
+        self, name: str, partitions: int, replicas: int, *, first: int = 0
+    ) -> dict[int, tuple[int, ...]]:
+        """Spreads partitions over the live brokers, each topic from another broker on."""
+        if not 1 <= partitions <= _MAX_PARTITIONS:
+            message = f"a topic has 1 to {_MAX_PARTITIONS} partitions, not {partitions}"
+            raise ApiError(ErrorCode.invalid_partitions, message)
+        self._check_replicas(replicas)
+        brokers = list(self._node.cluster.brokers) or [self._node.me.broker_id]
+        start = crc32(name.encode())
+        return {
+            partition: (brokers[(start + partition) % len(brokers)],)
+            for partition in range(first, first + partitions)
+        }
+
+    def _checked_assignment(
+        self, assignment: Mapping[int, Sequence[int]], *, first: int
+    ) -> dict[int, tuple[int, ...]]:
+        if sorted(assignment) != list(range(first, first + len(assignment))):
+            message = f"partitions must be numbered from {first} on without gaps"
+            raise ApiError(ErrorCode.invalid_replica_assignment, message)
+        for partition, brokers in assignment.items():
+            self._check_replicas(len(brokers))
+            if brokers[0] not in self._node.cluster.brokers:
+                message = f"partition {partition}: there is no live broker {brokers[0]}"
+                raise ApiError(ErrorCode.invalid_replica_assignment, message)
+        return {partition: tuple(brokers) for partition, brokers in sorted(assignment.items())}
+
+    def _check_replicas(self, replicas: int) -> None:
+        if replicas != 1:
+            message = f"a partition has one replica here, not {replicas}: brokers do not replicate yet"
+            raise ApiError(ErrorCode.invalid_replication_factor, message)
+
+    # -- deleting --------------------------------------------------------------------------------------
+
+    async def delete_topics(self, request: Request) -> Response:
+        """Answers DeleteTopics once the topics are gone, or the request's time has run out."""
+        body = request.body
+        asked: list[tuple[str | None, UUID | None]] = [
+            (each, None) if isinstance(each, str) else (each.name, each.topic_id)
+            for each in (request.get("topics") or request.get("topic_names") or ())
+        ]
+        deadline = asyncio.get_running_loop().time() + milliseconds(body.timeout) / 1000
+        answers = []
+        for name, topic_id in asked:
+            code, message = ErrorCode.none, None
+            try:
+                name = await self._delete(name, topic_id, deadline)
+            except (ApiError, CoordinationError) as error:
+                code, message = error_code(error), str(error)
+            answers.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": message})
+        return {"responses": answers}
+
+    async def _delete(self, name: str | None, topic_id: UUID | None, deadline: float) -> str:
+        node = self._node
+        if not node.settings.delete_topic_enable:
+            raise ApiError(ErrorCode.topic_deletion_disabled, "delete.topic.enable is false")
+        if name is None:
+            found = None if topic_id is None else node.cluster.topic_by_id(topic_id)
+            if found is None:
+                raise ApiError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
+            name = found.name
+        if name not in node.cluster.topics:
+            raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+        await node.ask(node.coordinator.delete_topic, name)
+        await node.state.settle(Change(ChangeKind.DELETIONS), Change(ChangeKind.TOPICS, name))
+        loop = asyncio.get_running_loop()
+        while name in node.cluster.deleting:
+            if loop.time() >= deadline:
+                message = f"topic {name} is marked, but not all of its logs are gone yet"
+                raise ApiError(ErrorCode.request_timed_out, message)
+            await asyncio.sleep(_POLL_S)
+        return name
+
+    # -- more partitions -------------------------------------------------------------------------------
+
+    async def create_partitions(self, request: Request) -> Response:
+        """Answers CreatePartitions, each topic for itself."""
+        answers = []
+        for topic in request.body.topics:
+            code, message = ErrorCode.none, None
+            try:
+                await self._add_partitions(topic, validate_only=request.body.validate_only)
+            except (ApiError, CoordinationError) as error:
+                code, message = error_code(error), str(error)
+            answers.append({"name": topic.name, "error_code": code, "error_message": message})
+        return {"results": answers}
+
+    async def _add_partitions(self, topic: Any, *, validate_only: bool) -> None:
+        node = self._node
+        found = node.cluster.topics.get(topic.name)
+        if found is None:
+            raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {topic.name}")
+        present = len(found.partitions)
+        if not present < topic.count <= _MAX_PARTITIONS:
+            message = f"topic {topic.name} has {present} partitions: give more, up to {_MAX_PARTITIONS}"
+            raise ApiError(ErrorCode.invalid_partitions, message)
+        if topic.assignments is None:
+            assignment = self._assign(topic.name, topic.count - present, 1, first=present)
+        else:
+            given = {present + index: each.broker_ids for index, each in enumerate(topic.assignments)}
+            if len(given) != topic.count - present:
+                message = f"{topic.count - present} partitions are new, {len(given)} are assigned"
+                raise ApiError(ErrorCode.invalid_replica_assignment, message)
+            assignment = self._checked_assignment(given, first=present)
+        if not validate_only:
+            await node.ask(node.coordinator.add_partitions, topic.name, assignment)
+            await node.state.settle(Change(ChangeKind.TOPICS, topic.name))
+
+
+def _refused(name: str, error: Exception) -> Response:
+    return {
+        "name": name,
+        "topic_id": None,
+        "error_code": error_code(error),
+        "error_message": str(error),
+        "configs": None,
+    }

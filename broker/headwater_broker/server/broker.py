@@ -1,0 +1,285 @@
+"""One broker: its parts put together, started in the right order and stopped in the reverse."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headwater_broker.coordination import (
+    BrokerIdInUse,
+    BrokerInfo,
+    CoordinationError,
+    Coordinator,
+    Endpoint,
+)
+from headwater_broker.log import Clock, LogConfig, LogError, LogManager, PartitionLog, SystemClock
+from headwater_broker.server.apis import register_apis
+from headwater_broker.server.cluster import ClusterView
+from headwater_broker.server.core import Core
+from headwater_broker.server.errors import CoordinatorError, ServerError
+from headwater_broker.server.fetch import FetchHandler
+from headwater_broker.server.flusher import Flusher
+from headwater_broker.server.listener import Listener, bind
+from headwater_broker.server.node import Node
+from headwater_broker.server.produce import ProduceHandler
+from headwater_broker.server.settings import BrokerSettings
+from headwater_broker.server.state import StateKeeper, topic_config
+from headwater_broker.wire.apis import FETCH, PRODUCE
+
+_LOG = logging.getLogger(__name__)
+_UPKEEP_S = 1.0
+_BUSY_TICK_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerOptions:
+    """Where a broker listens and keeps its data.
+
+    Attributes:
+        broker_id: Its number in the cluster.
+        data_dir: Its log directory.
+        host: Address to listen on.
+        port: Port to listen on, 0 for a free one.
+        advertised: Host and port that clients are told; None: where it listens.
+        settings: Its properties.
+    """
+
+    broker_id: int
+    data_dir: Path
+    host: str = "127.0.0.1"
+    port: int = 0
+    advertised: tuple[str, int] | None = None
+    settings: BrokerSettings = field(default_factory=BrokerSettings)
+
+
+class _LoopAdapter:
+    """The event loop as the core and the fetches need it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.call_soon = loop.call_soon
+        self.call_later = loop.call_later
+        self._loop = loop
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        # The loop keeps weak references only: without ours a waiting task may vanish.
+        task = self._loop.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def cancel_all(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+
+
+class Broker:
+    """A running broker; make one with `start`, within a running loop.
+
+    Attributes:
+        address: Host and port that clients are told.
+    """
+
+    def __init__(
+        self, node: Node, listener: Listener, upkeep: asyncio.Task[None], stop_parts: Callable[[], None]
+    ) -> None:
+        endpoint = node.me.endpoints[0]
+        self.address = (endpoint.host, endpoint.port)
+        self._node = node
+        self._listener = listener
+        self._upkeep = upkeep
+        self._stop_parts = stop_parts
+
+    @classmethod
+    async def start(
+        cls, options: BrokerOptions, coordinator: Coordinator, clock: Clock | None = None
+    ) -> "Broker":
+        """Binds the port, recovers the logs, registers, and begins to answer.
+
+        The port is bound first, so that a port in use is told before anything was touched; connections wait
+        in its backlog until the broker is ready.
+
+        Args:
+            options: Where and how.
+            coordinator: Shared state, not started yet; it is stopped with the broker.
+            clock: Time; the machine's if not given.
+
+        Raises:
+            ServerError: The port is in use, shared state cannot be reached or refuses.
+            LogDirError: The log directory cannot be used.
+        """
+        clock = clock or SystemClock()
+        sockets = bind(options.host, options.port, options.settings.socket_listen_backlog_size)
+        helpers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="helper")
+        starting = _Starting(options, coordinator, clock, helpers)
+        try:
+            node = await starting.node(sockets[0].getsockname()[1])
+            return starting.serve(node, Listener(sockets, node.core, options.settings))
+        except BaseException:
+            for sock in sockets:
+                sock.close()
+            await starting.undo()
+            raise
+
+    async def stop(self) -> None:
+        """Takes no more requests, flushes and closes the logs, and signs off."""
+        node = self._node
+        self._upkeep.cancel()
+        await asyncio.gather(self._upkeep, return_exceptions=True)
+        self._listener.stop_accepting()
+        node.core.end_of_tick()
+        self._listener.close()
+        self._stop_parts()
+        await node.state.stop()
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(node.helpers, node.coordinator.deregister_broker)
+        except CoordinationError as error:
+            _LOG.warning("this broker could not take its registration back: %s", error)
+        # Logs belong to this thread, and nothing else is left to be done here.
+        node.logs.close()
+        await loop.run_in_executor(node.helpers, node.coordinator.stop)
+        node.helpers.shutdown()
+
+
+class _Starting:
+    """The steps of a start, and how to take them back."""
+
+    def __init__(
+        self, options: BrokerOptions, coordinator: Coordinator, clock: Clock, helpers: ThreadPoolExecutor
+    ) -> None:
+        self._options = options
+        self._coordinator = coordinator
+        self._clock = clock
+        self._helpers = helpers
+        self._loop = asyncio.get_running_loop()
+        self._adapter = _LoopAdapter(self._loop)
+        self._manager: LogManager | None = None
+        self._state: StateKeeper | None = None
+        self._view: ClusterView | None = None
+        self._fetches: FetchHandler | None = None
+
+    async def node(self, port: int) -> Node:
+        """Everything but the listener."""
+        options, settings = self._options, self._options.settings
+        connected = self._loop.run_in_executor(
+            self._helpers, self._coordinator.start, settings.zookeeper_connection_timeout_ms / 1000
+        )
+        # Recovery needs no shared state: both are waited for at once.
+        manager = await self._recover()
+        try:
+            await connected
+            cluster_id = await self._ask(self._coordinator.cluster_id)
+        except CoordinationError as error:
+            raise CoordinatorError(str(error)) from error
+        manager.claim(broker_id=options.broker_id, cluster_id=cluster_id)
+        view = self._view = ClusterView(options.broker_id, cluster_id)
+        host, advertised_port = options.advertised or (options.host, port)
+        me = BrokerInfo(
+            broker_id=options.broker_id,
+            endpoints=(Endpoint(host, advertised_port),),
+            rack=settings.broker_rack,
+            identity=str(options.data_dir.resolve()),
+        )
+        core = Core(self._adapter)
+        self._fetches = FetchHandler(core, manager, view, self._adapter)
+        state = self._state = StateKeeper(
+            self._coordinator, view, manager, self._ask, on_log_gone=self._fetches.wake
+        )
+        try:
+            await self._ask(self._coordinator.register_broker, me)
+            await self._ask(self._coordinator.elect_controller, options.broker_id)
+            state.start()
+            await state.load()
+        except CoordinationError as error:
+            raise _refused(error) from error
+        return Node(settings, me, self._clock, core, manager, view, state, self._coordinator, self._helpers)
+
+    async def _recover(self) -> LogManager:
+        options = self._options
+        settings = options.settings
+        options.data_dir.mkdir(parents=True, exist_ok=True)
+
+        def config_for(topic: str) -> LogConfig:
+            # Before shared state has been read, every topic has the broker's settings.
+            return settings.log if self._view is None else topic_config(self._view, settings.log, topic)
+
+        manager = LogManager(
+            [str(options.data_dir)],
+            config_for=config_for,
+            clock=self._clock,
+            retention_check_interval_ms=settings.log_retention_check_interval_ms,
+            checkpoint_interval_ms=settings.log_flush_offset_checkpoint_interval_ms,
+            producer_id_expiration_ms=settings.producer_id_expiration_ms,
+        )
+        started = time.monotonic()
+        manager.load()
+        self._manager = manager
+        _LOG.info("opened %d partitions in %.2f s", sum(1 for _ in manager), time.monotonic() - started)
+        return manager
+
+    def serve(self, node: Node, listener: Listener) -> Broker:
+        """Begins to answer."""
+        assert self._fetches is not None
+        flusher = Flusher(self._loop, self._helpers, on_exposed=self._fetches.wake)
+        core = node.core
+        core.on_written(lambda log: flusher.written(log, node.clock.now_ms()))
+        core.register_raw(PRODUCE, ProduceHandler(core, node.logs, node.cluster, flusher, node.clock))
+        core.register_raw(FETCH, self._fetches)
+        runner = register_apis(node)
+        upkeep = self._loop.create_task(_upkeep(node, flusher, listener))
+
+        def stop_parts() -> None:
+            runner.stop()
+            self._adapter.cancel_all()
+
+        listener.start_accepting()
+        return Broker(node, listener, upkeep, stop_parts)
+
+    async def undo(self) -> None:
+        """Takes back what was done of a start that failed."""
+        if self._state is not None:
+            await self._state.stop()
+        await self._loop.run_in_executor(self._helpers, self._coordinator.stop)
+        if self._manager is not None:
+            self._manager.close()
+        self._helpers.shutdown()
+
+    async def _ask(self, function: Callable[..., Any], *args: Any) -> Any:
+        return await self._loop.run_in_executor(self._helpers, function, *args)
+
+
+async def _upkeep(node: Node, flusher: Flusher, listener: Listener) -> None:
+    """Once a second: what is due by time."""
+    flush_every_s = node.settings.log_flush_scheduler_interval_ms / 1000
+    next_flush_s = 0.0
+    while True:
+        await asyncio.sleep(min(_UPKEEP_S, flush_every_s))
+        started = node.clock.monotonic()
+        now_ms = node.clock.now_ms()
+        try:
+            if started >= next_flush_s:
+                next_flush_s = started + flush_every_s
+                for log in node.logs:
+                    _flush_if_due(log, flusher, now_ms)
+            node.logs.tick(now_ms)
+        except LogError as error:
+            _LOG.error("upkeep of the logs: %s", error)
+        listener.tick()
+        took_s = node.clock.monotonic() - started
+        if took_s > _BUSY_TICK_S:
+            _LOG.info("upkeep took %.2f s", took_s)
+
+
+def _flush_if_due(log: PartitionLog, flusher: Flusher, now_ms: int) -> None:
+    if log.offline is None:
+        flusher.written(log, now_ms)
+
+
+def _refused(error: CoordinationError) -> ServerError:
+    if isinstance(error, BrokerIdInUse):
+        return CoordinatorError(f"{error}: give this broker another --id, or stop that one")
+    return CoordinatorError(str(error))

@@ -1,0 +1,165 @@
+"""What this broker knows of the cluster: a copy of the shared state, kept current by its watches."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from uuid import UUID
+from zlib import crc32
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.coordination import BrokerInfo, Change, ChangeKind, ConfigKind, Coordinator, TopicState
+
+_EVERYTHING = frozenset(
+    {
+        ChangeKind.BROKERS,
+        ChangeKind.TOPICS,
+        ChangeKind.CONFIGS,
+        ChangeKind.DELETIONS,
+        ChangeKind.CONTROLLER,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Shared state as it was read at one time; what was not read is None.
+
+    Attributes:
+        brokers: All live brokers.
+        topics: All topics.
+        changed_topics: Some topics; None as a value where there is no such topic any more.
+        topic_configs: The settings of all topics that have some.
+        pending_deletions: All topics that are being deleted.
+        controller_id: The controller, -1 for nobody.
+    """
+
+    brokers: Mapping[int, BrokerInfo] | None = None
+    topics: Mapping[str, TopicState] | None = None
+    changed_topics: Mapping[str, TopicState | None] = field(default_factory=dict)
+    topic_configs: Mapping[str, Mapping[str, str]] | None = None
+    pending_deletions: frozenset[str] | None = None
+    controller_id: int | None = None
+
+
+class Wanted:
+    """Which parts of the shared state are to be read again."""
+
+    def __init__(self) -> None:
+        self._kinds: set[ChangeKind] = set()
+        self._topic_names: set[str] = set()
+
+    def __bool__(self) -> bool:
+        return bool(self._kinds or self._topic_names)
+
+    def add(self, change: Change) -> None:
+        """Notes a report of a watch."""
+        if change.kind in (ChangeKind.CONNECTED, ChangeKind.SESSION_RESTORED):
+            self._kinds |= _EVERYTHING
+        elif change.kind is ChangeKind.TOPICS and change.name is not None:
+            self._topic_names.add(change.name)
+        elif change.kind in _EVERYTHING:
+            self._kinds.add(change.kind)
+
+    def add_everything(self) -> None:
+        """Asks for all of it."""
+        self._kinds |= _EVERYTHING
+
+    def read(self, coordinator: Coordinator) -> Snapshot:
+        """Reads what is wanted; blocks, so it runs in a helper thread.
+
+        Raises:
+            CoordinationError: Shared state cannot be reached.
+        """
+        kinds = self._kinds
+        all_topics = ChangeKind.TOPICS in kinds
+        controller_id = None
+        if ChangeKind.CONTROLLER in kinds:
+            controller = coordinator.controller()
+            controller_id = -1 if controller is None else controller.broker_id
+        return Snapshot(
+            brokers=coordinator.brokers() if ChangeKind.BROKERS in kinds else None,
+            topics=coordinator.topics() if all_topics else None,
+            changed_topics=(
+                {} if all_topics else {name: coordinator.topic(name) for name in self._topic_names}
+            ),
+            topic_configs=coordinator.configs(ConfigKind.TOPIC) if ChangeKind.CONFIGS in kinds else None,
+            # Read after the topics: a topic that is marked meanwhile is then seen as marked, not as live.
+            pending_deletions=frozenset(coordinator.pending_deletions()),
+            controller_id=controller_id,
+        )
+
+
+class ClusterView:
+    """Brokers, topics and their settings, for answering without asking.
+
+    Attributes:
+        broker_id: This broker.
+        cluster_id: The cluster's id.
+        controller_id: The controller's broker id, -1 while there is none.
+        brokers: Live brokers by id.
+        topics: Topics by name, without those that are being deleted.
+        deleting: Topics that are being deleted.
+        topic_configs: Settings of topics that have some.
+    """
+
+    def __init__(self, broker_id: int, cluster_id: str) -> None:
+        self.broker_id = broker_id
+        self.cluster_id = cluster_id
+        self.controller_id = -1
+        self.brokers: Mapping[int, BrokerInfo] = MappingProxyType({})
+        self.topics: dict[str, TopicState] = {}
+        self.deleting: dict[str, TopicState] = {}
+        self.topic_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+        self._names_by_id: dict[bytes, bytes] = {}
+
+    def apply(self, snapshot: Snapshot) -> None:
+        """Takes over what was read."""
+        if snapshot.brokers is not None:
+            self.brokers = dict(sorted(snapshot.brokers.items()))
+        if snapshot.controller_id is not None:
+            self.controller_id = snapshot.controller_id
+        if snapshot.topic_configs is not None:
+            self.topic_configs = snapshot.topic_configs
+        pending = snapshot.pending_deletions or frozenset()
+        # A topic that was being deleted and no longer is has gone, unless it was read again.
+        still = {name: topic for name, topic in self.deleting.items() if name in pending}
+        known: dict[str, TopicState | None] = {**self.topics, **still}
+        if snapshot.topics is not None:
+            known = dict(snapshot.topics)
+        known.update(snapshot.changed_topics)
+        self.topics = {name: topic for name, topic in known.items() if topic and name not in pending}
+        self.deleting = {name: topic for name, topic in known.items() if topic and name in pending}
+        self._names_by_id = {topic.topic_id.bytes: name.encode() for name, topic in self.topics.items()}
+
+    def name_of(self, topic_id: bytes) -> bytes | None:
+        """A topic's name by the 16 bytes of its id."""
+        return self._names_by_id.get(topic_id)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicState | None:
+        """A topic by its id."""
+        name = self._names_by_id.get(topic_id.bytes)
+        return None if name is None else self.topics.get(name.decode())
+
+    def why_not_here(self, topic: str | bytes, partition: int) -> ErrorCode:
+        """The error for a partition that has no log on this broker."""
+        name = topic.decode(errors="replace") if isinstance(topic, bytes) else topic
+        state = self.topics.get(name)
+        if state is None or partition not in state.partitions:
+            return ErrorCode.unknown_topic_or_partition
+        return ErrorCode.not_leader_or_follower
+
+    def group_coordinator(self, group: str) -> BrokerInfo | None:
+        """The live broker that coordinates a group, the same on every broker.
+
+        Rendezvous hashing: when a broker comes or goes, only the groups that it had or gets are moved.
+        """
+        if not self.brokers:
+            return None
+        best = max(self.brokers, key=lambda broker_id: (crc32(f"{broker_id}/{group}".encode()), broker_id))
+        return self.brokers[best]
+
+    def coordinates(self, group: str) -> bool:
+        """Whether this broker coordinates a group."""
+        broker = self.group_coordinator(group)
+        return broker is not None and broker.broker_id == self.broker_id

@@ -1,0 +1,84 @@
+"""One client's connection as the core sees it: answers in order, and no socket."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from headwater_broker.log import FileRange
+
+Part = bytes | memoryview | FileRange
+"""A piece of an answer: bytes, or a range of a log file that is never copied into this process if large."""
+
+
+class Deferred:
+    """A place in a connection's output whose answer is not known yet; everything behind it waits."""
+
+    __slots__ = ("_connection", "is_done", "parts")
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.is_done = False
+        self.parts: Sequence[Part] = ()
+
+    def resolve(self, parts: Sequence[Part]) -> None:
+        """Puts the answer in its place; the second call and calls after the connection closed do nothing."""
+        connection = self._connection
+        if self.is_done:
+            return
+        self.is_done = True
+        if connection.is_closed:
+            return
+        self.parts = parts
+        if connection.waiting_for is self:
+            connection.waiting_for = None
+        connection.on_resolved(connection)
+
+
+class Connection:
+    """What is known of one client.
+
+    Attributes:
+        peer: Its address, for the log.
+        output: What is to be sent, in the order of the requests.
+        waiting_for: The answer without which the next request may not be started; None nearly always.
+        is_closed: No more requests are taken and nothing is sent.
+        close_reason: Set by the core to have the connection closed at the end of the tick.
+        on_resolved: Called when a deferred answer is there.
+    """
+
+    __slots__ = ("close_reason", "is_closed", "on_resolved", "output", "peer", "waiting_for")
+
+    def __init__(self, peer: str, on_resolved: Callable[["Connection"], None]) -> None:
+        self.peer = peer
+        self.output: deque[Part | Deferred] = deque()
+        self.waiting_for: Deferred | None = None
+        self.is_closed = False
+        self.close_reason: str | None = None
+        self.on_resolved = on_resolved
+
+    def defer(self, *, exclusive: bool) -> Deferred:
+        """Keeps a place for an answer that comes later.
+
+        Args:
+            exclusive: Start no other request of this connection before it is there, as Kafka does; otherwise
+                later requests are started, and only their answers wait.
+        """
+        deferred = Deferred(self)
+        self.output.append(deferred)
+        if exclusive:
+            self.waiting_for = deferred
+        return deferred
+
+    def take_ready(self) -> Part | None:
+        """The next piece that can be sent, taken out of the output; None where there is none."""
+        output = self.output
+        while output:
+            head = output[0]
+            if isinstance(head, Deferred):
+                if not head.is_done:
+                    return None
+                output.popleft()
+                output.extendleft(reversed(head.parts))
+                continue
+            output.popleft()
+            return head
+        return None

@@ -1,0 +1,258 @@
+"""The core: frames in, answers and log writes out, one step at the end of each tick. It knows no socket.
+
+A tick is one turn of the loop. During it `handle` is called for every whole frame that came in: appends are
+queued in their logs and answers in their connections. The end of the tick writes each dirty log with one
+write, starts the flushes that are due, wakes fetches that waited for what was written, and only then has the
+answers sent: nothing is acknowledged before it is written.
+"""
+
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.log import LogError, PartitionLog
+from headwater_broker.server.connection import Connection, Deferred
+from headwater_broker.wire import APIS, Api, MalformedFrame, RequestHeader, parse_request_header
+from headwater_broker.wire.apis import API_VERSIONS
+from headwater_broker.wire.codec import decode_request, encode_response
+
+_LOG = logging.getLogger(__name__)
+
+Response = Mapping[str, Any]
+"""A message as plain values; see `wire.codec.build`."""
+
+
+class Request:
+    """One request off the hot path, as its handler sees it.
+
+    Attributes:
+        header: The header.
+        body: kio's instance for the request's version.
+        connection: Where it came from.
+    """
+
+    __slots__ = ("body", "connection", "header")
+
+    def __init__(self, header: RequestHeader, body: Any, connection: Connection) -> None:
+        self.header = header
+        self.body = body
+        self.connection = connection
+
+    @property
+    def version(self) -> int:
+        """The API version, for what differs by more than fields."""
+        return self.header.api_version
+
+    @property
+    def client_id(self) -> str:
+        """What the client calls itself."""
+        return (self.header.client_id or b"").decode(errors="replace")
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """A field of the body, or `default` where this version has no such field."""
+        return getattr(self.body, name, default)
+
+
+Handler = Callable[[Request], Response | Awaitable[Response]]
+"""Answers one API; a coroutine where the answer takes time."""
+
+RawHandler = Callable[[Connection, RequestHeader, memoryview], None]
+"""Answers an API of the hot path from its frame, straight into the connection's output."""
+
+
+class Loop(Protocol):
+    """What the core needs of an event loop."""
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        """Calls back in the next turn."""
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> object:
+        """Runs a coroutine beside everything else."""
+
+
+class Core:
+    """Dispatch and the end of the tick.
+
+    Attributes:
+        tick: Number of ticks that have ended.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self.tick = 0
+        self._loop = loop
+        self._is_scheduled = False
+        self._raw_handlers: dict[int, RawHandler] = {}
+        self._handlers: dict[int, Handler] = {}
+        self._dirty: dict[PartitionLog, list[Connection]] = {}
+        self._touched: dict[Connection, None] = {}
+        self._flush_of: dict[Connection, Callable[[], None]] = {}
+        self._on_written: list[Callable[[PartitionLog], None]] = []
+        self._on_detached: list[Callable[[Connection], None]] = []
+
+    # -- making it -------------------------------------------------------------------------------------
+
+    def register(self, api_key: int, handler: Handler) -> None:
+        """Sets who answers an API off the hot path."""
+        self._handlers[api_key] = handler
+
+    def register_raw(self, api_key: int, handler: RawHandler) -> None:
+        """Sets who answers an API of the hot path."""
+        self._raw_handlers[api_key] = handler
+
+    @property
+    def answered(self) -> frozenset[int]:
+        """Keys of the APIs that have a handler."""
+        return frozenset(self._handlers) | frozenset(self._raw_handlers)
+
+    def on_written(self, callback: Callable[[PartitionLog], None]) -> None:
+        """Has `callback` called for each log that was written, before answers are sent."""
+        self._on_written.append(callback)
+
+    def on_detached(self, callback: Callable[[Connection], None]) -> None:
+        """Has `callback` called for each connection that closed."""
+        self._on_detached.append(callback)
+
+    # -- connections -----------------------------------------------------------------------------------
+
+    def attach(self, connection: Connection, flush: Callable[[], None]) -> None:
+        """Takes a connection in; `flush` sends its output, and closes it where `close_reason` is set."""
+        self._flush_of[connection] = flush
+
+    def detach(self, connection: Connection) -> None:
+        """Forgets a closed connection and what waited for it."""
+        self._flush_of.pop(connection, None)
+        self._touched.pop(connection, None)
+        for callback in self._on_detached:
+            callback(connection)
+
+    def touch(self, connection: Connection) -> None:
+        """Has the connection's output sent at the end of this tick."""
+        self._touched[connection] = None
+        if not self._is_scheduled:
+            self.schedule_tick()
+
+    def schedule_tick(self) -> None:
+        """Makes sure that this tick ends."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self.end_of_tick)
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    def handle(self, connection: Connection, buffer: memoryview, start: int, end: int) -> None:
+        """Answers one frame, or starts to.
+
+        Args:
+            connection: Where the answer goes.
+            buffer: The receive buffer; it must stay as it is until the end of the tick.
+            start: Position of the frame's first byte, behind its length prefix.
+            end: Position after its last.
+        """
+        frame = buffer[start:end]
+        try:
+            header = parse_request_header(frame)
+            raw = self._raw_handlers.get(header.api_key)
+            if raw is not None and header.api_version <= APIS[header.api_key].highest:
+                raw(connection, header, frame)
+            else:
+                self._handle_cold(connection, header, frame)
+        except MalformedFrame as error:
+            connection.close_reason = f"a malformed request: {error}"
+        except Exception:
+            _LOG.exception("answering a request of %s failed", connection.peer)
+            connection.close_reason = "the broker failed to answer (see above)"
+        self._touched[connection] = None
+
+    def _handle_cold(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+        api = APIS.get(header.api_key)
+        handler = self._handlers.get(header.api_key)
+        if api is None or handler is None:
+            raise MalformedFrame(f"API key {header.api_key} is not one that this broker answers")
+        version = header.api_version
+        if not api.lowest <= version <= api.highest:
+            if api.key != API_VERSIONS:
+                raise MalformedFrame(
+                    f"{api.name} version {version} is not one of {api.lowest} to {api.highest}"
+                )
+            connection.output.append(self._unsupported_api_versions(api, header))
+            return
+        body = decode_request(api, version, frame, header.body_position)
+        answer = handler(Request(header, body, connection))
+        if inspect.isawaitable(answer):
+            deferred = connection.defer(exclusive=True)
+            self._loop.spawn(self._answer_later(api, header, deferred, connection, answer))
+        else:
+            connection.output.append(encode_response(api, version, header.correlation_id, answer))
+
+    def _unsupported_api_versions(self, api: Api, header: RequestHeader) -> bytes:
+        # KIP-511: a client newer than the broker gets a version 0 body with the list, and asks again.
+        return encode_response(
+            api, 0, header.correlation_id, self.api_versions(ErrorCode.unsupported_version)
+        )
+
+    def api_versions(self, error_code: ErrorCode = ErrorCode.none) -> Response:
+        """The answer to ApiVersions: the table's entries that have a handler."""
+        answered = self.answered
+        return {
+            "error_code": error_code,
+            "api_keys": [
+                {"api_key": api.key, "min_version": api.lowest, "max_version": api.highest}
+                for api in APIS.values()
+                if api.key in answered
+            ],
+        }
+
+    async def _answer_later(
+        self,
+        api: Api,
+        header: RequestHeader,
+        deferred: Deferred,
+        connection: Connection,
+        answer: Awaitable[Response],
+    ) -> None:
+        try:
+            values = await answer
+            deferred.resolve([encode_response(api, header.api_version, header.correlation_id, values)])
+        except Exception:
+            _LOG.exception("answering %s of %s failed", api.name, connection.peer)
+            connection.close_reason = "the broker failed to answer (see above)"
+            self.touch(connection)
+
+    # -- the end of the tick ---------------------------------------------------------------------------
+
+    def dirty(self, log: PartitionLog, connection: Connection) -> None:
+        """Has the log written at the end of this tick; the connection is closed if that fails."""
+        waiting = self._dirty.get(log)
+        if waiting is None:
+            self._dirty[log] = [connection]
+        else:
+            waiting.append(connection)
+
+    def end_of_tick(self) -> None:
+        """Writes, wakes and sends. See the module."""
+        self._is_scheduled = False
+        self.tick += 1
+        if self._dirty:
+            dirty, self._dirty = self._dirty, {}
+            for log, connections in dirty.items():
+                self._write(log, connections)
+        touched, self._touched = self._touched, {}
+        for connection in touched:
+            flush = self._flush_of.get(connection)
+            if flush is not None:
+                flush()
+
+    def _write(self, log: PartitionLog, connections: list[Connection]) -> None:
+        try:
+            log.write_dirty()
+        except LogError as error:
+            # Their answers already lie in the output, as if all had gone well: they must not be sent.
+            _LOG.error("%s-%d: %s", log.topic, log.partition, error)
+            for connection in connections:
+                connection.output.clear()
+                connection.close_reason = f"{log.topic}-{log.partition} could not be written"
+        for callback in self._on_written:
+            callback(log)

@@ -1,0 +1,210 @@
+"""Answers Fetch: the path of every message that goes out."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.log import FileRange, Isolation, LogError, LogManager, PartitionLog
+from headwater_broker.server.cluster import ClusterView
+from headwater_broker.server.connection import Connection, Deferred, Part
+from headwater_broker.server.core import Core
+from headwater_broker.server.errors import error_code
+from headwater_broker.wire import RequestHeader
+from headwater_broker.wire.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResult,
+    encode_fetch_response,
+    parse_fetch,
+)
+
+_IDS_FROM = 13
+
+
+class Timers(Protocol):
+    """What is needed of the loop's clock."""
+
+    def call_later(self, delay: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Calls back after `delay` seconds."""
+
+
+class _Parked:
+    """A fetch that waits for more bytes or for its time to run out."""
+
+    __slots__ = ("connection", "deferred", "header", "logs", "request", "timer")
+
+    def __init__(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        request: FetchRequest,
+        deferred: Deferred,
+        logs: list[PartitionLog],
+    ) -> None:
+        self.connection = connection
+        self.header = header
+        self.request = request
+        self.deferred = deferred
+        self.logs = logs
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class _Found:
+    """What one look at the logs gave."""
+
+    __slots__ = ("has_error", "logs", "ranges", "results", "size_bytes")
+
+    def __init__(self) -> None:
+        self.results: list[FetchResult] = []
+        self.ranges: list[FileRange | None] = []
+        self.logs: list[PartitionLog] = []
+        self.size_bytes = 0
+        self.has_error = False
+
+
+class FetchHandler:
+    """Reads, or parks the fetch until what it asks for is there.
+
+    Every answer is sessionless (KIP-227 lets the broker decline a session): clients name all their partitions
+    each time.
+    """
+
+    def __init__(self, core: Core, manager: LogManager, cluster: ClusterView, timers: Timers) -> None:
+        self._manager = manager
+        self._cluster = cluster
+        self._timers = timers
+        self._parked: dict[PartitionLog, dict[_Parked, None]] = {}
+        self._parked_of: dict[Connection, _Parked] = {}
+        core.on_written(self.wake)
+        core.on_detached(self._forget)
+
+    def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+        version = header.api_version
+        request = parse_fetch(frame, header.body_position, version)
+        if request.session_id != 0:
+            code = ErrorCode.fetch_session_id_not_found
+            connection.output.extend(
+                encode_fetch_response(header.correlation_id, version, [], error_code=code)
+            )
+            return
+        found = self._look(request, version)
+        if (
+            found.size_bytes >= request.min_bytes
+            or found.has_error
+            or request.max_wait_ms <= 0
+            or not request.partitions
+        ):
+            connection.output.extend(_answer(header, found))
+            return
+        deferred = connection.defer(exclusive=True)
+        parked = _Parked(connection, header, request, deferred, found.logs)
+        parked.timer = self._timers.call_later(request.max_wait_ms / 1000, lambda: self._time_is_up(parked))
+        self._parked_of[connection] = parked
+        for log in found.logs:
+            self._parked.setdefault(log, {})[parked] = None
+
+    def wake(self, log: PartitionLog) -> None:
+        """Looks again for the fetches that wait for this log."""
+        waiting = self._parked.get(log)
+        if waiting:
+            for parked in list(waiting):
+                found = self._look(parked.request, parked.header.api_version)
+                if found.size_bytes >= parked.request.min_bytes or found.has_error:
+                    self._answer_parked(parked, found)
+
+    def _time_is_up(self, parked: _Parked) -> None:
+        self._answer_parked(parked, self._look(parked.request, parked.header.api_version))
+
+    def _answer_parked(self, parked: _Parked, found: _Found) -> None:
+        self._forget(parked.connection)
+        parked.deferred.resolve(_answer(parked.header, found))
+
+    def _forget(self, connection: Connection) -> None:
+        parked = self._parked_of.pop(connection, None)
+        if parked is None:
+            return
+        if parked.timer is not None:
+            parked.timer.cancel()
+        for log in parked.logs:
+            waiting = self._parked.get(log)
+            if waiting is not None:
+                waiting.pop(parked, None)
+                if not waiting:
+                    del self._parked[log]
+
+    def _look(self, request: FetchRequest, version: int) -> _Found:
+        found = _Found()
+        isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
+        room = request.max_bytes
+        for partition in request.partitions:
+            log = self._log(partition, version, found)
+            if log is None:
+                continue
+            found.logs.append(log)
+            try:
+                file_range = log.read(
+                    partition.fetch_offset,
+                    min(partition.max_bytes, max(room, 0)),
+                    isolation=isolation,
+                    at_least_one=found.size_bytes == 0,
+                )
+            except LogError as error:
+                _add_error(found, partition, error_code(error), log)
+                continue
+            found.results.append(
+                FetchResult(
+                    partition.topic,
+                    partition.partition,
+                    0,
+                    file_range.high_watermark,
+                    file_range.last_stable_offset,
+                    file_range.log_start_offset,
+                    file_range.count,
+                )
+            )
+            found.ranges.append(file_range if file_range.count else None)
+            found.size_bytes += file_range.count
+            room -= file_range.count
+        return found
+
+    def _log(self, partition: FetchPartition, version: int, found: _Found) -> PartitionLog | None:
+        """The log that is meant; where it cannot be read here, adds the error and returns None."""
+        name: bytes | None = partition.topic
+        if version >= _IDS_FROM:
+            name = self._cluster.name_of(partition.topic)
+            if name is None:
+                _add_error(found, partition, ErrorCode.unknown_topic_id)
+                return None
+        assert name is not None
+        log = self._manager.get(name, partition.partition)
+        if log is None:
+            _add_error(found, partition, self._cluster.why_not_here(name, partition.partition))
+            return None
+        epoch = partition.current_leader_epoch
+        if epoch >= 0 and epoch != log.leader_epoch:
+            is_old = epoch < log.leader_epoch
+            code = ErrorCode.fenced_leader_epoch if is_old else ErrorCode.unknown_leader_epoch
+            _add_error(found, partition, code, log)
+            return None
+        return log
+
+
+def _add_error(
+    found: _Found, partition: FetchPartition, code: ErrorCode, log: PartitionLog | None = None
+) -> None:
+    start = -1 if log is None else log.log_start_offset
+    found.results.append(FetchResult(partition.topic, partition.partition, code, -1, -1, start, 0))
+    found.ranges.append(None)
+    found.has_error = True
+
+
+def _answer(header: RequestHeader, found: _Found) -> list[Part]:
+    pieces = encode_fetch_response(header.correlation_id, header.api_version, found.results)
+    parts: list[Part] = [pieces[0]]
+    for file_range, piece in zip(found.ranges, pieces[1:], strict=True):
+        if file_range is not None:
+            parts.append(file_range)
+        parts.append(piece)
+    return parts

@@ -1,0 +1,121 @@
+"""Answers Produce: the path of every message that comes in."""
+
+import logging
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.log import Clock, LogError, LogManager, PartitionLog
+from headwater_broker.server.cluster import ClusterView
+from headwater_broker.server.connection import Connection
+from headwater_broker.server.core import Core
+from headwater_broker.server.errors import error_code
+from headwater_broker.server.flusher import Flusher
+from headwater_broker.wire import MalformedFrame, RequestHeader
+from headwater_broker.wire.apis import LOWEST_USABLE_PRODUCE
+from headwater_broker.wire.produce import ProduceResult, encode_produce_response, parse_produce
+
+_LOG = logging.getLogger(__name__)
+_ACKS_ALL = -1
+
+
+class ProduceHandler:
+    """Appends each partition's batch to its log, and answers once the tick's write (and flush) is done."""
+
+    def __init__(
+        self, core: Core, manager: LogManager, cluster: ClusterView, flusher: Flusher, clock: Clock
+    ) -> None:
+        self._core = core
+        self._manager = manager
+        self._cluster = cluster
+        self._flusher = flusher
+        self._clock = clock
+
+    def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+        version = header.api_version
+        if version < LOWEST_USABLE_PRODUCE:
+            raise MalformedFrame(f"Produce version {version} carries message formats that are not stored")
+        request = parse_produce(frame, header.body_position, version)
+        acks = request.acks
+        now_ms = self._clock.now_ms()
+        get = self._manager.get
+        results = []
+        unflushed: list[tuple[PartitionLog, int]] = []
+        for topic, partition, start, end in request.partitions:
+            log = get(topic, partition)
+            if log is None:
+                code = self._cluster.why_not_here(topic, partition)
+                results.append(ProduceResult(topic, partition, code, -1, -1, -1))
+                continue
+            if not -1 <= acks <= 1:
+                results.append(ProduceResult(topic, partition, ErrorCode.invalid_required_acks, -1, -1, -1))
+                continue
+            try:
+                appended = log.append(frame[start:end], now_ms=now_ms)
+            except LogError as error:
+                results.append(_refused(topic, partition, log, error))
+                continue
+            self._core.dirty(log, connection)
+            if acks == _ACKS_ALL and log.config.acks_fsync:
+                unflushed.append((log, appended.last_offset + 1))
+            results.append(
+                ProduceResult(
+                    topic,
+                    partition,
+                    0,
+                    appended.base_offset,
+                    appended.log_append_time_ms,
+                    appended.log_start_offset,
+                )
+            )
+        if acks == 0:
+            if any(result.error_code for result in results):
+                # The only way to tell a producer that asked for no answer, as Kafka does.
+                connection.close_reason = "a produce request with acks=0 failed: " + _first_error(results)
+            return
+        if unflushed:
+            self._answer_flushed(connection, header, results, unflushed)
+        else:
+            connection.output.append(encode_produce_response(header.correlation_id, version, results))
+
+    def _answer_flushed(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        results: list[ProduceResult],
+        unflushed: list[tuple[PartitionLog, int]],
+    ) -> None:
+        deferred = connection.defer(exclusive=False)
+        waiting = len(unflushed)
+        failed: set[tuple[bytes, int]] = set()
+
+        def flushed(log: PartitionLog, error: Exception | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if error is not None:
+                failed.add((log.topic.encode(), log.partition))
+            if waiting == 0:
+                answers = [
+                    ProduceResult(each.topic, each.partition, ErrorCode.kafka_storage_error, -1, -1, -1)
+                    if (each.topic, each.partition) in failed
+                    else each
+                    for each in results
+                ]
+                deferred.resolve(
+                    [encode_produce_response(header.correlation_id, header.api_version, answers)]
+                )
+
+        for log, end_offset in unflushed:
+            self._flusher.when_flushed(log, end_offset, flushed)
+
+
+def _refused(topic: bytes, partition: int, log: PartitionLog, error: LogError) -> ProduceResult:
+    code = error_code(error)
+    if code == ErrorCode.unknown_server_error:
+        _LOG.error("%s-%d: %s", log.topic, partition, error)
+    return ProduceResult(topic, partition, code, -1, -1, log.log_start_offset, str(error))
+
+
+def _first_error(results: list[ProduceResult]) -> str:
+    worst = next(result for result in results if result.error_code)
+    name = ErrorCode(worst.error_code).name
+    return f"{worst.topic.decode(errors='replace')}-{worst.partition}: {worst.error_message or name}"

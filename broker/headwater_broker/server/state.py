@@ -1,0 +1,207 @@
+"""Keeps the view of the cluster current, and this broker's logs in step with it."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from headwater_broker.coordination import (
+    NO_LEADER,
+    Change,
+    ChangeKind,
+    CoordinationError,
+    Coordinator,
+    PartitionState,
+)
+from headwater_broker.log import LogConfig, LogDirError, LogError, LogManager, PartitionLog
+from headwater_broker.server.cluster import ClusterView, Wanted
+
+_LOG = logging.getLogger(__name__)
+_RETRY_S = 1.0
+
+Ask = Callable[..., Awaitable[Any]]
+"""Runs a blocking call in a helper thread."""
+
+
+class StateKeeper:
+    """Reads shared state when a watch reports a change, and acts on what it finds.
+
+    Acting means: opening logs of partitions that this broker has a replica of, giving changed settings to
+    them, removing those of deleted topics, standing for controller when there is none.
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        view: ClusterView,
+        manager: LogManager,
+        ask: Ask,
+        on_log_gone: Callable[[PartitionLog], None],
+    ) -> None:
+        self._coordinator = coordinator
+        self._view = view
+        self._manager = manager
+        self._ask = ask
+        self._on_log_gone = on_log_gone
+        self._wanted = Wanted()
+        self._wake = asyncio.Event()
+        self._waiters: list[asyncio.Future[None]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._configured: dict[str, dict[str, str]] = {}
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Subscribes to changes and goes on until `stop`."""
+        loop = asyncio.get_running_loop()
+
+        def report(change: Change) -> None:
+            # After the loop has closed nobody is interested any more.
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(self.note, change)
+
+        self._coordinator.watch(report)
+        self._task = loop.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ends the upkeep."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def note(self, change: Change) -> None:
+        """Takes a report of a watch."""
+        if change.kind in (ChangeKind.DISCONNECTED, ChangeKind.SESSION_LOST):
+            _LOG.warning("shared state: %s", change.kind.value)
+        elif change.kind in (ChangeKind.CONNECTED, ChangeKind.SESSION_RESTORED):
+            _LOG.info("shared state: %s", change.kind.value)
+        self._wanted.add(change)
+        self._wake.set()
+
+    async def load(self) -> None:
+        """Reads everything once.
+
+        Raises:
+            CoordinationError: Shared state cannot be reached.
+        """
+        wanted = Wanted()
+        wanted.add_everything()
+        await self._refresh(wanted)
+
+    async def settle(self, *changes: Change) -> None:
+        """Returns once what these changes say has been read and acted on."""
+        for change in changes:
+            self._wanted.add(change)
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(future)
+        self._wake.set()
+        await future
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            wanted, self._wanted = self._wanted, Wanted()
+            waiters, self._waiters = self._waiters, []
+            while True:
+                try:
+                    await self._refresh(wanted)
+                    break
+                except CoordinationError as error:
+                    _LOG.warning("shared state cannot be read, trying again: %s", error)
+                    await asyncio.sleep(_RETRY_S)
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
+
+    async def _refresh(self, wanted: Wanted) -> None:
+        snapshot = await self._ask(wanted.read, self._coordinator)
+        self._view.apply(snapshot)
+        self._open_logs()
+        self._configure_logs()
+        await self._delete_topics()
+        if self._view.controller_id == NO_LEADER:
+            controller = await self._ask(self._coordinator.elect_controller, self._view.broker_id)
+            self._view.controller_id = controller.broker_id
+
+    # -- acting ----------------------------------------------------------------------------------------
+
+    def _open_logs(self) -> None:
+        me = self._view.broker_id
+        for name, topic in self._view.topics.items():
+            for partition, state in topic.partitions.items():
+                if me not in state.replicas:
+                    continue
+                try:
+                    log = self._manager.get(name, partition)
+                    if log is None or log.topic_id != topic.topic_id.bytes:
+                        log = self._create_log(name, partition, topic.topic_id.bytes, log)
+                    log.become_leader(state.leader_epoch)
+                except LogError as error:
+                    _LOG.error("%s-%d cannot be led: %s", name, partition, error)
+
+    def _create_log(
+        self, name: str, partition: int, topic_id: bytes, present: PartitionLog | None
+    ) -> PartitionLog:
+        try:
+            return self._manager.create(name, partition, topic_id)
+        except LogDirError:
+            if present is None:
+                raise
+            _LOG.warning("%s-%d is left from a topic that was deleted: removing it", name, partition)
+            self._remove_log(name, partition)
+            return self._manager.create(name, partition, topic_id)
+
+    def _configure_logs(self) -> None:
+        configs = {name: dict(values) for name, values in self._view.topic_configs.items()}
+        for name in configs.keys() | self._configured.keys():
+            if configs.get(name) != self._configured.get(name):
+                try:
+                    self._manager.reconfigure(name)
+                except LogError as error:
+                    _LOG.error("the settings of %s cannot be used: %s", name, error)
+        self._configured = configs
+
+    async def _delete_topics(self) -> None:
+        """Removes this broker's logs of topics that are being deleted and says so in their state.
+
+        A replica whose log is gone leaves its partition without leader and ISR; once all of a topic's
+        partitions are like that, the controller takes the topic itself away.
+        """
+        for name, topic in list(self._view.deleting.items()):
+            gone: dict[tuple[str, int], PartitionState] = {}
+            for partition, state in topic.partitions.items():
+                if self._view.broker_id in state.replicas:
+                    self._remove_log(name, partition)
+                if state.leader == self._view.broker_id:
+                    gone[name, partition] = PartitionState(
+                        state.replicas,
+                        NO_LEADER,
+                        state.leader_epoch + 1,
+                        (),
+                        state.controller_epoch,
+                        state.version,
+                    )
+            if gone:
+                await self._ask(self._coordinator.set_leader_states, gone)
+            is_mine = self._view.controller_id == self._view.broker_id
+            left = [
+                partition
+                for partition, state in topic.partitions.items()
+                if state.leader != NO_LEADER and (name, partition) not in gone
+            ]
+            if is_mine and not left:
+                await self._ask(self._coordinator.complete_topic_deletion, name)
+                self._view.deleting.pop(name, None)
+                _LOG.info("topic %s is deleted", name)
+
+    def _remove_log(self, name: str, partition: int) -> None:
+        log = self._manager.get(name, partition)
+        if log is not None:
+            self._manager.delete(name, partition)
+            self._on_log_gone(log)
+
+
+def topic_config(view: ClusterView, base: LogConfig, name: str) -> LogConfig:
+    """A topic's settings: its own over the broker's."""
+    return LogConfig.parse(view.topic_configs.get(name, {}), base)

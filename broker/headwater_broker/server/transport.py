@@ -1,0 +1,339 @@
+"""Sockets: bytes from a client into the core, and the core's answers out.
+
+Each socket is non-blocking and watched by the loop. The rules that keep it right:
+
+- A connection is read at most once between two ends of a tick. The core's appended batches still lie in the
+  receive buffer until the end of the tick writes them, so nothing may move or refill it before.
+- When the kernel takes no more bytes the writer is armed, and nothing more is read from that client until its
+  answers are gone.
+- A closed connection is taken out of the loop first and its socket closed after, so that a descriptor number
+  that the kernel gives out again is never acted on.
+"""
+
+import asyncio
+import errno
+import logging
+import os
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from struct import Struct
+
+from headwater_broker.log import FileRange
+from headwater_broker.server.connection import Connection
+from headwater_broker.server.core import Core
+
+_LOG = logging.getLogger(__name__)
+_SIZE = Struct(">i")
+_BUFFER_BYTES = 256 * 1024
+_SMALL_READS_BEFORE_SHRINKING = 64
+# Up to here one pread and one send beat the three system calls that sendfile needs around a small answer.
+_COPY_BYTES = 64 * 1024
+_GATHER_BYTES = 256 * 1024
+_PEER_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOTCONN})
+
+
+class _FileError(Exception):
+    """A range of a log file that was promised cannot be had."""
+
+
+class Channel:
+    """One client's socket."""
+
+    __slots__ = (
+        "_buffer",
+        "_core",
+        "_end",
+        "_loop",
+        "_max_frame_bytes",
+        "_on_closed",
+        "_parsed_tick",
+        "_reading",
+        "_small_reads",
+        "_start",
+        "_unsent",
+        "_writing",
+        "connection",
+        "last_active",
+        "sock",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        peer: str,
+        core: Core,
+        loop: asyncio.AbstractEventLoop,
+        max_frame_bytes: int,
+        on_closed: Callable[["Channel"], None],
+    ) -> None:
+        self.sock = sock
+        self.connection = Connection(peer, core.touch)
+        self.last_active = loop.time()
+        self._core = core
+        self._loop = loop
+        self._max_frame_bytes = max_frame_bytes
+        self._on_closed = on_closed
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._start = 0
+        self._end = 0
+        self._small_reads = 0
+        self._parsed_tick = -1
+        self._unsent: list[bytes | memoryview | FileRange] = []
+        self._reading = False
+        self._writing = False
+        core.attach(self.connection, self.flush)
+        self._watch_reads(True)
+
+    # -- reading ---------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        # The core may still refer to bytes that were parsed in this tick: come back after its end.
+        if self.connection.is_closed or self._parsed_tick == self._core.tick:
+            return
+        if not self._make_room():
+            self._watch_reads(False)
+            return
+        try:
+            with memoryview(self._buffer) as view:
+                count = self.sock.recv_into(view[self._end :])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            count = 0
+        if count == 0:
+            self.close()
+            return
+        self.last_active = self._loop.time()
+        self._end += count
+        self._parse()
+
+    def _make_room(self) -> bool:
+        """Makes space behind the bytes that are there; False where they must be worked off first."""
+        pending = self._end - self._start
+        size = len(self._buffer)
+        needed = self._head_frame_bytes() if pending >= _SIZE.size else 0
+        if pending == 0:
+            self._start = self._end = 0
+            if size > _BUFFER_BYTES:
+                self._small_reads += 1
+                if self._small_reads > _SMALL_READS_BEFORE_SHRINKING:
+                    self._buffer = bytearray(_BUFFER_BYTES)
+                    self._small_reads = 0
+            return True
+        if pending == size:
+            if needed <= size:
+                return False
+            # Grown as the bytes come in: a size alone, which may be a lie, allocates nothing.
+            self._replace_buffer(min(needed, 2 * size))
+        elif self._start and (self._end == size or self._start + needed > size):
+            self._replace_buffer(size)
+        if needed > _BUFFER_BYTES:
+            self._small_reads = 0
+        return True
+
+    def _replace_buffer(self, size: int) -> None:
+        pending = self._end - self._start
+        buffer = bytearray(size) if size != len(self._buffer) else self._buffer
+        buffer[:pending] = self._buffer[self._start : self._end]
+        self._buffer = buffer
+        self._start, self._end = 0, pending
+
+    def _head_frame_bytes(self) -> int:
+        size: int = _SIZE.unpack_from(self._buffer, self._start)[0]
+        return size + _SIZE.size
+
+    def _parse(self) -> None:
+        connection = self.connection
+        start, end = self._start, self._end
+        handle = self._core.handle
+        buffer = self._buffer
+        view = memoryview(buffer)
+        while end - start >= 4:
+            if connection.waiting_for is not None or self._writing or connection.close_reason is not None:
+                break
+            (size,) = _SIZE.unpack_from(buffer, start)
+            if not 0 < size <= self._max_frame_bytes:
+                connection.close_reason = _refusal(
+                    bytes(view[start : start + 8]), size, self._max_frame_bytes
+                )
+                self._core.touch(connection)
+                break
+            frame_end = start + 4 + size
+            if frame_end > end:
+                break
+            if self._parsed_tick != self._core.tick:
+                self._parsed_tick = self._core.tick
+                self._core.schedule_tick()
+            handle(connection, view, start + 4, frame_end)
+            start = frame_end
+        self._start = start
+        if not self._reading and self._end - start < len(buffer):
+            self._watch_reads(not self._writing)
+
+    # -- writing ---------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Sends what can be sent, then goes on with requests that waited for it. Called at the tick's end."""
+        connection = self.connection
+        if connection.is_closed:
+            return
+        if not self._writing:
+            self._send()
+        if connection.close_reason is not None:
+            if not self._writing:
+                _LOG.warning("closing the connection of %s: %s", connection.peer, connection.close_reason)
+                self.close()
+            return
+        if (
+            self._end - self._start >= _SIZE.size
+            and connection.waiting_for is None
+            and not connection.is_closed
+        ):
+            self._loop.call_soon(self._resume)
+
+    def _resume(self) -> None:
+        if not self.connection.is_closed:
+            self._parse()
+
+    def _on_writable(self) -> None:
+        if self.connection.is_closed:
+            return
+        self._loop.remove_writer(self.sock)
+        self._writing = False
+        self.last_active = self._loop.time()
+        self._send()
+        if not self._writing and not self.connection.is_closed:
+            self._watch_reads(True)
+            self.flush()
+
+    def _send(self) -> None:
+        """Sends until the output is empty or the kernel takes no more."""
+        try:
+            while True:
+                data, file_range = self._gather()
+                if not data and file_range is None:
+                    return
+                if data and not self._send_bytes(data, more=file_range is not None):
+                    if file_range is not None:
+                        self._unsent.insert(1, file_range)
+                    break
+                if file_range is not None and not self._send_file(file_range):
+                    break
+        except _FileError as error:
+            _LOG.error("closing the connection of %s: %s", self.connection.peer, error)
+            self.close()
+        except OSError as error:
+            _LOG.debug("%s is gone: %s", self.connection.peer, error)
+            self.close()
+        else:
+            self._arm_writer()
+
+    def _gather(self) -> tuple[bytes | memoryview, FileRange | None]:
+        """Small pieces joined into one, up to a file range that is worth a sendfile of its own."""
+        pieces: list[bytes | memoryview] = []
+        size = 0
+        while size < _GATHER_BYTES:
+            part = self._unsent.pop(0) if self._unsent else self.connection.take_ready()
+            if part is None:
+                break
+            if isinstance(part, FileRange):
+                if part.count > _COPY_BYTES:
+                    return b"".join(pieces), part
+                piece: bytes | memoryview = _read_range(part)
+            else:
+                piece = part
+            pieces.append(piece)
+            size += len(piece)
+        return (pieces[0] if len(pieces) == 1 else b"".join(pieces)), None
+
+    def _send_bytes(self, data: bytes | memoryview, *, more: bool) -> bool:
+        try:
+            sent = self.sock.send(data, socket.MSG_MORE if more else 0)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        if sent == len(data):
+            return True
+        self._unsent.insert(0, memoryview(data)[sent:])
+        return False
+
+    def _send_file(self, file_range: FileRange) -> bool:
+        try:
+            sent = os.sendfile(self.sock.fileno(), file_range.fd, file_range.position, file_range.count)
+        except (BlockingIOError, InterruptedError):
+            sent = -1
+        except OSError as error:
+            if error.errno in _PEER_GONE:
+                raise
+            raise _FileError(f"{_path(file_range)} cannot be sent: {error}") from error
+        if sent == 0:
+            raise _FileError(f"{_path(file_range)} ends before byte {file_range.position + 1}")
+        if sent == file_range.count:
+            return True
+        if sent > 0:
+            file_range.position += sent
+            file_range.count -= sent
+        self._unsent.insert(0, file_range)
+        return False
+
+    # -- the loop --------------------------------------------------------------------------------------
+
+    def _arm_writer(self) -> None:
+        self._writing = True
+        self._watch_reads(False)
+        self._loop.add_writer(self.sock, self._on_writable)
+
+    def _watch_reads(self, wanted: bool) -> None:
+        if wanted and not self._reading:
+            self._loop.add_reader(self.sock, self._on_readable)
+        elif not wanted and self._reading:
+            self._loop.remove_reader(self.sock)
+        self._reading = wanted
+
+    def close(self) -> None:
+        """Takes the socket out of the loop and closes it."""
+        connection = self.connection
+        if connection.is_closed:
+            return
+        connection.is_closed = True
+        self._watch_reads(False)
+        self._loop.remove_writer(self.sock)
+        self._unsent.clear()
+        self._core.detach(connection)
+        connection.output.clear()
+        with suppress(OSError):
+            self.sock.close()
+        self._on_closed(self)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is under way: no answer waits, no request is half here."""
+        return not self.connection.output and not self._unsent and self._start == self._end
+
+    def release_memory(self) -> None:
+        """Gives back a buffer that grew, if the client has been silent since."""
+        if self._start == self._end and len(self._buffer) > _BUFFER_BYTES:
+            self._buffer = bytearray(_BUFFER_BYTES)
+            self._start = self._end = 0
+
+
+def _refusal(first_bytes: bytes, size: int, allowed: int) -> str:
+    if first_bytes[:4] in (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI"):
+        return "this is the Kafka protocol's port, and the client speaks HTTP"
+    if first_bytes[:2] == b"\x16\x03":
+        return "the client speaks TLS to a plaintext port"
+    return f"a request of {size} bytes; allowed are 1 to {allowed} (socket.request.max.bytes)"
+
+
+def _read_range(part: FileRange) -> bytes:
+    try:
+        data = os.pread(part.fd, part.count, part.position)
+    except OSError as error:
+        raise _FileError(f"{_path(part)} cannot be read: {error}") from error
+    if len(data) != part.count:
+        raise _FileError(f"{_path(part)} ends before byte {part.position + part.count}")
+    return data
+
+
+def _path(file_range: FileRange) -> str:
+    return file_range.file.path if file_range.file else "a log file"
