@@ -32,7 +32,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else "headwater"
-        message = str(format_message()).rstrip(".") or "a verb is missing"
+        message = str(format_message()).rstrip(".")
+        if not message:  # called without arguments, which has printed its help
+            return EXIT_USAGE
         return _fail(f"{message}; see {path} --help", EXIT_USAGE)
     return result if isinstance(result, int) else 0
 

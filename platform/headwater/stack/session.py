@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.config.shipped import shipped_dir
+from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
 from headwater.stack.jars import jar_paths
 from headwater.stack.java import find_java
@@ -17,18 +17,17 @@ if TYPE_CHECKING:
 
 
 def session_conf(
-    home: Path, *, app_name: str, cores: int, jars: list[Path], driver_memory: str = "2g"
+    home: Path, settings: SparkSettings, *, app_name: str, cores: int, jars: list[Path]
 ) -> dict[str, str]:
-    """The settings of a local session; what a cluster needs differently is for `extra` of `spark_session`."""
+    """The settings of a local session; what a cluster needs differently is for `[spark.conf]`."""
     # -Xss: Spark redacts errors with a regular expression that recurses; stopping a query in the middle of a
     # batch twice ended in a StackOverflowError at the default 1 MiB.
-    driver_options = (
-        f"-Xss8m -Dlog4j2.configurationFile={(shipped_dir('conf') / 'spark-log4j2.properties').as_uri()}"
-    )
+    logging = (shipped_dir("conf") / "spark-log4j2.properties").as_uri()
+    driver_options = f"-Xss8m -Dlog4j2.configurationFile={logging} -Dheadwater.spark.log={settings.log}"
     return {
         "spark.app.name": app_name,
         "spark.master": f"local[{cores}]",
-        "spark.driver.memory": driver_memory,
+        "spark.driver.memory": settings.driver_memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": driver_options,
@@ -44,6 +43,7 @@ def session_conf(
         "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        **settings.conf,
     }
 
 
@@ -51,7 +51,7 @@ def spark_session(
     home: str | os.PathLike[str],
     *,
     app_name: str = "headwater",
-    cores: int = 2,
+    cores: int | None = None,
     extra: Mapping[str, str] | None = None,
 ) -> "SparkSession":
     """A Spark session with Delta, the Kafka source and every pin that Headwater relies on.
@@ -62,8 +62,8 @@ def spark_session(
     Args:
         home: The folder that holds the tables; Spark's own warehouse goes below it if something needs one.
         app_name: What the session calls itself.
-        cores: Worker threads and shuffle partitions.
-        extra: Spark settings that win over ours.
+        cores: Worker threads and shuffle partitions; by default the setting `spark.cores`.
+        extra: Spark settings that win over ours and over those of `[spark.conf]`.
 
     Raises:
         DependencyError: Without PySpark, a Java 17 or 21, or the jars; the message says what to run.
@@ -73,8 +73,13 @@ def spark_session(
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
+    settings = load_settings(os.environ).settings.spark
     conf = session_conf(
-        Path(home).resolve(), app_name=app_name, cores=cores, jars=jar_paths(os.environ)
+        Path(home).resolve(),
+        settings,
+        app_name=app_name,
+        cores=cores or settings.cores,
+        jars=jar_paths(os.environ),
     ) | dict(extra or {})
     _prepare_environment()
     builder = SparkSession.builder.config(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))

@@ -1,0 +1,163 @@
+"""What the verbs that speak to brokers share: the client's settings, and librdkafka's errors as sentences."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from headwater.config import Settings, load_settings
+from headwater.errors import UsageError, UserError
+from headwater.stack.local import bootstrap_of
+
+OFFSET_FORMS = "earliest, latest, an offset, or a time such as 2013-01-01T10:00:00Z"
+
+
+class Cluster:
+    """The brokers that a verb was pointed at.
+
+    Args:
+        home: Its running stack is used unless brokers are named.
+        bootstrap: The brokers named by --bootstrap, if any.
+    """
+
+    def __init__(self, home: Path, bootstrap: str | None) -> None:
+        self._settings: Settings = load_settings(os.environ).settings
+        self.bootstrap = bootstrap or bootstrap_of(home)
+        self.timeout_s = self._settings.client.timeout_s
+
+    def client_properties(self) -> dict[str, Any]:
+        """The properties that every client of this cluster starts from."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "client.id": "headwater-cli",
+            # Its complaints about connections would come before our sentence about the same thing.
+            "log_level": 0,
+            **self._settings.client.properties(),
+        }
+
+    def admin(self) -> Any:
+        """An admin client."""
+        return AdminClient(self.client_properties())
+
+    @contextmanager
+    def consumer(self, **properties: Any) -> Iterator[Any]:
+        """A consumer that belongs to no group unless told so; partitions are assigned by hand."""
+        consumer = Consumer(
+            {
+                **self.client_properties(),
+                "group.id": "headwater-cli",
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "allow.auto.create.topics": False,
+                **properties,
+            }
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def errors(self, subject: str) -> Iterator[None]:
+        """Turn librdkafka's exceptions into one sentence each.
+
+        Args:
+            subject: What was being done or asked for, such as `topic flights`.
+        """
+        try:
+            yield
+        except KafkaException as error:
+            raise self.explain(error.args[0], subject) from error
+
+    def explain(self, error: Any, subject: str) -> UserError:
+        """The sentence for one of librdkafka's errors."""
+        name = error.name()
+        if name in _UNREACHABLE:
+            return UserError(
+                f"no broker answers at {self.bootstrap}: is it running, and is the address right?"
+            )
+        if name in _UNKNOWN_TOPIC:
+            return UserError(
+                f"{subject}: there is no such topic or partition; headwater topics list shows them"
+            )
+        if name == "_UNSUPPORTED_FEATURE":
+            return UserError(f"{subject}: the broker at {self.bootstrap} does not offer this")
+        return UserError(f"{subject}: {error.str()[:1].lower()}{error.str()[1:]}")
+
+    def partitions(self, topic: str) -> list[int]:
+        """The partitions of a topic, in order.
+
+        Raises:
+            UserError: If there is no such topic, or no broker answers.
+        """
+        with self.errors(f"topic {topic}"):
+            described = self.admin().list_topics(topic, timeout=self.timeout_s).topics[topic]
+            if described.error is not None:
+                raise KafkaException(described.error)
+        return sorted(described.partitions)
+
+
+# The names of librdkafka's own errors begin with an underscore.
+_UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
+_UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
+
+
+def parse_timestamp_ms(text: str) -> int:
+    """Milliseconds since the epoch of an ISO 8601 time; without a zone it is UTC.
+
+    Raises:
+        ValueError: If it is not of that form.
+
+    Example:
+        >>> parse_timestamp_ms("2013-01-01T10:00:00Z")
+        1357034400000
+    """
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def resolve_offset(consumer: Any, topic: str, partition: int, wanted: str, timeout_s: float) -> int:
+    """The offset that `earliest`, `latest`, a number or a time means in a partition.
+
+    A time means the first record at or after it, or the end if there is none; a number outside of the
+    partition means its nearer end.
+
+    Raises:
+        UsageError: If it is none of these.
+    """
+    at = TopicPartition(topic, partition)
+    low, high = consumer.get_watermark_offsets(at, timeout=timeout_s)
+    if wanted == "earliest":
+        return int(low)
+    if wanted == "latest":
+        return int(high)
+    if wanted.isdecimal():
+        return int(min(max(int(wanted), low), high))
+    try:
+        at.offset = parse_timestamp_ms(wanted)
+    except ValueError as error:
+        raise UsageError(f"{wanted} is no place in a topic: give {OFFSET_FORMS}") from error
+    found = consumer.offsets_for_times([at], timeout=timeout_s)[0].offset
+    return int(found) if found >= 0 else int(high)
+
+
+def parse_assignments(assignments: list[str] | None, flag: str) -> dict[str, str]:
+    """`key=value` texts of a repeatable flag.
+
+    Raises:
+        UsageError: If one has no `=`.
+    """
+    pairs = {}
+    for text in assignments or ():
+        name, separator, value = text.partition("=")
+        if not separator or not name:
+            raise UsageError(f"{flag} {text} is not of the form key=value")
+        pairs[name.strip()] = value
+    return pairs

@@ -1,0 +1,31 @@
+"""`headwater doctor`: is everything here that Headwater needs?"""
+
+import os
+
+import typer
+
+from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table
+from headwater.config import load_settings
+from headwater.stack.checks import examine
+
+
+def doctor(home: HomeOption = DEFAULT_HOME, json_output: JsonOption = False) -> None:
+    """Check Java, the jars, the ports and the libraries; changes nothing.
+
+    Exit status: 0 if nothing is wrong, 1 otherwise.
+
+    \b
+    Example:
+      headwater doctor
+    """
+    findings = examine(home, os.environ, load_settings(os.environ).settings)
+    if json_output:
+        print_json([vars(finding) for finding in findings])
+    else:
+        print_table(
+            ("what", "state", "detail"),
+            [(each.subject, each.state, each.detail) for each in findings],
+            empty="",
+        )
+    if any(finding.state == "wrong" for finding in findings):
+        raise typer.Exit(1)

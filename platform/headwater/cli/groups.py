@@ -1,0 +1,246 @@
+"""`headwater groups`: consumer groups, their lag, and resetting their offsets."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_table,
+)
+from headwater.cli._kafka import Cluster, parse_timestamp_ms, resolve_offset
+from headwater.errors import UsageError, UserError
+
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+
+GroupArgument = Annotated[str, typer.Argument(help="The group's name.")]
+
+
+@dataclass(frozen=True)
+class _Progress:
+    """How far a group is in one partition."""
+
+    topic: str
+    partition: int
+    committed: int
+    earliest: int
+    latest: int
+    member: str = ""
+    client: str = ""
+    host: str = ""
+
+    @property
+    def lag(self) -> int:
+        """The records from the committed offset to the end; those that retention has deleted do not count."""
+        return max(0, self.latest - max(self.committed, self.earliest))
+
+
+@app.callback()
+def _groups() -> None:
+    """List consumer groups, show their lag, reset their offsets.
+
+    \b
+    Examples:
+      headwater groups describe silver
+      headwater groups reset silver --topic flights --to-earliest --dry-run
+    """
+
+
+@app.command("list")
+def list_groups(
+    home: HomeOption = DEFAULT_HOME, bootstrap: BootstrapOption = None, json_output: JsonOption = False
+) -> None:
+    """List the groups.
+
+    \b
+    Example:
+      headwater groups list
+    """
+    cluster = Cluster(home, bootstrap)
+    admin = cluster.admin()
+    with cluster.errors("groups"):
+        result = admin.list_consumer_groups(request_timeout=cluster.timeout_s).result()
+        if not result.valid and result.errors:
+            raise KafkaException(result.errors[0].args[0])
+        names = sorted(listed.group_id for listed in result.valid)
+        described = [(name, _describe(cluster, admin, name)) for name in names]
+    rows = [(name, group.state.name.lower(), len(group.members)) for name, group in described]
+    if json_output:
+        print_json([{"group": name, "state": state, "members": count} for name, state, count in rows])
+    else:
+        print_table(("group", "state", "members"), rows, empty="there are no groups")
+
+
+@app.command()
+def describe(
+    group: GroupArgument,
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show how far a group is in each partition, and who reads it.
+
+    \b
+    Example:
+      headwater groups describe silver
+    """
+    cluster = Cluster(home, bootstrap)
+    with cluster.errors(f"group {group}"), cluster.consumer() as consumer:
+        admin = cluster.admin()
+        described = _describe(cluster, admin, group)
+        progress = _progress(cluster, admin, consumer, group, described)
+    if not progress and not described.members:
+        raise UserError(f"there is no group {group}: headwater groups list shows them")
+    total = sum(each.lag for each in progress)
+    if json_output:
+        rows = [{**vars(each), "lag": each.lag} for each in progress]
+        state = described.state.name.lower()
+        print_json({"group": group, "state": state, "lag": total, "partitions": rows})
+        return
+    columns = ("topic", "partition", "committed", "earliest", "latest", "lag", "member", "client", "host")
+    print_table(
+        columns,
+        [tuple(getattr(each, column) for column in columns) for each in progress],
+        empty=f"group {group} has committed nothing yet",
+    )
+    print(f"{described.state.name.lower()}, {len(described.members)} members, lag {total}")
+
+
+@app.command()
+def reset(
+    group: GroupArgument,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC[:N]", help="A topic, or one partition of it; repeatable."),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Every partition that the group has committed.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="To this offset.")] = None,
+    to_timestamp: Annotated[
+        str | None, typer.Option(metavar="TIME", help="To the first record at or after this time.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")] = False,
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Move a group's committed offsets while none of its members runs.
+
+    \b
+    Examples:
+      headwater groups reset silver --all-topics --to-earliest --dry-run
+      headwater groups reset silver --topic flights:0 --to-offset 42
+      headwater groups reset silver --topic flights --to-timestamp 2013-01-05T00:00:00Z
+    """
+    wanted = _place(to_earliest, to_latest, to_offset, to_timestamp)
+    if bool(topics) == all_topics:
+        raise UsageError("say what to reset: either --topic TOPIC or --all-topics")
+    cluster = Cluster(home, bootstrap)
+    with cluster.errors(f"group {group}"), cluster.consumer() as consumer:
+        admin = cluster.admin()
+        members = _describe(cluster, admin, group).members
+        if members:
+            raise UserError(
+                f"group {group} has {len(members)} running member{'s' if len(members) > 1 else ''} "
+                f"({', '.join(sorted({member.client_id for member in members}))}): stop them first"
+            )
+        committed = {(at.topic, at.partition): at.offset for at in _committed(cluster, admin, group)}
+        places = _partitions(cluster, topics or ()) if topics else sorted(committed)
+        if not places:
+            raise UserError(f"group {group} has committed nothing: name a topic with --topic")
+        changes = []
+        for topic, number in places:
+            target = resolve_offset(consumer, topic, number, wanted, cluster.timeout_s)
+            changes.append((topic, number, committed.get((topic, number)), target))
+        if not dry_run:
+            moved = [TopicPartition(topic, number, target) for topic, number, _, target in changes]
+            _commit(cluster, admin, group, moved)
+    columns = ("topic", "partition", "from", "to")
+    if json_output:
+        rows = [dict(zip(columns, change, strict=True)) for change in changes]
+        print_json({"group": group, "dry_run": dry_run, "partitions": rows})
+    else:
+        print_table(columns, changes, empty="")
+        print("nothing was changed" if dry_run else f"{len(changes)} partitions were reset")
+
+
+def _place(to_earliest: bool, to_latest: bool, to_offset: int | None, to_timestamp: str | None) -> str:
+    given = []
+    if to_earliest:
+        given.append("earliest")
+    if to_latest:
+        given.append("latest")
+    if to_offset is not None:
+        given.append(str(to_offset))
+    if to_timestamp is not None:
+        try:
+            parse_timestamp_ms(to_timestamp)
+        except ValueError as error:
+            raise UsageError(
+                f"--to-timestamp {to_timestamp} is no time: write it as 2013-01-01T10:00:00Z"
+            ) from error
+        given.append(to_timestamp)
+    if len(given) != 1:
+        raise UsageError("give one of --to-earliest, --to-latest, --to-offset N and --to-timestamp TIME")
+    return given[0]
+
+
+def _partitions(cluster: Cluster, topics: list[str] | tuple[()]) -> list[tuple[str, int]]:
+    places = []
+    for text in topics:
+        topic, colon, number = text.rpartition(":")
+        if not colon:
+            places += [(text, each) for each in cluster.partitions(text)]
+        elif number.isdecimal() and int(number) in cluster.partitions(topic):
+            places.append((topic, int(number)))
+        else:
+            raise UserError(f"--topic {text}: topic {topic} has no partition {number}")
+    return places
+
+
+def _describe(cluster: Cluster, admin: Any, group: str) -> Any:
+    futures = admin.describe_consumer_groups([group], request_timeout=cluster.timeout_s)
+    return futures[group].result()
+
+
+def _committed(cluster: Cluster, admin: Any, group: str) -> list[Any]:
+    futures = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], request_timeout=cluster.timeout_s
+    )
+    found = futures[group].result().topic_partitions
+    return [at for at in found if at.error is None and at.offset >= 0]
+
+
+def _progress(cluster: Cluster, admin: Any, consumer: Any, group: str, described: Any) -> list[_Progress]:
+    readers = {
+        (at.topic, at.partition): member
+        for member in described.members
+        for at in (member.assignment.topic_partitions if member.assignment else ())
+    }
+    rows = []
+    for at in sorted(_committed(cluster, admin, group), key=lambda at: (at.topic, at.partition)):
+        low, high = consumer.get_watermark_offsets(
+            TopicPartition(at.topic, at.partition), timeout=cluster.timeout_s
+        )
+        member = readers.get((at.topic, at.partition))
+        who = (member.member_id, member.client_id, member.host) if member else ("", "", "")
+        rows.append(_Progress(at.topic, at.partition, at.offset, low, high, *who))
+    return rows
+
+
+def _commit(cluster: Cluster, admin: Any, group: str, offsets: list[Any]) -> None:
+    futures = admin.alter_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group, offsets)], request_timeout=cluster.timeout_s
+    )
+    for at in futures[group].result().topic_partitions:
+        if at.error is not None:
+            raise KafkaException(at.error)

@@ -1,0 +1,242 @@
+"""`headwater topics`: list, create, describe, alter and delete."""
+
+from typing import Annotated, Any
+
+import typer
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import (
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_table,
+)
+from headwater.cli._kafka import Cluster, parse_assignments
+from headwater.errors import UsageError
+
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+
+TopicArgument = Annotated[str, typer.Argument(help="The topic's name.")]
+TopicsArgument = Annotated[list[str], typer.Argument(help="The topics' names.")]
+ConfigsOption = Annotated[
+    list[str] | None,
+    typer.Option("--config", metavar="KEY=VALUE", help="A topic property by Kafka's name; repeatable."),
+]
+
+
+@app.callback()
+def _topics() -> None:
+    """List, create, describe, alter and delete topics.
+
+    \b
+    Examples:
+      headwater topics list
+      headwater topics create flights --partitions 3
+    """
+
+
+@app.command("list")
+def list_topics(
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also those whose names begin with two underscores.")
+    ] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """List the topics.
+
+    \b
+    Example:
+      headwater topics list
+    """
+    cluster = Cluster(home, bootstrap)
+    with cluster.errors("topics"):
+        found = cluster.admin().list_topics(timeout=cluster.timeout_s).topics
+    rows = [
+        (
+            name,
+            len(topic.partitions),
+            max((len(each.replicas) for each in topic.partitions.values()), default=0),
+        )
+        for name, topic in sorted(found.items())
+        if internal or not name.startswith("__")
+    ]
+    if json_output:
+        print_json([{"topic": name, "partitions": count, "replicas": copies} for name, count, copies in rows])
+    else:
+        print_table(("topic", "partitions", "replicas"), rows, empty="there are no topics")
+
+
+@app.command()
+def create(
+    topics: TopicsArgument,
+    partitions: Annotated[int, typer.Option(metavar="N", min=1, help="How many partitions.")] = 1,
+    replication_factor: Annotated[
+        int, typer.Option(metavar="N", min=1, help="How many brokers keep a copy of each.")
+    ] = 1,
+    configs: ConfigsOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Create topics.
+
+    \b
+    Examples:
+      headwater topics create flights --partitions 3
+      headwater topics create flights --config retention.ms=-1
+    """
+    cluster = Cluster(home, bootstrap)
+    config = parse_assignments(configs, "--config")
+    new = [NewTopic(name, partitions, replication_factor, config=config) for name in topics]
+    futures = cluster.admin().create_topics(new, request_timeout=cluster.timeout_s)
+    _await(cluster, futures)
+    _report("created", topics, json_output)
+
+
+@app.command()
+def delete(
+    topics: TopicsArgument,
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Delete topics with all their records.
+
+    \b
+    Example:
+      headwater topics delete flights
+    """
+    cluster = Cluster(home, bootstrap)
+    _await(cluster, cluster.admin().delete_topics(topics, request_timeout=cluster.timeout_s))
+    _report("deleted", topics, json_output)
+
+
+@app.command()
+def alter(
+    topic: TopicArgument,
+    partitions: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="The new number of partitions; it can only grow.")
+    ] = None,
+    configs: ConfigsOption = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="A property to give back its default; repeatable."),
+    ] = None,
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Add partitions to a topic, or change its properties.
+
+    \b
+    Examples:
+      headwater topics alter flights --partitions 6
+      headwater topics alter flights --config retention.ms=86400000
+    """
+    changes = parse_assignments(configs, "--config")
+    if partitions is None and not changes and not unset:
+        raise UsageError("say what to change: --partitions N, --config KEY=VALUE or --unset KEY")
+    cluster = Cluster(home, bootstrap)
+    cluster.partitions(topic)
+    admin = cluster.admin()
+    if partitions is not None:
+        futures = admin.create_partitions(
+            [NewPartitions(topic, partitions)], request_timeout=cluster.timeout_s
+        )
+        _await(cluster, futures)
+    if changes or unset:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in changes.items()
+        ]
+        entries += [
+            ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset or ()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        with cluster.errors(f"topic {topic}"):
+            for future in admin.incremental_alter_configs(
+                [resource], request_timeout=cluster.timeout_s
+            ).values():
+                future.result()
+    _report("altered", [topic], json_output)
+
+
+@app.command()
+def describe(
+    topic: TopicArgument,
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show a topic's partitions, offsets, leaders and properties.
+
+    \b
+    Example:
+      headwater topics describe flights
+    """
+    cluster = Cluster(home, bootstrap)
+    cluster.partitions(topic)
+    admin = cluster.admin()
+    with cluster.errors(f"topic {topic}"), cluster.consumer() as consumer:
+        described = admin.list_topics(topic, timeout=cluster.timeout_s).topics[topic]
+        rows = []
+        for number, partition in sorted(described.partitions.items()):
+            low, high = consumer.get_watermark_offsets(
+                TopicPartition(topic, number), timeout=cluster.timeout_s
+            )
+            rows.append((number, partition.leader, partition.replicas, partition.isrs, low, high))
+        configs = _configs(cluster, admin, topic)
+    columns = ("partition", "leader", "replicas", "isr", "earliest", "latest")
+    if json_output:
+        listed = [dict(zip(columns, row, strict=True)) for row in rows]
+        print_json({"topic": topic, "partitions": listed, "configs": configs})
+        return
+    print_table(
+        (*columns, "records"),
+        [
+            (*row[:2], *(",".join(map(str, each)) for each in row[2:4]), *row[4:], row[5] - row[4])
+            for row in rows
+        ],
+        empty="",
+    )
+    if configs:
+        print("\n" + "\n".join(f"{name}={value}" for name, value in configs.items()))
+
+
+def _joined(brokers: list[int]) -> str:
+    return ",".join(map(str, brokers))
+
+
+def _configs(cluster: Cluster, admin: Any, topic: str) -> dict[str, str]:
+    """The properties that were set for this topic."""
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    futures = admin.describe_configs([resource], request_timeout=cluster.timeout_s)
+    entries = next(iter(futures.values())).result()
+    own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+    return {name: entry.value for name, entry in sorted(entries.items()) if entry.source == own}
+
+
+def _await(cluster: Cluster, futures: dict[str, Any]) -> None:
+    for name, future in futures.items():
+        with cluster.errors(f"topic {name}"):
+            future.result()
+
+
+def _report(done: str, topics: list[str], json_output: bool) -> None:
+    if json_output:
+        print_json({done: topics})
+    else:
+        print(f"{done} {', '.join(topics)}")
