@@ -1,7 +1,8 @@
 """Everything that touches ZooKeeper, behind one interface with an in-memory twin.
 
 `Coordinator` is the interface; `ZooKeeperCoordinator` keeps Kafka's own layout and JSON, `MemoryCoordinator`
-keeps the same things in the process and, if given a directory, in one JSON file.
+keeps the same things in the process and, if given a directory, in one JSON file. `JobLease` is what a
+running job holds: the ownership of its input partitions.
 """
 
 from headwater_broker.coordination.api import Assignment, Coordinator
@@ -19,6 +20,7 @@ from headwater_broker.coordination.errors import (
 )
 from headwater_broker.coordination.lease import JobLease, Lease
 from headwater_broker.coordination.memory import MemoryCluster, MemoryCoordinator
+from headwater_broker.coordination.memory_lease import MemoryJobLease
 from headwater_broker.coordination.model import (
     NO_LEADER,
     PRODUCER_ID_BLOCK_SIZE,
@@ -60,6 +62,7 @@ __all__ = [
     "LeaseLost",
     "MemoryCluster",
     "MemoryCoordinator",
+    "MemoryJobLease",
     "PartitionState",
     "SessionLost",
     "TopicPartition",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
-from headwater_broker.coordination.errors import LeaseLost
+from headwater_broker.coordination.errors import AlreadyOwned, LeaseLost
 from headwater_broker.coordination.model import Committed, TopicPartition
 from headwater_broker.coordination.zookeeper.brokers import wall_clock_ms
 from headwater_broker.coordination.zookeeper.members import MemberStore
@@ -93,7 +93,12 @@ class JobLease:
             for topic, _ in partitions:
                 streams[topic] = streams.get(topic, 0) + 1
             self._members.register_member(self._job, self._member, streams)
-        self._members.claim_partitions(self._job, self._member, partitions)
+        try:
+            self._members.claim_partitions(self._job, self._member, partitions)
+        except AlreadyOwned:
+            if self._held_in is None:  # nothing is ours: do not stand in the way of who holds it
+                self._members.deregister_member(self._job, self._member)
+            raise
         if self._held_in not in {None, session_id} or self._session.session_id != session_id:
             raise LeaseLost(f"job {self._job!r} lost its session while it claimed its partitions")
         self._held_in = session_id

@@ -113,6 +113,7 @@ class MemoryCoordinator:
         """See `Coordinator.stop`."""
         cluster = self._cluster
         self.deregister_broker()
+        self._resign()
         with cluster.lock:
             cluster.callbacks = [item for item in cluster.callbacks if item[0] is not self]
             cluster.member_callbacks = [item for item in cluster.member_callbacks if item[0] is not self]
@@ -179,12 +180,15 @@ class MemoryCoordinator:
             if broker is None or cluster.brokers[broker.broker_id][0] is not self:
                 return
             del cluster.brokers[broker.broker_id]
-            resigned = cluster.controller is not None and cluster.controller[0] is self
-            if resigned:
-                cluster.controller = None
         cluster.report(ChangeKind.BROKERS)
-        if resigned:
-            cluster.report(ChangeKind.CONTROLLER)
+        self._resign()
+
+    def _resign(self) -> None:
+        with self._cluster.lock:
+            if self._cluster.controller is None or self._cluster.controller[0] is not self:
+                return
+            self._cluster.controller = None
+        self._cluster.report(ChangeKind.CONTROLLER)
 
     def brokers(self) -> dict[int, BrokerInfo]:
         """See `Coordinator.brokers`."""

@@ -31,9 +31,11 @@ class NotificationLog:
 
         def changed(children: list[str]) -> None:
             numbers = sorted(int(name.removeprefix(self._prefix)) for name in children)
-            last, self._last = self._last, numbers[-1] if numbers else self._last
+            newest = numbers[-1] if numbers else -1
+            last = self._last
+            self._last = newest if last is None else max(newest, last)
             self._purge(numbers)
-            if last is None or not numbers or numbers[-1] == last:
+            if last is None or newest <= last:
                 return
             new = [number for number in numbers if number > last]
             found = self._session.get_many(self._node(number) for number in new)

@@ -122,6 +122,7 @@ class ZooKeeperSession:
         self._watches: list[ChildrenWatch] = []
         self._lock = threading.Lock()
         self._last_answer = float("-inf")
+        self._session_id: int | None = None
         self._announced_session: int | None = None
 
     # -- life --------------------------------------------------------------------------------------
@@ -134,13 +135,14 @@ class ZooKeeperSession:
         """
         started = self._client.start_async()
         started.wait(timeout_s)
-        if not self._client.connected:
+        client_id = self._client.client_id
+        if client_id is None:
             self._stop_client()
             raise CoordinatorUnavailable(
                 f"no ZooKeeper answers at {self.hosts} within {timeout_s:g} s: "
                 "start it, or name another address"
             )
-        self._announced_session = self.session_id
+        self._session_id = int(client_id[0])
         for name, run in (("events", self._run_events), ("heartbeat", self._run_heartbeat)):
             thread = threading.Thread(target=run, name=f"coordination-{name}", daemon=True)
             thread.start()
@@ -172,9 +174,8 @@ class ZooKeeperSession:
 
     @property
     def session_id(self) -> int | None:
-        """The session's id; it changes only when the server has expired the session before."""
-        client_id = self._client.client_id
-        return int(client_id[0]) if client_id is not None else None
+        """The session's id, over lost connections too; None once the server has said that it expired."""
+        return self._session_id
 
     @property
     def timeout_ms(self) -> int:
@@ -413,22 +414,24 @@ class ZooKeeperSession:
 
     def _on_kazoo_state(self, state: str) -> None:
         """Called by kazoo's connection thread, which must not wait for anything."""
-        if self._stopping.is_set():
-            return
         if state == KazooState.CONNECTED:
+            client_id = self._client.client_id
+            self._session_id = int(client_id[0]) if client_id is not None else None
             self.call_later(self._reconnected)
         elif state == KazooState.SUSPENDED:
             self.call_later(lambda: self._announce(SessionState.DISCONNECTED))
         else:
+            self._session_id = None
             self.call_later(lambda: self._announce(SessionState.LOST))
 
     def _reconnected(self) -> None:
         session_id = self.session_id
         if session_id is None:
             return  # gone again; the next connection reports itself
-        restored = session_id != self._announced_session
-        self._announced_session = session_id
-        self._announce(SessionState.RESTORED if restored else SessionState.CONNECTED)
+        announced, self._announced_session = self._announced_session, session_id
+        if announced is None:
+            return  # the first connection is `start`'s
+        self._announce(SessionState.CONNECTED if session_id == announced else SessionState.RESTORED)
         with self._lock:
             watches = list(self._watches)
         for watch in watches:
