@@ -73,7 +73,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, name in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) or row[index] is None for row in cells)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold", min_width=len(name))
     for row in cells:
         table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     console().print(table)

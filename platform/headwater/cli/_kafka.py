@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,22 @@ class Cluster:
         Raises:
             UserError: If there is no such topic, or no broker answers.
         """
+        return sorted(self.describe_topic(topic).partitions)
+
+    def describe_topic(self, topic: str) -> Any:
+        """A topic's metadata.
+
+        Raises:
+            UserError: If there is no such topic, or no broker answers.
+        """
         with self.errors(f"topic {topic}"):
-            described = self.admin().list_topics(topic, timeout=self.timeout_s).topics[topic]
-            if described.error is not None:
-                raise KafkaException(described.error)
-        return sorted(described.partitions)
+            # Asking for one topic by name would have the broker create it.
+            topics = self.admin().list_topics(timeout=self.timeout_s).topics
+        if topic not in topics:
+            near = get_close_matches(topic, topics, n=1)
+            hint = f"did you mean {near[0]}?" if near else "see headwater topics list"
+            raise UserError(f"there is no topic {topic}: {hint}")
+        return topics[topic]
 
 
 # The names of librdkafka's own errors begin with an underscore.

@@ -28,7 +28,7 @@ class _Progress:
 
     topic: str
     partition: int
-    committed: int
+    committed: int | None
     earliest: int
     latest: int
     member: str = ""
@@ -36,9 +36,9 @@ class _Progress:
     host: str = ""
 
     @property
-    def lag(self) -> int:
-        """The records from the committed offset to the end; those that retention has deleted do not count."""
-        return max(0, self.latest - max(self.committed, self.earliest))
+    def lag(self) -> int | None:
+        """The records from the committed offset to the end that retention has left; None before a commit."""
+        return None if self.committed is None else max(0, self.latest - max(self.committed, self.earliest))
 
 
 @app.callback()
@@ -97,13 +97,14 @@ def describe(
         progress = _progress(cluster, admin, consumer, group, described)
     if not progress and not described.members:
         raise UserError(f"there is no group {group}: headwater groups list shows them")
-    total = sum(each.lag for each in progress)
+    total = sum(each.lag or 0 for each in progress)
     if json_output:
         rows = [{**vars(each), "lag": each.lag} for each in progress]
         state = described.state.name.lower()
         print_json({"group": group, "state": state, "lag": total, "partitions": rows})
         return
-    columns = ("topic", "partition", "committed", "earliest", "latest", "lag", "member", "client", "host")
+    columns = ["topic", "partition", "committed", "latest", "lag"]
+    columns += ["client", "host"] if described.members else []
     print_table(
         columns,
         [tuple(getattr(each, column) for column in columns) for each in progress],
@@ -226,14 +227,13 @@ def _progress(cluster: Cluster, admin: Any, consumer: Any, group: str, described
         for member in described.members
         for at in (member.assignment.topic_partitions if member.assignment else ())
     }
+    committed = {(at.topic, at.partition): at.offset for at in _committed(cluster, admin, group)}
     rows = []
-    for at in sorted(_committed(cluster, admin, group), key=lambda at: (at.topic, at.partition)):
-        low, high = consumer.get_watermark_offsets(
-            TopicPartition(at.topic, at.partition), timeout=cluster.timeout_s
-        )
-        member = readers.get((at.topic, at.partition))
+    for topic, number in sorted({*committed, *readers}):
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=cluster.timeout_s)
+        member = readers.get((topic, number))
         who = (member.member_id, member.client_id, member.host) if member else ("", "", "")
-        rows.append(_Progress(at.topic, at.partition, at.offset, low, high, *who))
+        rows.append(_Progress(topic, number, committed.get((topic, number)), low, high, *who))
     return rows
 
 

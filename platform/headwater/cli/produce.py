@@ -55,10 +55,12 @@ def produce(
     cluster = Cluster(home, bootstrap)
     sender = _Sender(cluster, topic, compression)
     fixed_headers = list(parse_assignments(headers, "--header").items())
-    for number, line in enumerate(_lines(file), start=1):
-        key, value = _split(line, key_separator, number)
-        sender.send(_nullable(key, null), _nullable(value, null), fixed_headers, partition)
-    sender.finish()
+    try:
+        for number, line in enumerate(_lines(file), start=1):
+            key, value = _split(line, key_separator, number)
+            sender.send(_nullable(key, null), _nullable(value, null), fixed_headers, partition)
+    finally:
+        sender.finish()
     if json_output:
         print_json({"topic": topic, "sent": sender.sent, "partitions": sender.ranges()})
     else:

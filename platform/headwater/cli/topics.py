@@ -101,8 +101,8 @@ def create(
     cluster = Cluster(home, bootstrap)
     config = parse_assignments(configs, "--config")
     new = [NewTopic(name, partitions, replication_factor, config=config) for name in topics]
-    futures = cluster.admin().create_topics(new, request_timeout=cluster.timeout_s)
-    _await(cluster, futures)
+    admin = cluster.admin()
+    _await(cluster, admin.create_topics(new, request_timeout=cluster.timeout_s))
     _report("created", topics, json_output)
 
 
@@ -120,7 +120,8 @@ def delete(
       headwater topics delete flights
     """
     cluster = Cluster(home, bootstrap)
-    _await(cluster, cluster.admin().delete_topics(topics, request_timeout=cluster.timeout_s))
+    admin = cluster.admin()
+    _await(cluster, admin.delete_topics(topics, request_timeout=cluster.timeout_s))
     _report("deleted", topics, json_output)
 
 
@@ -188,10 +189,9 @@ def describe(
       headwater topics describe flights
     """
     cluster = Cluster(home, bootstrap)
-    cluster.partitions(topic)
+    described = cluster.describe_topic(topic)
     admin = cluster.admin()
     with cluster.errors(f"topic {topic}"), cluster.consumer() as consumer:
-        described = admin.list_topics(topic, timeout=cluster.timeout_s).topics[topic]
         rows = []
         for number, partition in sorted(described.partitions.items()):
             low, high = consumer.get_watermark_offsets(
@@ -230,6 +230,7 @@ def _configs(cluster: Cluster, admin: Any, topic: str) -> dict[str, str]:
 
 
 def _await(cluster: Cluster, futures: dict[str, Any]) -> None:
+    """Wait for an admin client's answers; the client itself must still be referred to by the caller."""
     for name, future in futures.items():
         with cluster.errors(f"topic {name}"):
             future.result()
