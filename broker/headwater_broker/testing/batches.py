@@ -1,0 +1,77 @@
+"""Record batches made by hand, byte by byte, for tests of what stores and sends them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from crc32c import crc32c
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_CHECKED_FROM = 21
+
+
+def build_batch(
+    values: Sequence[bytes],
+    *,
+    base_offset: int = 0,
+    timestamps_ms: Sequence[int] | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+) -> bytearray:
+    """One uncompressed record batch (magic 2) without keys or headers, as a producer sends it.
+
+    Args:
+        values: One record each.
+        base_offset: What the producer claims; a broker writes its own.
+        timestamps_ms: One for each record; 0 for all where not given.
+        producer_id: Of an idempotent producer.
+        producer_epoch: Of an idempotent producer.
+        base_sequence: Of an idempotent producer.
+        attributes: The batch's flags.
+        leader_epoch: What the producer claims; a broker writes its own.
+    """
+    stamps = list(timestamps_ms or [0] * len(values))
+    records = bytearray()
+    for delta, (value, stamp_ms) in enumerate(zip(values, stamps, strict=True)):
+        body = b"\0" + _varint(stamp_ms - stamps[0]) + _varint(delta) + _varint(-1)
+        body += _varint(len(value)) + value + _varint(0)
+        records += _varint(len(body)) + body
+    batch = bytearray(
+        _HEADER.pack(
+            base_offset,
+            _HEADER.size - 12 + len(records),
+            leader_epoch,
+            2,
+            0,
+            attributes,
+            len(values) - 1,
+            stamps[0],
+            max(stamps),
+            producer_id,
+            producer_epoch,
+            base_sequence,
+            len(values),
+        )
+    )
+    batch += records
+    reseal_batch(batch)
+    return batch
+
+
+def reseal_batch(batch: bytearray) -> None:
+    """Makes the checksum right again after a change."""
+    struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[_CHECKED_FROM:]))
+
+
+def _varint(number: int) -> bytes:
+    zigzag = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while zigzag >= 0x80:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)

@@ -1,0 +1,72 @@
+"""A disk that fails on request."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+
+from headwater_broker.log.fs import Buffer, OsFileSystem
+
+Fault = Callable[[str, str], OSError | None]
+"""Given an operation (`write`, `read`, `sync`, `open`, `replace`) and a path, the error to raise, if any."""
+
+
+def no_space(operation: str, path: str) -> OSError | None:
+    """Every write finds the disk full."""
+    return (
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) if operation in ("write", "replace") else None
+    )
+
+
+def broken_disk(operation: str, path: str) -> OSError | None:
+    """Nothing works any more."""
+    return OSError(errno.EIO, os.strerror(errno.EIO), path)
+
+
+class FaultyFileSystem(OsFileSystem):
+    """The real file system, until `fault` says otherwise.
+
+    Attributes:
+        fault: Asked before each operation; None: all is well.
+        short_writes: Whether a write takes only half of what it is given, as it may.
+    """
+
+    def __init__(self) -> None:
+        self.fault: Fault | None = None
+        self.short_writes = False
+        self._paths: dict[int, str] = {}
+
+    def _ask(self, operation: str, path: str) -> None:
+        error = self.fault(operation, path) if self.fault is not None else None
+        if error is not None:
+            raise error
+
+    def open(self, path: str, flags: int) -> int:
+        self._ask("open", path)
+        fd = super().open(path, flags)
+        self._paths[fd] = path
+        return fd
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        self._ask("write", self._paths[fd])
+        if self.short_writes:
+            data = b"".join(buffers)
+            buffers = [data[: (len(data) + 1) // 2]]
+        return super().pwritev(fd, buffers, position)
+
+    def pread(self, fd: int, count: int, position: int) -> bytes:
+        self._ask("read", self._paths[fd])
+        return super().pread(fd, count, position)
+
+    def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
+        self._ask("read", self._paths[fd])
+        return super().pread_into(fd, buffer, position)
+
+    def sync(self, fd: int) -> None:
+        self._ask("sync", self._paths[fd])
+        super().sync(fd)
+
+    def write_file(self, path: str, data: Buffer, *, durable: bool) -> None:
+        self._ask("replace", path)
+        super().write_file(path, data, durable=durable)

@@ -1,0 +1,103 @@
+"""A broker process that clients talk to, with the coordinator in memory and with ZooKeeper."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+READY_TIMEOUT_S = 30
+
+
+class BrokerProcess:
+    """`python -m headwater_broker` on a port of its own, which it keeps over restarts."""
+
+    def __init__(self, directory: Path, shared_state: list[str], broker_id: int = 1) -> None:
+        self.data = directory / f"broker-{broker_id}" / "log"
+        self.stderr = directory / f"broker-{broker_id}.stderr"
+        self.bootstrap = ""
+        self.ready_s = 0.0
+        self._broker_id = broker_id
+        self._shared_state = shared_state
+        self._port = 0
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self, *settings: str) -> BrokerProcess:
+        """Starts it and waits until it is ready."""
+        command = [sys.executable, "-m", "headwater_broker", "--id", str(self._broker_id)]
+        command += ["--listen", f"127.0.0.1:{self._port}", "--data", str(self.data), *self._shared_state]
+        for setting in (
+            "group.initial.rebalance.delay.ms=200",
+            "group.min.session.timeout.ms=1000",
+            *settings,
+        ):
+            command += ["--set", setting]
+        started = time.monotonic()
+        with self.stderr.open("ab") as stderr:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        self.ready_s = time.monotonic() - started
+        assert line.startswith("ready "), self.log()
+        self.bootstrap = line.split()[1]
+        self._port = int(self.bootstrap.rpartition(":")[2])
+        return self
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        assert self._process is not None
+        return self._process.pid
+
+    def kill(self) -> None:
+        """kill -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._forget()
+
+    def stop(self) -> int:
+        """SIGTERM; returns the exit status."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        status = self._process.wait(timeout=READY_TIMEOUT_S)
+        self._forget()
+        return status
+
+    def _forget(self) -> None:
+        assert self._process is not None
+        self._process.wait()
+        assert self._process.stdout is not None
+        self._process.stdout.close()
+        self._process = None
+
+    def log(self) -> str:
+        """What it logged."""
+        return self.stderr.read_text(errors="replace")
+
+    def resident_kb(self) -> int:
+        """Resident memory."""
+        found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text(encoding="ascii"))
+        assert found is not None
+        return int(found[1])
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def broker_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that is ready, once for each kind of shared state."""
+    if request.param == "memory":
+        shared_state = ["--coordinator", "memory"]
+    else:
+        server = request.getfixturevalue("zookeeper")
+        shared_state = ["--zookeeper", f"{server.hosts}/{tmp_path.name}-{os.getpid()}"]
+    process = BrokerProcess(tmp_path, shared_state).start()
+    try:
+        yield process
+    finally:
+        process.kill()
