@@ -167,8 +167,8 @@ def _check_known(key: str, where: str) -> None:
     if key in keys or any(key.startswith(f"{free}.") for free in _FREE_TABLES):
         return
     sections = [f"[{section}]" for section in Settings.model_fields]
-    near = get_close_matches(key, keys, n=1) or get_close_matches(f"[{key}]", sections, n=1)
-    near = near or [known for known in keys if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = [known for known in keys if known.rpartition(".")[2] == key.rpartition(".")[2]]
+    near = near or get_close_matches(key, keys, n=1) or get_close_matches(f"[{key}]", sections, n=1)
     hint = f"did you mean {near[0]}?" if near else f"the sections are {', '.join(sections)}"
     raise UsageError(f"{where}: there is no setting {key}: {hint}")
 

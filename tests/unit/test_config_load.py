@@ -1,0 +1,156 @@
+"""Where settings come from, and what a mistake in them says."""
+
+from pathlib import Path
+
+import pytest
+
+from headwater.config import load_settings
+from headwater.errors import UsageError
+
+
+@pytest.fixture
+def conf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty conf/ in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "conf"
+    folder.mkdir()
+    return folder
+
+
+def test_load_without_anything_gives_the_shipped_file(conf: Path) -> None:
+    loaded = load_settings({})
+    assert loaded.settings.stack.port == 9092
+    assert loaded.sources["stack.port"].startswith("the shipped conf/headwater.toml line ")
+
+
+def test_load_each_layer_wins_over_those_below(conf: Path) -> None:
+    (conf / "headwater.toml").write_text("[stack]\nport = 1001\nbrokers = 2\nhost = '127.0.0.2'\n")
+    environ = {"HEADWATER_STACK_BROKERS": "3", "HEADWATER_STACK_HOST": "127.0.0.3"}
+    loaded = load_settings(environ, {"stack.host": "127.0.0.4", "stack.zookeeper": None})
+    stack = loaded.settings.stack
+    assert (stack.port, stack.brokers, stack.host, stack.zookeeper) == (1001, 3, "127.0.0.4", "")
+    assert loaded.sources["stack.port"] == "conf/headwater.toml line 2"
+    assert loaded.sources["stack.brokers"] == "HEADWATER_STACK_BROKERS"
+    assert loaded.sources["stack.host"] == "--host"
+
+
+def test_load_a_second_file_wins_over_the_first(conf: Path) -> None:
+    (conf / "headwater.toml").write_text("[stack]\nport = 1001\nbrokers = 2\n")
+    (conf / "headwater-local.toml").write_text("[stack]\nport = 1002\n")
+    (conf / "another-tool.toml").write_text("[whatever]\nport = 1\n")
+    stack = load_settings({}).settings.stack
+    assert (stack.port, stack.brokers) == (1002, 2)
+
+
+def test_load_a_named_file_is_read_in_place_of_the_folder(conf: Path, tmp_path: Path) -> None:
+    (conf / "headwater.toml").write_text("[stack]\nport = 1001\n")
+    named = tmp_path / "mine.toml"
+    named.write_text("[stack]\nbrokers = 2\n")
+    stack = load_settings({"HEADWATER_CONFIG": str(named)}).settings.stack
+    assert (stack.port, stack.brokers) == (9092, 2)
+
+
+def test_load_broker_properties_from_every_spelling(conf: Path) -> None:
+    (conf / "headwater.toml").write_text(
+        '[broker]\n"num.partitions" = 3\nlog.retention.hours = 24\nauto.create.topics.enable = false\n'
+    )
+    broker = load_settings({"HEADWATER_BROKER_NUM_PARTITIONS": "6"}).settings.broker
+    assert broker == {
+        "num.partitions": "6",
+        "log.retention.hours": "24",
+        "auto.create.topics.enable": "false",
+    }
+
+
+def test_load_spark_settings_keep_their_names(conf: Path) -> None:
+    (conf / "headwater.toml").write_text("[spark.conf]\nspark.sql.ansi.enabled = true\n")
+    assert load_settings({}).settings.spark.conf == {"spark.sql.ansi.enabled": "true"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "[stack]\nport = 1\nbrokerz = 2\n",
+            "conf/headwater.toml line 3: there is no setting stack.brokerz: did you mean stack.brokers?",
+        ),
+        (
+            "[stak]\nport = 1\n",
+            "conf/headwater.toml line 1: there is no setting stak: did you mean [stack]?",
+        ),
+        (
+            "port = 1\n",
+            "conf/headwater.toml line 1: there is no setting port: did you mean stack.port?",
+        ),
+        (
+            "[stack]\n\nbrokers = 0.5\n",
+            "conf/headwater.toml line 3: stack.brokers is 0.5: input should be a valid integer, "
+            "got a number with a fractional part",
+        ),
+        (
+            "[stack]\nport = 70000\n",
+            "conf/headwater.toml line 2: stack.port is 70000: input should be less than or equal to 65535",
+        ),
+        (
+            "[stack]\ncoordinator = 'paxos'\n",
+            "conf/headwater.toml line 2: stack.coordinator is 'paxos': input should be 'zookeeper' or 'memory'",
+        ),
+    ],
+)
+def test_load_a_mistake_in_a_file_names_the_line_and_the_nearest_key(
+    conf: Path, text: str, message: str
+) -> None:
+    (conf / "headwater.toml").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        load_settings({})
+    assert str(caught.value) == message
+    assert caught.value.exit_code == 2
+
+
+def test_load_a_file_that_is_not_toml_says_where(conf: Path) -> None:
+    (conf / "headwater.toml").write_text("[stack]\nport 1\n")
+    with pytest.raises(UsageError, match=r"conf/headwater.toml is not TOML: .*line 2"):
+        load_settings({})
+
+
+def test_load_a_named_file_that_is_not_there_is_an_error(conf: Path) -> None:
+    with pytest.raises(UsageError, match=r"cannot read nowhere\.toml: no such file or directory"):
+        load_settings({"HEADWATER_CONFIG": "nowhere.toml"})
+
+
+def test_load_an_unknown_variable_names_the_nearest(conf: Path) -> None:
+    with pytest.raises(UsageError, match=r"HEADWATER_STACK_PROT .*did you mean HEADWATER_STACK_PORT\?"):
+        load_settings({"HEADWATER_STACK_PROT": "1"})
+
+
+def test_load_a_bad_variable_is_named(conf: Path) -> None:
+    with pytest.raises(UsageError, match=r"HEADWATER_STACK_PORT: stack\.port is 'x'"):
+        load_settings({"HEADWATER_STACK_PORT": "x"})
+
+
+def test_values_of_secrets_are_hidden(conf: Path) -> None:
+    (conf / "headwater.toml").write_text(
+        '[client]\nsasl_password = "hunter2"\n[broker]\nssl.keystore.password = "hunter2"\n'
+        '[spark.conf]\nspark.hadoop.fs.s3a.secret.key = "hunter2"\n'
+    )
+    loaded = load_settings({})
+    assert loaded.settings.client.properties()["sasl.password"] == "hunter2"
+    shown = {each.key: each.value for each in loaded.values()}
+    assert "hunter2" not in repr(shown)
+    assert "hunter2" not in repr(loaded.settings.client)
+    assert shown["client.sasl_password"] == "********"
+    assert shown["broker.ssl.keystore.password"] == "********"
+    assert shown["spark.conf.spark.hadoop.fs.s3a.secret.key"] == "********"
+
+
+def test_values_of_secrets_do_not_appear_in_errors(conf: Path) -> None:
+    (conf / "headwater.toml").write_text("[client]\nsasl_password = 12345\n")
+    with pytest.raises(UsageError) as caught:
+        load_settings({})
+    assert "12345" not in str(caught.value)
+
+
+def test_settings_are_frozen(conf: Path) -> None:
+    settings = load_settings({}).settings
+    with pytest.raises(ValueError, match="frozen"):
+        settings.stack.port = 1  # type: ignore[misc]

@@ -1,0 +1,91 @@
+"""stack.json: what is believed of it."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.stack.processes import start_child, start_ticks
+from headwater.stack.state import Member, StackState, read_state, remove_state, running_state, write_state
+
+
+def _state(*, pid: int, ticks: int, ready: bool = True) -> StackState:
+    members = (
+        Member("zookeeper", None, "127.0.0.1:2181", pid, ticks),
+        Member("broker", 1, "127.0.0.1:9092", pid, ticks),
+        Member("broker", 2, "127.0.0.1:9093", pid, ticks),
+    )
+    return StackState(
+        pid=pid,
+        start_ticks=ticks,
+        ready=ready,
+        started_at_ms=1,
+        coordinator="zookeeper",
+        zookeeper="127.0.0.1:2181",
+        members=members,
+    )
+
+
+def _ours() -> tuple[int, int]:
+    ticks = start_ticks(os.getpid())
+    assert ticks is not None
+    return os.getpid(), ticks
+
+
+def test_state_written_is_read_back(tmp_path: Path) -> None:
+    pid, ticks = _ours()
+    state = _state(pid=pid, ticks=ticks)
+    write_state(tmp_path, state)
+    assert read_state(tmp_path) == state
+    assert running_state(tmp_path) == state
+    assert state.bootstrap == "127.0.0.1:9092,127.0.0.1:9093"
+    remove_state(tmp_path)
+    assert read_state(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_state_of_a_stack_that_is_not_ready_is_not_running(tmp_path: Path) -> None:
+    pid, ticks = _ours()
+    write_state(tmp_path, _state(pid=pid, ticks=ticks, ready=False))
+    assert running_state(tmp_path) is None
+
+
+def test_state_of_a_process_number_used_again_is_not_running(tmp_path: Path) -> None:
+    pid, ticks = _ours()
+    write_state(tmp_path, _state(pid=pid, ticks=ticks - 1))
+    assert running_state(tmp_path) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"members": 1}', '{"members": [], "strange": 1}'])
+def test_state_that_is_torn_or_strange_counts_as_none(tmp_path: Path, text: str) -> None:
+    (tmp_path / "stack.json").write_text(text)
+    assert read_state(tmp_path) is None
+
+
+def test_start_ticks_of_a_process_that_ended_are_none() -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    assert start_ticks(child.pid) is None
+
+
+def test_start_child_ends_when_its_parent_is_killed() -> None:
+    script = (
+        "import os, signal, subprocess, sys\n"
+        "from headwater.stack.processes import start_child\n"
+        "sleeper = [sys.executable, '-c', 'import time; print(flush=True); time.sleep(600)']\n"
+        "child = start_child(sleeper, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)\n"
+        "child.stdout.readline()\n"
+        "print(child.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    parent = start_child([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert parent.stdout is not None
+    with parent.stdout as stdout:
+        child_pid = int(stdout.readline())
+        # The pipe is the child's too: it ends once both are gone.
+        stdout.read()
+    assert parent.wait() == -9
+    while start_ticks(child_pid) is not None:
+        pass
