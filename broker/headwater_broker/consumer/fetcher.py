@@ -1,0 +1,93 @@
+"""Records of partitions that somebody else assigned: a thin layer over librdkafka."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import confluent_kafka
+
+from headwater_broker.consumer.assignment import TopicPartition
+from headwater_broker.consumer.record import Record
+
+_log = logging.getLogger(__name__)
+
+
+class FetchError(Exception):
+    """The client cannot go on: wrong credentials, an unsupported broker, no reset policy for a lost
+    offset.
+    """
+
+
+class Fetcher(Protocol):
+    """What a consumer needs of a Kafka client."""
+
+    def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """Fetches these partitions from now on, each from its offset; None: as the reset policy says."""
+
+    def poll(self, timeout_s: float) -> Record | None:
+        """The next record of any of them, None if there is none in time."""
+
+    def close(self) -> None:
+        """Ends all connections."""
+
+
+class KafkaFetcher:
+    """`Fetcher` over confluent-kafka's consumer, which takes part in no group."""
+
+    def __init__(self, bootstrap: str, group: str, reset: str, settings: Mapping[str, Any]) -> None:
+        self._reset = {
+            "earliest": confluent_kafka.OFFSET_BEGINNING,
+            "latest": confluent_kafka.OFFSET_END,
+        }[reset]
+        self._consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": group,  # librdkafka asks for one even where it joins none
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": reset,
+                **settings,
+            },
+            logger=_log,
+        )
+
+    def assign(self, positions: Mapping[TopicPartition, int | None]) -> None:
+        """See `Fetcher.assign`."""
+        self._consumer.assign(
+            [
+                confluent_kafka.TopicPartition(topic, partition, self._reset if offset is None else offset)
+                for (topic, partition), offset in positions.items()
+            ]
+        )
+
+    def poll(self, timeout_s: float) -> Record | None:
+        """See `Fetcher.poll`.
+
+        Raises:
+            FetchError: the client cannot go on.
+        """
+        message = self._consumer.poll(timeout_s)
+        if message is None:
+            return None
+        error = message.error()
+        if error is not None:
+            if error.fatal() or error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
+                raise FetchError(error.str())
+            _log.warning("%s", error.str())  # librdkafka tries again by itself
+            return None
+        kind, timestamp_ms = message.timestamp()
+        return Record(
+            message.topic(),
+            message.partition(),
+            message.offset(),
+            None if kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE else timestamp_ms,
+            message.key(),
+            message.value(),
+            tuple(message.headers() or ()),
+        )
+
+    def close(self) -> None:
+        """See `Fetcher.close`."""
+        self._consumer.close()

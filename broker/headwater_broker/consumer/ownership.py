@@ -1,0 +1,147 @@
+"""One member's side of a decentralised rebalance: register, watch, compute, release, claim.
+
+There is no leader and no round of messages. Whoever sees the members or the topics change computes the same
+assignment, gives up what is no longer its own, and claims what is. What its former owner has not released
+yet is claimed again a little later.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from headwater_broker.consumer.assignment import TopicPartition, range_assignment
+from headwater_broker.coordination import AlreadyOwned, Change, ChangeKind, Coordinator, LeaseLost
+
+_log = logging.getLogger(__name__)
+
+_SAFE_FRACTION = 2 / 3
+_REBALANCING = {ChangeKind.BROKERS, ChangeKind.TOPICS, ChangeKind.CONNECTED, ChangeKind.SESSION_RESTORED}
+
+
+class Ownership:
+    """The partitions that a member owns now. Watches only leave notes here; `settle` acts on them."""
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        group: str,
+        member: str,
+        topics: Collection[str],
+        clock: Callable[[], float],
+    ) -> None:
+        self.owned: frozenset[TopicPartition] = frozenset()
+        self._coordinator = coordinator
+        self._group = group
+        self._member = member
+        self._subscription = dict.fromkeys(topics, 1)
+        self._clock = clock
+        self._outdated = threading.Event()
+        self._session_lost = threading.Event()
+        self._to_release: frozenset[TopicPartition] = frozenset()
+        self._unwatch: Callable[[], None] | None = None
+
+    def join(self) -> None:
+        """Registers the member and begins to watch."""
+        self._coordinator.register_member(self._group, self._member, self._subscription)
+        self._coordinator.watch(self._on_change)
+        self._unwatch = self._coordinator.watch_members(self._group, self._outdated.set)
+        self._outdated.set()
+
+    def leave(self) -> None:
+        """Gives everything back."""
+        if self._unwatch is not None:
+            self._unwatch()
+        self.owned = frozenset()
+        self._coordinator.deregister_member(self._group, self._member)
+
+    def needs_settling(self) -> bool:
+        """Whether something has changed since `settle` last came to an end."""
+        return self._outdated.is_set()
+
+    def is_safe(self) -> bool:
+        """Whether nobody else can own these partitions by now, as far as the clock tells."""
+        silence_s = self._clock() - self._coordinator.last_answer_monotonic()
+        return (
+            not self._session_lost.is_set()
+            and silence_s < self._coordinator.session_timeout_ms / 1000 * _SAFE_FRACTION
+        )
+
+    def settle(
+        self,
+        revoked: Callable[[frozenset[TopicPartition], bool], None],
+        assigned: Callable[[frozenset[TopicPartition]], None],
+    ) -> None:
+        """Brings what is owned in line with the assignment. If it fails half-way, call it again.
+
+        Args:
+            revoked: called with partitions before they are released (or, with True, after they were lost).
+            assigned: called with partitions after they were claimed.
+        """
+        self._outdated.clear()
+        try:
+            self._settle(revoked, assigned)
+        except BaseException:
+            self._outdated.set()
+            raise
+
+    def _settle(
+        self,
+        revoked: Callable[[frozenset[TopicPartition], bool], None],
+        assigned: Callable[[frozenset[TopicPartition]], None],
+    ) -> None:
+        if self._session_lost.is_set():
+            self._session_lost.clear()
+            lost, self.owned, self._to_release = self.owned, frozenset(), frozenset()
+            if lost:
+                revoked(lost, True)
+            self._coordinator.register_member(self._group, self._member, self._subscription)
+        members = self._coordinator.members(self._group)
+        if self._member not in members:
+            self._session_lost.set()
+            self._outdated.set()
+            return
+        wanted = self._wanted(members)
+        losing = self.owned - wanted
+        if losing:
+            revoked(losing, False)
+            self.owned -= losing
+            self._to_release |= losing
+        self._to_release -= wanted
+        if self._to_release:
+            self._coordinator.release_partitions(self._group, self._member, self._to_release)
+            self._to_release = frozenset()
+        claimed = frozenset(tp for tp in sorted(wanted - self.owned) if self._claim(tp))
+        if claimed:
+            assigned(claimed)
+            self.owned |= claimed
+        if self.owned != wanted:
+            self._outdated.set()
+
+    def _wanted(self, members: Mapping[str, Mapping[str, Any]]) -> frozenset[TopicPartition]:
+        topics = self._coordinator.topics()
+        doomed = self._coordinator.pending_deletions()
+        subscriptions = {
+            member: registration.get("subscription", {}) for member, registration in members.items()
+        }
+        partitions = {name: topic.partitions.keys() for name, topic in topics.items() if name not in doomed}
+        return range_assignment(subscriptions, partitions).get(self._member, frozenset())
+
+    def _claim(self, tp: TopicPartition) -> bool:
+        try:
+            self._coordinator.claim_partitions(self._group, self._member, [tp])
+        except AlreadyOwned as held:
+            _log.debug("%s", held)  # its owner will see the same members and release it
+            return False
+        except LeaseLost:
+            self._session_lost.set()
+            return False
+        return True
+
+    def _on_change(self, change: Change) -> None:
+        if change.kind is ChangeKind.SESSION_LOST:
+            self._session_lost.set()
+        if change.kind is ChangeKind.SESSION_LOST or change.kind in _REBALANCING:
+            self._outdated.set()
