@@ -1,1 +1,25 @@
-"""Headwater's face: `import headwater as hw` gives the job API; the CLI, the configuration and the local stack."""
+"""Headwater's face: `import headwater as hw` gives the job API; beside it the CLI, the configuration, the stack.
+
+The API needs PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater_streams.api import *  # noqa: F403
+
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    try:
+        from headwater_streams import api
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"headwater.{name} needs {error.name}; install it with: pip install 'headwater[spark]'"
+        ) from error
+    if name not in api.__all__:
+        raise AttributeError(f"headwater has no {name!r}; it has {', '.join(api.__all__)}")
+    return getattr(api, name)

@@ -1,0 +1,25 @@
+"""Errors of the streams library, one class for each thing that the caller can do about it."""
+
+
+class StreamsError(Exception):
+    """Base class. The message is one sentence that names the value, where it stood and what was allowed."""
+
+
+class JobDefinitionError(StreamsError):
+    """A job module is wrong: mend the module. Raised while loading or checking, before anything is written."""
+
+
+class CheckFailedError(StreamsError):
+    """A check with `action="fail"` did not hold; the batch was not committed."""
+
+
+class IncompatibleTableError(StreamsError):
+    """The target table exists in a shape that the job cannot write."""
+
+
+class OwnershipError(StreamsError):
+    """Somebody else runs this job, or this driver can no longer prove that it does."""
+
+
+class DataLossError(StreamsError):
+    """Input that the job has not read is gone, or tables and ledger disagree; the message names the range."""

@@ -1,0 +1,168 @@
+"""The ledger entry: what a Delta commit made by a job carries in `userMetadata`, in the same atomic commit.
+
+    {"headwater": 1, "job": "departures", "generation": 1, "batch": 17, "table": "silver.departures",
+     "kind": "row" | "window" | "join" | "side", "fingerprint": "9f2c...",
+     "sources": [{"input": "departures", "topic": "departures", "ranges": {"departures": {"0": [120, 160]}}},
+                 {"input": "departures", "table": "silver.departures", "versions": [3, 5], "ranges": {...}}],
+     "accounting": {"departures": {"read": 40, "written": 39, ...}},
+     "max_event_time_us": 1357034400000000, "seen": {"cluster\\ttopic\\t0": [[0, 160]]}}
+
+Ranges and versions are half-open. `accounting` has one set of terms for each input:
+
+- row stages: `read = written + filtered + duplicate + quarantined`
+- windows: `read = folded + late + quarantined`
+- joins, each side: `read = matched + waiting + expired + late + quarantined`, where `waiting` is the change in the
+  number of waiting rows, so that the sum over all batches is the number that waits now.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["row", "window", "join", "side", "backfill"]
+Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
+"""Half-open offset ranges: topic -> partition -> (start, end)."""
+
+TERMS: Mapping[str, tuple[str, ...]] = {
+    "row": ("written", "filtered", "duplicate", "quarantined"),
+    "window": ("folded", "late", "quarantined"),
+    "join": ("matched", "waiting", "expired", "late", "quarantined"),
+}
+"""The terms whose sum is `read`, by the kind of stage."""
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """What a batch read of one input.
+
+    Attributes:
+        input: The parameter's name in the job's function.
+        ranges: The offsets, by topic and partition.
+        topic: The topic, when the input is one.
+        table: The table, when the input is one.
+        versions: The table's versions, half-open.
+    """
+
+    input: str
+    ranges: Ranges
+    topic: str | None = None
+    table: str | None = None
+    versions: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class LedgerEntry:
+    """One commit of a job: where its rows came from and what became of every row read."""
+
+    job: str
+    generation: int
+    batch: int
+    table: str
+    kind: Kind
+    sources: tuple[SourceRange, ...] = ()
+    accounting: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    fingerprint: str = ""
+    max_event_time_us: int | None = None
+    seen: Mapping[str, list[tuple[int, int]]] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def imbalances(self) -> list[str]:
+        """The inputs whose terms do not add up, each as a sentence; empty when the books balance."""
+        found = []
+        for name, terms in self.accounting.items():
+            parts = {term: terms[term] for term in TERMS.get(self.kind, ()) if term in terms}
+            if parts and terms["read"] != sum(parts.values()):
+                spelled = " + ".join(f"{value} {term}" for term, value in parts.items())
+                found.append(
+                    f"{self.table} batch {self.batch}, input {name}: read {terms['read']} is not {spelled}"
+                )
+        return found
+
+    def to_json(self) -> str:
+        """The entry as it stands in `userMetadata`."""
+        value: dict[str, Any] = {
+            "headwater": 1,
+            "job": self.job,
+            "generation": self.generation,
+            "batch": self.batch,
+            "table": self.table,
+            "kind": self.kind,
+            "fingerprint": self.fingerprint,
+            "sources": [_source_to_json(source) for source in self.sources],
+            "accounting": {name: dict(terms) for name, terms in self.accounting.items()},
+        }
+        if self.max_event_time_us is not None:
+            value["max_event_time_us"] = self.max_event_time_us
+        if self.seen is not None:
+            value["seen"] = dict(self.seen)
+        if self.extra:
+            value["extra"] = dict(self.extra)
+        return json.dumps(value, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str | None) -> "LedgerEntry | None":
+        """The entry in a commit's `userMetadata`, or None if the commit is not a job's."""
+        if not text or '"headwater"' not in text:
+            return None
+        try:
+            value = json.loads(text)
+        except ValueError:
+            return None
+        if not isinstance(value, dict) or value.get("headwater") != 1:
+            return None
+        seen = value.get("seen")
+        return cls(
+            value["job"],
+            value["generation"],
+            value["batch"],
+            value["table"],
+            value["kind"],
+            tuple(_source_from_json(source) for source in value["sources"]),
+            value["accounting"],
+            value.get("fingerprint", ""),
+            value.get("max_event_time_us"),
+            None if seen is None else {key: [(a, b) for a, b in pairs] for key, pairs in seen.items()},
+            value.get("extra", {}),
+        )
+
+
+def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:
+    """The smallest range of each partition that holds all of `parts`."""
+    merged: dict[str, dict[int, tuple[int, int]]] = {}
+    for ranges in parts:
+        for topic, partitions in ranges.items():
+            for partition, (start, end) in partitions.items():
+                known = merged.setdefault(topic, {}).get(partition, (start, end))
+                merged[topic][partition] = (min(start, known[0]), max(end, known[1]))
+    return merged
+
+
+def _source_to_json(source: SourceRange) -> dict[str, Any]:
+    value: dict[str, Any] = {"input": source.input}
+    if source.topic is not None:
+        value["topic"] = source.topic
+    if source.table is not None:
+        value["table"] = source.table
+    if source.versions is not None:
+        value["versions"] = list(source.versions)
+    value["ranges"] = {
+        topic: {str(partition): list(pair) for partition, pair in partitions.items()}
+        for topic, partitions in source.ranges.items()
+    }
+    return value
+
+
+def _source_from_json(value: dict[str, Any]) -> SourceRange:
+    ranges = {
+        topic: {int(partition): (pair[0], pair[1]) for partition, pair in partitions.items()}
+        for topic, partitions in value["ranges"].items()
+    }
+    versions = value.get("versions")
+    return SourceRange(
+        value["input"],
+        ranges,
+        value.get("topic"),
+        value.get("table"),
+        None if versions is None else (versions[0], versions[1]),
+    )

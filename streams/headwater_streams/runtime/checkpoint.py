@@ -1,0 +1,51 @@
+"""What Spark's checkpoint says of a batch: `<checkpoint>/offsets/N` is written before batch N runs.
+
+The file's first line is a version, the second the batch's metadata, then one line of JSON for each source in plan
+order. A Kafka source writes `{"topic": {"0": 17}}` (the next offset of each partition), a Delta source writes the
+next `reservoirVersion` with `index` -1 when whole commits were read. (Source: Spark's OffsetSeqLog.)
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+_WHOLE_COMMIT = -1
+
+
+@dataclass(frozen=True)
+class BatchOffsets:
+    """The end of a batch in each of the query's sources, in plan order; None where a source had nothing yet."""
+
+    watermark_ms: int
+    sources: tuple[dict[str, Any] | None, ...]
+
+
+def read_offsets(checkpoint: Path, batch: int) -> BatchOffsets | None:
+    """The offsets of a batch, or None if the checkpoint has no such batch."""
+    path = checkpoint / "offsets" / str(batch)
+    if not path.exists():
+        return None
+    _version, metadata, *sources = path.read_text().splitlines()
+    return BatchOffsets(
+        int(json.loads(metadata)["batchWatermarkMs"]),
+        tuple(json.loads(line) if line.startswith("{") else None for line in sources),
+    )
+
+
+def kafka_start(checkpoint: Path, source: int) -> dict[str, dict[str, int]]:
+    """Where a Kafka source began: it writes its first offsets to `sources/<n>/0` before the first batch."""
+    text = (checkpoint / "sources" / str(source) / "0").read_text()
+    start: dict[str, dict[str, int]] = json.loads(text[text.index("{") :])
+    return start
+
+
+def next_version(offset: dict[str, Any]) -> int:
+    """The first table version that a Delta source has not read yet.
+
+    Raises:
+        ValueError: The batch ended inside a commit, which the library's readers never ask for.
+    """
+    if offset["index"] == _WHOLE_COMMIT:
+        return int(offset["reservoirVersion"])
+    raise ValueError(f"the batch ended inside commit {offset['reservoirVersion']}")

@@ -1,0 +1,33 @@
+"""What every stage of a running job is given: the session, the home, the broker's address, the clock."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pyspark.sql import SparkSession
+
+from headwater_streams.runtime.home import Home
+from headwater_streams.sources.reader import RecordSource
+
+
+def _no_step(job: str, step: str, batch: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class StageContext:
+    """What a stage needs from outside.
+
+    Attributes:
+        spark: The session.
+        home: Where tables and checkpoints are.
+        source: Where records come from: a broker, or the test driver's record log.
+        step: Called at each named step of a batch; the tests crash there.
+        now_ms: The wall clock.
+    """
+
+    spark: SparkSession
+    home: Home
+    source: RecordSource
+    step: Callable[[str, str, int], None] = _no_step
+    now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))

@@ -1,0 +1,50 @@
+"""Checks that judge rows or batches without taking rows aside: `fail` stops the job before the commit, `warn` tells."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.errors import CheckFailedError
+from headwater_streams.quality.check import Check, On
+from headwater_streams.runtime.job import Job
+
+_log = logging.getLogger(__name__)
+
+
+class CheckGate:
+    """The judging checks of one side of a job, evaluated as aggregates in the job's own pass."""
+
+    def __init__(self, job: Job, on: On) -> None:
+        self._job = job
+        self._checks = [check for check in job.checks if check.on == on and check.action != "quarantine"]
+        self.warnings: list[str] = []
+
+    def aggregates(self) -> list[Column]:
+        """One aggregate for each check, to be observed with the batch."""
+        return [_aggregate(check).alias(f"check_{i}") for i, check in enumerate(self._checks)]
+
+    def judge(self, observed: Mapping[str, Any], batch: int) -> None:
+        """Looks at what was observed.
+
+        Raises:
+            CheckFailedError: A check with `action="fail"` does not hold.
+        """
+        for i, check in enumerate(self._checks):
+            outcome = observed[f"check_{i}"]
+            broken = outcome is False if check.level == "batch" else bool(outcome)
+            if not broken:
+                continue
+            how_many = "the batch" if check.level == "batch" else f"{outcome} rows"
+            where = f"job {self._job.name!r}, batch {batch}"
+            message = f"{where}: {how_many} fail the check {check.name!r} ({check.expression})"
+            if check.action == "fail":
+                raise CheckFailedError(f"{message}; nothing of the batch was committed")
+            self.warnings.append(message)
+            _log.warning(message)
+
+
+def _aggregate(check: Check) -> Column:
+    return F.expr(check.passes_sql) if check.level == "batch" else F.count_if(F.expr(check.violation_sql))

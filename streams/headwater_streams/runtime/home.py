@@ -1,0 +1,38 @@
+"""Where a home keeps what jobs make: tables, checkpoints, generations."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Home:
+    """Paths below a home folder; every name follows from a table's or a job's name and generation."""
+
+    root: Path
+
+    def table(self, name: str) -> Path:
+        """The folder of the Delta table `schema.name`."""
+        schema, _, table = name.partition(".")
+        return self.root / "tables" / schema / table
+
+    def tables(self) -> list[str]:
+        """The names of the tables that exist."""
+        found = (self.root / "tables").glob("*/*/_delta_log")
+        return sorted(f"{log.parent.parent.name}.{log.parent.name}" for log in found)
+
+    def checkpoint(self, job: str, generation: int) -> Path:
+        """The checkpoint folder of a job's generation."""
+        return self.root / "checkpoints" / job / str(generation)
+
+
+def write_atomically(path: Path, value: object) -> None:
+    """Writes JSON so that a reader, or a crash, sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(f".{os.getpid()}.tmp")
+    with scratch.open("w") as file:
+        json.dump(value, file)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.replace(path)

@@ -1,0 +1,198 @@
+"""A job: a plain function on DataFrames, and what `@hw.job` and `@hw.check` say about it."""
+
+import ast
+import hashlib
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from pyspark.sql import DataFrame
+
+from headwater_streams.dedup.by_offset import ByOffset
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.quality.check import Action, Check, InvalidCheckError, Level, On
+from headwater_streams.sinks.target import DeltaTarget
+from headwater_streams.sources.inputs import Input, TableInput, TopicInput
+
+JobFunction = TypeVar("JobFunction", bound=Callable[..., DataFrame])
+Late = Literal["table", "count"]
+
+_CHECKS, _JOB = "__headwater_checks__", "__headwater_job__"
+
+declared: ContextVar[list[Callable[..., DataFrame]] | None] = ContextVar("headwater_declared", default=None)
+"""The functions that `@job` met while a module is being loaded, in order; None outside the loader."""
+
+
+@dataclass(frozen=True)
+class _Declaration:
+    name: str
+    target: DeltaTarget
+    dedup: ByOffset | None
+    late: Late
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job with its inputs bound.
+
+    Attributes:
+        name: Unique within a home; checkpoint folder and Delta application id follow from it.
+        function: The user's function, called with one DataFrame for each input.
+        inputs: The inputs by the function's parameter names, in the function's order.
+        target: The table it writes.
+        dedup: What is removed before anything else looks at a row; None removes nothing.
+        late: `"table"` keeps late rows in `<table>__late`; `"count"` only counts them.
+        checks: The checks, in the order of the decorators.
+    """
+
+    name: str
+    function: Callable[..., DataFrame]
+    inputs: Mapping[str, Input]
+    target: DeltaTarget
+    dedup: ByOffset | None = None
+    late: Late = "table"
+    checks: tuple[Check, ...] = field(default=())
+
+    def app_id(self, generation: int) -> str:
+        """The Delta application id of a generation: its batches' transaction marks."""
+        return f"{self.name}/{generation}"
+
+    def checks_for(self, on: On, level: Level) -> tuple[Check, ...]:
+        """The checks that look there, at that level."""
+        return tuple(check for check in self.checks if (check.on, check.level) == (on, level))
+
+    @property
+    def topics(self) -> tuple[TopicInput, ...]:
+        """The inputs that are topics."""
+        return tuple(i for i in self.inputs.values() if isinstance(i, TopicInput))
+
+    @property
+    def tables(self) -> tuple[TableInput, ...]:
+        """The inputs that are tables."""
+        return tuple(i for i in self.inputs.values() if isinstance(i, TableInput))
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of what decides the job's results: its function's syntax tree and its declaration."""
+        tree = ast.dump(ast.parse(textwrap.dedent(inspect.getsource(self.function))))
+        declaration = repr((dict(self.inputs), self.target, self.dedup, self.checks))
+        return hashlib.sha256((tree + declaration).encode()).hexdigest()[:16]
+
+
+def job(
+    *,
+    target: DeltaTarget,
+    name: str | None = None,
+    dedup: ByOffset | None = None,
+    late: Late = "table",
+    quarantine: Literal["table"] = "table",
+) -> Callable[[JobFunction], JobFunction]:
+    """Declares a function as a streaming job; the function itself is returned unchanged.
+
+    Args:
+        target: Where the result goes, `hw.delta(...)`.
+        name: The job's name; by default the function's.
+        dedup: `hw.by_offset(...)`, or None for input that is never delivered twice.
+        late: `"table"` keeps late rows in `<table>__late`, `"count"` only counts them.
+        quarantine: Rejected rows go to `<table>__quarantine`.
+
+    Raises:
+        JobDefinitionError: An argument is not one of its allowed values.
+    """
+    if not isinstance(target, DeltaTarget):
+        raise JobDefinitionError(
+            f"job: target={target!r} is not a target; write target=hw.delta('schema.table')"
+        )
+    if late not in ("table", "count"):
+        raise JobDefinitionError(f"job: late={late!r} is not one of 'table', 'count'")
+    if quarantine != "table":
+        raise JobDefinitionError(
+            f"job: quarantine={quarantine!r} is not 'table'; rejected rows are never thrown away"
+        )
+    if dedup is not None and not isinstance(dedup, ByOffset):
+        raise JobDefinitionError(f"job: dedup={dedup!r} is not a deduplication; write dedup=hw.by_offset()")
+
+    def declare(function: JobFunction) -> JobFunction:
+        setattr(function, _JOB, _Declaration(name or function.__name__, target, dedup, late))
+        met = declared.get()
+        if met is not None:
+            met.append(function)
+        return function
+
+    return declare
+
+
+def check(
+    name: str,
+    expression: str,
+    *,
+    on: On | None = None,
+    level: Level = "row",
+    action: Action = "quarantine",
+) -> Callable[[JobFunction], JobFunction]:
+    """Adds a check to a job; see `headwater_streams.quality.Check` for the arguments.
+
+    Raises:
+        JobDefinitionError: The parts contradict each other.
+    """
+    try:
+        added = Check(name, expression, on=on, level=level, action=action)
+    except InvalidCheckError as error:
+        raise JobDefinitionError(str(error)) from error
+    if (added.action, added.on) == ("quarantine", "output"):
+        raise JobDefinitionError(
+            f"check {name!r}: a row is quarantined where it comes in; leave on= out or say 'input'"
+        )
+
+    def attach(function: JobFunction) -> JobFunction:
+        setattr(function, _CHECKS, (added, *getattr(function, _CHECKS, ())))
+        return function
+
+    return attach
+
+
+def is_job(value: object) -> bool:
+    """Whether `@job` decorated this function."""
+    return hasattr(value, _JOB)
+
+
+def bind(function: Callable[..., DataFrame]) -> Job:
+    """Makes the `Job` of a decorated function: each parameter is an input of that name in the function's module.
+
+    Raises:
+        JobDefinitionError: A parameter has no input, or two checks have one name.
+    """
+    declaration: _Declaration = getattr(function, _JOB)
+    module_globals = inspect.unwrap(function).__globals__
+    known = {
+        name: value for name, value in module_globals.items() if isinstance(value, TopicInput | TableInput)
+    }
+    inputs: dict[str, Input] = {}
+    for parameter in inspect.signature(function).parameters:
+        if parameter not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise JobDefinitionError(
+                f"job {declaration.name!r}: no input for the parameter {parameter!r}; the module's inputs are {there}"
+            )
+        inputs[parameter] = known[parameter]
+    if not inputs:
+        raise JobDefinitionError(
+            f"job {declaration.name!r}: the function has no parameter, so it reads nothing"
+        )
+    checks: tuple[Check, ...] = getattr(function, _CHECKS, ())
+    names = [c.name for c in checks]
+    twice = sorted({n for n in names if names.count(n) > 1})
+    if twice:
+        raise JobDefinitionError(f"job {declaration.name!r}: two checks are named {twice[0]!r}")
+    return Job(
+        declaration.name,
+        function,
+        inputs,
+        declaration.target,
+        declaration.dedup,
+        declaration.late,
+        checks,
+    )

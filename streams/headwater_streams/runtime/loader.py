@@ -1,0 +1,127 @@
+"""Finds jobs: `path/to/module.py`, `package.module`, either with `:job` behind it. No Spark session is started."""
+
+import hashlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.runtime.job import Job, bind, declared, is_job
+
+
+def load_jobs(references: Sequence[str], *, search: Sequence[Path] = ()) -> list[Job]:
+    """Loads the jobs of several references; a job named twice by different references is loaded once.
+
+    Args:
+        references: Each `PATH_OR_MODULE[:job]`.
+        search: Folders in which a relative path is looked for after the current one.
+
+    Raises:
+        JobDefinitionError: A module cannot be loaded, has no such job, or two jobs share a name or a table.
+    """
+    jobs: dict[str, Job] = {}
+    for reference in references:
+        for job in _load(reference, search):
+            known = jobs.setdefault(job.name, job)
+            if known.function.__code__ != job.function.__code__:
+                raise JobDefinitionError(
+                    f"two jobs are named {job.name!r}: {_place(known)} and {_place(job)}; give one another name="
+                )
+    by_table: dict[str, Job] = {}
+    for job in jobs.values():
+        other = by_table.setdefault(job.target.name, job)
+        if other is not job:
+            raise JobDefinitionError(
+                f"the jobs {other.name!r} and {job.name!r} both write {job.target.name}; a table has one writer"
+            )
+    return list(jobs.values())
+
+
+def _load(reference: str, search: Sequence[Path]) -> list[Job]:
+    where, separator, wanted = reference.rpartition(":")
+    if not separator:
+        where, wanted = reference, ""
+    token = declared.set([])
+    try:
+        module = _import(where, search)
+        met = declared.get() or []
+    finally:
+        declared.reset(token)
+    functions = met or [value for value in vars(module).values() if is_job(value)]
+    jobs = [bind(function) for function in functions]
+    if not jobs:
+        raise JobDefinitionError(f"{where}: no job in it; decorate a function with @hw.job(target=...)")
+    names = [job.name for job in jobs]
+    for name in names:
+        if names.count(name) > 1:
+            places = " and ".join(_place(job) for job in jobs if job.name == name)
+            raise JobDefinitionError(f"two jobs are named {name!r}: {places}; give one another name=")
+    if wanted:
+        jobs = [job for job in jobs if job.name == wanted]
+        if not jobs:
+            raise JobDefinitionError(f"{where}: no job {wanted!r}; its jobs are {', '.join(names)}")
+    return jobs
+
+
+def _import(where: str, search: Sequence[Path]) -> ModuleType:
+    try:
+        if where.endswith(".py") or "/" in where:
+            return _import_file(_find(where, search))
+        sys.modules.pop(where, None)
+        return importlib.import_module(where)
+    except JobDefinitionError:
+        raise
+    except SyntaxError as error:
+        raise JobDefinitionError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
+    except ModuleNotFoundError as error:
+        if error.name == where:
+            raise JobDefinitionError(
+                f"no job module {where!r}; give a path ending in .py or an importable module"
+            ) from error
+        raise JobDefinitionError(f"{where}: it imports {error.name!r}, which is not installed") from error
+    except Exception as error:
+        line = _line_in(where, error)
+        raise JobDefinitionError(f"{where}{line}: {type(error).__name__}: {error}") from error
+
+
+def _find(where: str, search: Sequence[Path]) -> Path:
+    for folder in (Path(), *search):
+        candidate = folder / where
+        if candidate.is_file():
+            return candidate.resolve()
+    raise JobDefinitionError(f"no job module {where!r}; give a path ending in .py or an importable module")
+
+
+def _import_file(path: Path) -> ModuleType:
+    name = f"headwater_jobs_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.parent))  # a job module may import its neighbours, as a script may
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        sys.path.remove(str(path.parent))
+    return module
+
+
+def _place(job: Job) -> str:
+    code = job.function.__code__
+    return f"{code.co_filename}, line {code.co_firstlineno}"
+
+
+def _line_in(where: str, error: BaseException) -> str:
+    traceback, line = error.__traceback__, None
+    while traceback is not None:
+        if traceback.tb_frame.f_code.co_filename.endswith(where.removeprefix("./")):
+            line = traceback.tb_lineno
+        traceback = traceback.tb_next
+    return f", line {line}" if line else ""

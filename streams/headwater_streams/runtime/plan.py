@@ -1,0 +1,256 @@
+"""What a job is, learnt by calling its function once on empty input: its kind, its operators, its result's columns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from headwater_streams.errors import JobDefinitionError, StreamsError
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.operators import recording
+from headwater_streams.sources.coordinates import (
+    BATCH,
+    COMMIT_FIELDS,
+    OFFSET,
+    ROW_COLUMNS,
+    ROW_FIELDS,
+    ROWS,
+    SEEN_UNTIL,
+    SOURCES,
+    SOURCES_TYPE,
+    has_hidden,
+    hide,
+)
+from headwater_streams.sources.decode import value_schema
+from headwater_streams.sources.inputs import Input, TableInput, TopicInput
+from headwater_streams.windows.tumbling import TumblingWindow
+
+StageKind = Literal["row", "window", "join"]
+
+# What a row-by-row function may be made of; anything else needs an operator of the library.
+_REFUSED = {
+    "Aggregate": "a grouping; use hw.tumbling(...)",
+    "Deduplicate": "dropDuplicates; use dedup=hw.by_offset()",
+    "Distinct": "distinct; use dedup=hw.by_offset()",
+    "Generate": "explode, which makes several rows of one record",
+    "GlobalLimit": "limit",
+    "Sort": "sort",
+    "Union": "union",
+    "Window": "a window function",
+}
+
+
+@dataclass(frozen=True)
+class JobPlan:
+    """A job, understood.
+
+    Attributes:
+        job: The job.
+        kind: `"row"` for functions that look at each row alone, `"window"` and `"join"` for stateful ones.
+        operator: The window or the join.
+        result: The function's own columns.
+        inputs: Each input's own columns, without the library's.
+    """
+
+    job: Job
+    kind: StageKind
+    operator: TumblingWindow | IntervalJoin | None
+    result: T.StructType
+    inputs: Mapping[str, T.StructType]
+
+    @property
+    def target_schema(self) -> T.StructType:
+        """The target's columns: the function's, then the library's."""
+        fields = list(self.result.fields)
+        if self.kind == "window":
+            fields += [T.StructField(SOURCES, SOURCES_TYPE), T.StructField(ROWS, T.LongType())]
+        else:
+            fields += ROW_FIELDS
+            if self.kind == "join":
+                fields.append(T.StructField(SOURCES, SOURCES_TYPE))
+        fields += COMMIT_FIELDS
+        if self.is_ingest:
+            fields.append(T.StructField(SEEN_UNTIL, T.TimestampType()))
+        return T.StructType(fields)
+
+    @property
+    def is_ingest(self) -> bool:
+        """Whether stateful jobs can read the target: its rows say what had been seen before them."""
+        return self.kind == "row" and next(iter(self.job.inputs.values())).event_time is not None
+
+
+def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -> JobPlan:
+    """Calls the job's function on empty input and looks at what it made of it.
+
+    Args:
+        job: The job.
+        spark: A session.
+        tables: The schemas of the tables that the job reads, library columns included.
+
+    Raises:
+        JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
+    """
+    schemas = {name: _own_schema(job, declared, tables) for name, declared in job.inputs.items()}
+    frames = {name: _empty(spark, schema) for name, schema in schemas.items()}
+    with recording() as recorder:
+        try:
+            result = job.function(**frames)
+        except PySparkException as error:
+            raise JobDefinitionError(f"job {job.name!r}: {_first_sentence(error)}") from error
+        except StreamsError as error:
+            raise JobDefinitionError(f"job {job.name!r}: {error}") from error
+        except Exception as error:
+            line = (
+                error.__traceback__.tb_next.tb_lineno
+                if error.__traceback__ and error.__traceback__.tb_next
+                else 0
+            )
+            place = f"{job.function.__code__.co_filename}, line {line}"
+            raise JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}") from error
+    if not isinstance(result, DataFrame):
+        raise JobDefinitionError(
+            f"job {job.name!r}: the function returned {type(result).__name__}, not a DataFrame"
+        )
+    plan = _understand(job, recorder.operators, result, schemas)
+    _check_expressions(job, frames, result)
+    return plan
+
+
+def _understand(
+    job: Job, operators: list[object], result: DataFrame, schemas: Mapping[str, T.StructType]
+) -> JobPlan:
+    if len(operators) > 1:
+        raise JobDefinitionError(
+            f"job {job.name!r}: two stateful operators in one job; write one job for each"
+        )
+    operator = operators[0] if operators else None
+    own = T.StructType([f for f in result.schema.fields if not f.name.startswith("_")])
+    twice = sorted({n for n in own.fieldNames() if own.fieldNames().count(n) > 1})
+    if twice:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the result has two columns named {twice[0]!r}; rename one"
+        )
+    for key in job.target.keys:
+        if key not in own.fieldNames():
+            raise JobDefinitionError(
+                f"job {job.name!r}: the key {key!r} is not in the result; it has {', '.join(own.fieldNames())}"
+            )
+    if isinstance(operator, TumblingWindow):
+        _require_one_input(job, "a window")
+        _require_watermark(job)
+        if job.target.mode != "update":
+            raise JobDefinitionError(
+                f"job {job.name!r}: a window's target is updating; write mode='update' and keys"
+            )
+        if not has_hidden(result, ROWS):
+            raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
+        return JobPlan(job, "window", operator, own, schemas)
+    if isinstance(operator, IntervalJoin):
+        _require_watermark(job)
+        if job.target.mode != "append" or len(job.inputs) != 2:
+            raise JobDefinitionError(
+                f"job {job.name!r}: a join reads two inputs and its target's mode is 'append'"
+            )
+        if not has_hidden(result, SOURCES) or _nodes_above_join(result) & {"Filter"}:
+            raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
+        return JobPlan(job, "join", operator, own, schemas)
+    _require_one_input(job, "a row-by-row job")
+    for node in _nodes(result):
+        if node in _REFUSED:
+            raise JobDefinitionError(f"job {job.name!r}: a row-by-row function cannot use {_REFUSED[node]}")
+    if not has_hidden(result, OFFSET):
+        raise JobDefinitionError(
+            f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter and "
+            "DataFrame.join by a condition on the input itself"
+        )
+    return JobPlan(job, "row", None, own, schemas)
+
+
+def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:
+    if isinstance(declared, TopicInput):
+        return value_schema(declared)
+    if declared.name not in tables:
+        there = ", ".join(sorted(tables)) or "none"
+        raise JobDefinitionError(
+            f"job {job.name!r}: there is no table {declared.name!r}; tables and jobs' targets are {there}"
+        )
+    schema = tables[declared.name]
+    if declared.event_time is not None and declared.event_time not in schema.fieldNames():
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} has no column {declared.event_time!r} (its event_time); "
+            f"it has {', '.join(schema.fieldNames())}"
+        )
+    return T.StructType([f for f in schema.fields if not f.name.startswith("_")])
+
+
+def _empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
+    full = T.StructType([*schema.fields, *ROW_FIELDS])
+    return hide(spark.createDataFrame([], full), ROW_COLUMNS)
+
+
+def _require_one_input(job: Job, what: str) -> None:
+    if len(job.inputs) != 1:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {what} reads one input, this one names {', '.join(job.inputs)}"
+        )
+
+
+def _require_watermark(job: Job) -> None:
+    for name, declared in job.inputs.items():
+        if declared.event_time is None or declared.watermark is None:
+            raise JobDefinitionError(
+                f"job {job.name!r}: the input {name!r} feeds state, so it needs event_time= and watermark="
+            )
+
+
+def require_ingest(job: Job, declared: TableInput, schema: T.StructType) -> None:
+    """Checks that a stateful job's table says what had been seen before each row.
+
+    Raises:
+        JobDefinitionError: It does not.
+    """
+    if SEEN_UNTIL not in schema.fieldNames() or BATCH not in schema.fieldNames():
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is not written by a row-by-row job whose input has an event_time, "
+            "so lateness cannot be told; add event_time= to that job's input"
+        )
+
+
+def _check_expressions(job: Job, frames: Mapping[str, DataFrame], result: DataFrame) -> None:
+    for check in job.checks:
+        where = list(frames.values()) if check.on == "input" else [result]
+        errors = []
+        for frame in where:
+            try:
+                if check.level == "row":
+                    frame.filter(check.passes_sql)
+                else:
+                    frame.selectExpr(check.passes_sql)
+            except PySparkException as error:
+                errors.append(_first_sentence(error))
+        if len(errors) == len(where):
+            raise JobDefinitionError(f"job {job.name!r}, check {check.name!r}: {errors[0]}")
+
+
+def _nodes(result: DataFrame) -> list[str]:
+    found, open_plans = [], [result._jdf.queryExecution().analyzed()]  # noqa: SLF001 - plans have no public door
+    while open_plans:
+        plan = open_plans.pop()
+        found.append(str(plan.nodeName()))
+        children = plan.children()
+        open_plans += [children.apply(i) for i in range(children.size())]
+    return found
+
+
+def _nodes_above_join(result: DataFrame) -> set[str]:
+    nodes = _nodes(result)
+    return set(nodes[: nodes.index("Join")])
+
+
+def _first_sentence(error: PySparkException) -> str:
+    message = (error.getMessage() or str(error)).strip().splitlines()[0]
+    return message.split(" SQLSTATE")[0]

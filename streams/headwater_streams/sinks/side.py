@@ -1,0 +1,78 @@
+"""Side tables: `<table>__late` and `<table>__quarantine`, committed before the main table, each batch once."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.sinks.delta_table import DeltaTransaction
+from headwater_streams.sources.coordinates import BATCH, COMMIT_FIELDS, GENERATION, ROW_COLUMNS, ROW_FIELDS
+from headwater_streams.sources.decode import HEADERS, HEADERS_TYPE, KEY, PROBLEMS, RAW
+
+INPUT = "_input"
+
+
+def quarantine_schema() -> T.StructType:
+    """Every reason, the checks, the raw bytes, headers and coordinates of a rejected record."""
+    return T.StructType(
+        [
+            T.StructField("_reason", T.StringType()),
+            T.StructField("_check", T.StringType()),
+            T.StructField(KEY, T.BinaryType()),
+            T.StructField(RAW, T.BinaryType()),
+            T.StructField(HEADERS, HEADERS_TYPE),
+            *ROW_FIELDS,
+            *COMMIT_FIELDS,
+        ]
+    )
+
+
+def late_schema(inputs: Mapping[str, T.StructType]) -> T.StructType:
+    """The inputs' columns side by side, which input the row is of, and its coordinates.
+
+    A name that two inputs use with two types is a string.
+    """
+    columns: dict[str, T.DataType] = {}
+    for schema in inputs.values():
+        for f in schema.fields:
+            columns[f.name] = f.dataType if columns.get(f.name, f.dataType) == f.dataType else T.StringType()
+    fields = [T.StructField(name, kind) for name, kind in columns.items()]
+    return T.StructType([*fields, T.StructField(INPUT, T.StringType()), *ROW_FIELDS, *COMMIT_FIELDS])
+
+
+def quarantine_rows(bad: DataFrame, batch: int, generation: int) -> DataFrame:
+    """Rejected rows of a decoded frame, as the quarantine table holds them."""
+    return bad.select(
+        F.array_join(F.col(f"{PROBLEMS}.reason"), "; ").alias("_reason"),
+        F.array_join(F.col(f"{PROBLEMS}.check"), ", ").alias("_check"),
+        KEY,
+        RAW,
+        HEADERS,
+        *ROW_COLUMNS,
+        F.lit(batch).alias(BATCH),
+        F.lit(generation).alias(GENERATION),
+    )
+
+
+def write_side(
+    spark: SparkSession, path: Path, rows: DataFrame, app_id: str, entry: LedgerEntry, expected: int
+) -> None:
+    """Commits a batch's side rows, unless an earlier try of the same batch did.
+
+    Raises:
+        DataLossError: Not as many rows were written as the pass over the batch counted.
+    """
+    transaction = DeltaTransaction(spark, path)
+    if transaction.last_batch(app_id) >= entry.batch:
+        return
+    files = transaction.write(rows)
+    if files.rows != expected:
+        raise DataLossError(
+            f"{entry.table}, batch {entry.batch}: {files.rows} rows to write where the batch counted {expected}; "
+            "nothing was committed, and the job can be started again"
+        )
+    transaction.commit(app_id, entry.batch, entry.to_json(), files)

@@ -1,0 +1,108 @@
+"""The coordinates of a record and how they travel, unseen, through a user's function.
+
+A row's topic, partition, offset and the rest are attached to the DataFrame as *hidden* columns: Spark's own
+mechanism for metadata columns (the `_metadata` of file sources). `select`, `withColumn` and `filter` neither show
+nor lose them, so a job stays a plain function on the columns it is about, and the library takes the coordinates
+back out of the function's result. Spark resolves them through any chain of projections, filters and joins by
+condition; an aggregation ends them.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
+SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
+SOURCES, ROWS = "_sources", "_rows"
+
+ORIGIN_TYPE = T.StructType(
+    [
+        T.StructField("cluster", T.StringType()),
+        T.StructField("topic", T.StringType()),
+        T.StructField("partition", T.IntegerType()),
+        T.StructField("offset", T.LongType()),
+    ]
+)
+ROW_FIELDS = (
+    T.StructField(TOPIC, T.StringType()),
+    T.StructField(PARTITION, T.IntegerType()),
+    T.StructField(OFFSET, T.LongType()),
+    T.StructField(TIMESTAMP, T.TimestampType()),
+    T.StructField(ORIGIN, ORIGIN_TYPE),
+)
+ROW_COLUMNS = tuple(field.name for field in ROW_FIELDS)
+COMMIT_FIELDS = (T.StructField(BATCH, T.LongType()), T.StructField(GENERATION, T.IntegerType()))
+SOURCES_TYPE = T.ArrayType(
+    T.StructType(
+        [
+            T.StructField("topic", T.StringType()),
+            T.StructField("partition", T.IntegerType()),
+            T.StructField("start", T.LongType()),
+            T.StructField("end", T.LongType()),
+        ]
+    )
+)
+RAW_SCHEMA = T.StructType(
+    [
+        T.StructField("key", T.BinaryType()),
+        T.StructField("value", T.BinaryType()),
+        T.StructField("topic", T.StringType()),
+        T.StructField("partition", T.IntegerType()),
+        T.StructField("offset", T.LongType()),
+        T.StructField("timestamp", T.TimestampType()),
+        T.StructField(
+            "headers",
+            T.ArrayType(
+                T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
+            ),
+        ),
+    ]
+)
+"""What a source of records gives: the columns of Spark's Kafka source with `includeHeaders`."""
+
+_METADATA_COLUMN = {"__metadata_col": True}  # catalyst's METADATA_COL_ATTR_KEY
+
+
+def hide(df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Makes columns invisible to `select("*")` and friends while they stay reachable by name."""
+    visible = [F.col(f"`{name}`") for name in df.columns if name not in names]
+    marked = df.select(*visible, *[F.col(name).alias(name, metadata=_METADATA_COLUMN) for name in names])
+    hidden = marked.select(*visible)
+    jvm = df.sparkSession._jvm  # noqa: SLF001 - PySpark has no public door to a plan's tags
+    assert jvm is not None
+    project = getattr(getattr(jvm.org.apache.spark.sql.catalyst.plans.logical, "Project$"), "MODULE$")
+    output = jvm.scala.jdk.javaapi.CollectionConverters.asJava(marked._jdf.logicalPlan().output())  # noqa: SLF001
+    attributes = [attribute for attribute in output if attribute.name() in names]
+    tagged = jvm.org.apache.spark.api.python.PythonUtils.toSeq(attributes)
+    hidden._jdf.logicalPlan().setTagValue(project.hiddenOutputTag(), tagged)  # noqa: SLF001
+    return hidden
+
+
+def reveal(df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Puts the hidden columns `names` behind the visible ones.
+
+    Raises:
+        KeyError: One of them is neither visible nor hidden; an aggregation, a union or a temporary view lost it.
+    """
+    missing = [name for name in names if name not in df.columns]
+    try:
+        return df.select("*", *[_plain(name) for name in missing])
+    except AnalysisException as error:
+        raise KeyError(*missing) from error
+
+
+def has_hidden(df: DataFrame, name: str) -> bool:
+    """Whether `name` can be revealed."""
+    try:
+        reveal(df, [name])
+    except KeyError:
+        return False
+    return True
+
+
+def _plain(name: str) -> Column:
+    # The copy is an ordinary column again: a metadata column would vanish at the next `select("*")`.
+    return F.col(name).alias(name, metadata={"__metadata_col": False})

@@ -1,0 +1,88 @@
+"""A topic as a job's input: what its values look like, which column is event time, how long rows may be late."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headwater_streams.durations import parse_duration
+from headwater_streams.errors import JobDefinitionError
+
+Format = Literal["json"]
+
+
+@dataclass(frozen=True)
+class TopicInput:
+    """Records of a topic, one row each.
+
+    Attributes:
+        name: The topic.
+        schema: The value's columns as Spark DDL, `"carrier STRING, departed_at TIMESTAMP"`.
+        event_time: The column that says when the event happened; rows without it go to quarantine.
+        watermark: How far behind the greatest event time seen a row may be and still count ("30 minutes").
+        format: How values are encoded: `"json"`, one object in each value.
+        max_ahead: How far an event time may be ahead of its record's timestamp before it is quarantined.
+        max_offsets_per_batch: The most records that one batch reads, over all partitions; their
+            coordinates pass through the driver.
+    """
+
+    name: str
+    schema: str
+    event_time: str | None = None
+    watermark: str | None = None
+    format: Format = "json"
+    max_ahead: str = "1 day"
+    max_offsets_per_batch: int = 500_000
+
+    def __post_init__(self) -> None:
+        _check_time(self.name, self.event_time, self.watermark)
+        parse_duration(self.max_ahead)
+        if self.format != "json":
+            raise JobDefinitionError(f"topic {self.name!r}: format {self.format!r} is not one of 'json'")
+        if self.max_offsets_per_batch < 1:
+            raise JobDefinitionError(f"topic {self.name!r}: max_offsets_per_batch must be 1 or more")
+
+
+@dataclass(frozen=True)
+class TableInput:
+    """Rows of a Delta table that another job writes, read commit by commit.
+
+    Attributes:
+        name: The table, `"silver.departures"`.
+        event_time: The column that says when the event happened.
+        watermark: How far behind the greatest event time seen a row may be and still count.
+    """
+
+    name: str
+    event_time: str | None = None
+    watermark: str | None = None
+
+    def __post_init__(self) -> None:
+        _check_time(self.name, self.event_time, self.watermark)
+
+
+Input = TopicInput | TableInput
+
+
+def topic(
+    name: str,
+    *,
+    schema: str,
+    event_time: str | None = None,
+    watermark: str | None = None,
+    format: Format = "json",  # noqa: A002 - the word that Spark's readers use
+    max_ahead: str = "1 day",
+    max_offsets_per_batch: int = 500_000,
+) -> TopicInput:
+    """Declares a topic as an input; see `TopicInput` for the arguments."""
+    return TopicInput(name, schema, event_time, watermark, format, max_ahead, max_offsets_per_batch)
+
+
+def table(name: str, *, event_time: str | None = None, watermark: str | None = None) -> TableInput:
+    """Declares a Delta table as an input; see `TableInput` for the arguments."""
+    return TableInput(name, event_time, watermark)
+
+
+def _check_time(name: str, event_time: str | None, watermark: str | None) -> None:
+    if watermark is not None:
+        parse_duration(watermark)
+        if event_time is None:
+            raise JobDefinitionError(f"input {name!r}: a watermark needs event_time=, the column it is about")

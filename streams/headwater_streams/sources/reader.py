@@ -1,0 +1,103 @@
+"""Where records come from: topics of a broker, or the record log of the test driver. Both give `RAW_SCHEMA`."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.runtime.checkpoint import kafka_start
+from headwater_streams.sources.inputs import TopicInput
+
+Starts = Mapping[str, Mapping[int, int]]
+"""The offset to begin with, by topic and partition; a partition that is not named begins at its earliest."""
+
+
+class RecordSource(Protocol):
+    """A place where topics are."""
+
+    def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
+        """The topic's partitions, each with its earliest and its next offset.
+
+        Raises:
+            JobDefinitionError: There is no such topic.
+        """
+
+    def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
+        """The topic as a stream."""
+
+    def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+        """The records of closed ranges, as a batch.
+
+        Raises:
+            DataLossError: A part of a range is not there any more.
+        """
+
+    def is_offset_of(self, topic: str, offset: dict[str, Any]) -> bool:
+        """Whether a line of the checkpoint's offset log speaks of this topic."""
+
+    def ranges(
+        self, topic: str, checkpoint: Path, source: int, before: dict[str, Any] | None, end: dict[str, Any]
+    ) -> Ranges:
+        """The offsets of a batch: from where the batch before ended (None: from the query's start) to `end`."""
+
+
+class KafkaSource:
+    """Topics of a broker that speaks Kafka's protocol, through Spark's own source."""
+
+    def __init__(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
+        """Args: the broker's `host:port`, and further options of Spark's Kafka source."""
+        self._bootstrap = bootstrap
+        self._options = {"kafka.bootstrap.servers": bootstrap, "includeHeaders": "true", **(options or {})}
+
+    def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
+        """See `RecordSource`."""
+        from headwater_streams.sources.topic_metadata import partitions
+
+        return partitions(self._bootstrap, topic)
+
+    def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
+        """See `RecordSource`."""
+        reader = spark.readStream.format("kafka").options(**self._options).option("subscribe", declared.name)
+        reader = reader.option("startingOffsets", _offsets_json(declared.name, starts.get(declared.name), -2))
+        reader = reader.option("maxOffsetsPerTrigger", str(declared.max_offsets_per_batch))
+        return reader.load().drop("timestampType")
+
+    def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+        """See `RecordSource`."""
+        there = self.partitions(topic)
+        for partition, (start, end) in ranges.items():
+            earliest, following = there.get(partition, (0, 0))
+            if start < end and (start < earliest or end > following):
+                wanted, held = f"[{start}, {end})", f"[{earliest}, {following})"
+                raise DataLossError(
+                    f"{topic} {partition}: offsets {wanted} are asked for, and {held} are there"
+                )
+        # Every partition must be named; one that is not wanted is read from its end to its end.
+        starts = {p: ranges[p][0] if p in ranges else end for p, (_, end) in there.items()}
+        ends = {p: ranges[p][1] if p in ranges else end for p, (_, end) in there.items()}
+        reader = spark.read.format("kafka").options(**self._options).option("subscribe", topic)
+        reader = reader.option("startingOffsets", _offsets_json(topic, starts, -2))
+        return reader.option("endingOffsets", _offsets_json(topic, ends, -1)).load().drop("timestampType")
+
+    def is_offset_of(self, topic: str, offset: dict[str, Any]) -> bool:
+        """See `RecordSource`."""
+        return topic in offset
+
+    def ranges(
+        self, topic: str, checkpoint: Path, source: int, before: dict[str, Any] | None, end: dict[str, Any]
+    ) -> Ranges:
+        """See `RecordSource`."""
+        start = (before or kafka_start(checkpoint, source)).get(topic, {})
+        return {
+            topic: {int(p): (int(start.get(p, 0)), int(offset)) for p, offset in sorted(end[topic].items())}
+        }
+
+
+def _offsets_json(topic: str, offsets: Mapping[int, int] | None, otherwise: int) -> str:
+    if not offsets:
+        return "earliest" if otherwise == -2 else "latest"
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})

@@ -1,0 +1,168 @@
+"""Row-by-row jobs: decoding, deduplication, quarantine, checks, exactly once."""
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams.errors import CheckFailedError
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+departures = hw.topic(
+    "departures",
+    schema="flight_id STRING, carrier STRING, departed_at TIMESTAMP, delay_minutes INT",
+    event_time="departed_at",
+    watermark="30 minutes",
+)
+
+
+@hw.job(target=hw.delta("silver.departures"), dedup=hw.by_offset(origin=True))
+@hw.check("has_carrier", "carrier IS NOT NULL")
+def silver(departures: DataFrame) -> DataFrame:
+    return departures.filter(F.col("delay_minutes") < 1000).select("flight_id", "carrier", "departed_at")
+
+
+@hw.job(target=hw.delta("silver.plain"), dedup=hw.by_offset())
+@hw.check("delay_sane", "avg(delay_minutes) < 600", on="input", level="batch", action="fail")
+def plain(departures: DataFrame) -> DataFrame:
+    return departures
+
+
+def event(n: int, **changes: object) -> dict[str, object]:
+    moment = f"2013-01-01T{10 + n // 60:02d}:{n % 60:02d}:00Z"
+    return {"flight_id": f"f{n}", "carrier": "UA", "departed_at": moment, "delay_minutes": n, **changes}
+
+
+AT = "2013-01-01T12:00:00+00:00"
+
+
+def test_row_job_good_records_are_written_with_their_coordinates(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(silver)
+    driver.send("departures", event(1), event(2), partition=1, timestamp=AT, origin=("east", "dep", 0, 40))
+    driver.run()
+    found = driver.rows("silver.departures", "flight_id", "_topic", "_partition", "_offset", "_origin.offset")
+    assert found == [("f1", "departures", 1, 0, 40), ("f2", "departures", 1, 1, 41)]
+    assert driver.table("silver.departures").columns == [
+        "flight_id",
+        "carrier",
+        "departed_at",
+        "_topic",
+        "_partition",
+        "_offset",
+        "_timestamp",
+        "_origin",
+        "_batch",
+        "_generation",
+        "_seen_until",
+    ]
+
+
+def test_row_job_copies_in_one_batch_and_in_a_later_one_count_once(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(silver)
+    driver.send("departures", event(1), timestamp=AT, origin=("east", "dep", 0, 0))
+    driver.send("departures", event(1), timestamp=AT, origin=("east", "dep", 0, 0))
+    driver.run()
+    driver.send("departures", event(1), event(2), timestamp=AT, origin=("east", "dep", 0, 0))
+    driver.run()
+    assert driver.rows("silver.departures", "flight_id", "_offset") == [("f1", 0), ("f2", 3)]
+    first, second = driver.ledger("silver.departures")
+    assert first.accounting["departures"]["duplicate"] == 1
+    assert second.accounting["departures"] == {
+        "read": 2, "written": 1, "filtered": 0, "duplicate": 1, "quarantined": 0,
+    }  # fmt: skip
+    assert second.seen == {"east\tdep\t0": [(0, 2)]}
+    assert not first.imbalances()
+    assert not second.imbalances()
+
+
+BAD = {
+    "not json": (b"hello", "value"),
+    "truncated": (b'{"flight_id": "x", "carrier": "U', "value"),
+    "wrong type": (
+        b'{"flight_id":"x","carrier":"UA","departed_at":"2013-01-01T10:00:00Z","delay_minutes":"a"}',
+        "value",
+    ),
+    "empty": (b"", "value"),
+    "null": (None, "value"),
+    "array": (b'[{"flight_id":"x"}]', "value"),
+    "two objects": (b'{"flight_id":"x"}{"flight_id":"y"}', "value"),
+    "not utf-8": (b'{"flight_id":"\xff\xfe","departed_at":"2013-01-01T10:00:00Z","carrier":"UA"}', "value"),
+    "no event time": (b'{"flight_id":"x","carrier":"UA","delay_minutes":1}', "event_time"),
+    "far ahead": (b'{"flight_id":"x","carrier":"UA","departed_at":"2099-01-01T10:00:00Z"}', "event_time"),
+    "no carrier": (b'{"flight_id":"x","departed_at":"2013-01-01T10:00:00Z"}', "has_carrier"),
+}
+
+
+def test_row_job_bad_values_go_to_quarantine_with_every_reason(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(silver)
+    driver.send("departures", event(1), *[value for value, _ in BAD.values()], timestamp=AT)
+    driver.run()
+    assert driver.rows("silver.departures", "flight_id") == [("f1",)]
+    found = {row["_offset"]: row for row in driver.table("silver.departures__quarantine").collect()}
+    assert sorted(found) == list(range(1, len(BAD) + 1))
+    for offset, (name, (value, check)) in enumerate(BAD.items(), 1):
+        assert check in found[offset]["_check"].split(", "), name
+        assert found[offset]["_reason"], name
+        raw = found[offset]["_raw"]
+        assert (None if raw is None else bytes(raw)) == value, name
+    assert "delay_minutes is not INT" in found[3]["_reason"]
+    (entry,) = driver.ledger("silver.departures")
+    assert entry.accounting["departures"]["quarantined"] == len(BAD)
+    assert not entry.imbalances()
+
+
+def test_row_job_event_of_2099_moves_no_watermark(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(silver)
+    driver.send("departures", event(1), event(2, departed_at="2099-01-01T00:00:00Z"), timestamp=AT)
+    driver.run()
+    driver.send("departures", event(3), timestamp=AT)
+    driver.run()
+    found = driver.table("silver.departures").collect()
+    assert sorted((row["flight_id"], str(row["_seen_until"])) for row in found) == [
+        ("f1", "None"),
+        ("f3", "2013-01-01 10:01:00"),
+    ]
+
+
+def test_row_job_filtered_rows_are_counted(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(silver)
+    driver.send("departures", event(1), event(2, delay_minutes=5000), timestamp=AT)
+    driver.run()
+    (entry,) = driver.ledger("silver.departures")
+    assert entry.accounting["departures"]["filtered"] == 1
+    assert not entry.imbalances()
+
+
+@pytest.mark.parametrize("step", ["start", "before quarantine", "before commit", "after commit", "end"])
+def test_row_job_crash_at_any_step_gives_the_same_tables(drive: Callable[..., JobDriver], step: str) -> None:
+    driver = drive(silver)
+    driver.send("departures", event(1), b"bad", timestamp=AT, origin=("east", "dep", 0, 0))
+    driver.run()
+    driver.send("departures", event(2), b"worse", event(1), timestamp=AT, origin=("east", "dep", 0, 2))
+    driver.crash_at(step)
+    with pytest.raises(SimulatedCrash):
+        driver.run()
+    driver.send("departures", event(3), timestamp=AT, origin=("east", "dep", 0, 5))
+    driver.run()
+    assert driver.rows("silver.departures", "_offset") == [(0,), (2,), (4,), (5,)]
+    assert driver.rows("silver.departures__quarantine", "_offset") == [(1,), (3,)]
+    assert sum(e.accounting["departures"]["read"] for e in driver.ledger("silver.departures")) == 6
+
+
+def test_row_job_same_offset_redelivered_counts_once(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(plain)
+    driver.send("departures", event(1), event(2), timestamp=AT)
+    driver.run()
+    driver.send("departures", event(2), event(3), offset=1, timestamp=AT)
+    driver.run()
+    assert driver.rows("silver.plain", "flight_id") == [("f1",), ("f2",), ("f3",)]
+
+
+def test_row_job_failing_batch_check_commits_nothing(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(plain)
+    driver.send("departures", event(1, delay_minutes=700), timestamp=AT)
+    with pytest.raises(CheckFailedError, match="delay_sane"):
+        driver.run()
+    assert driver.rows("silver.plain") == []
