@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
+from headwater_broker.log.config import LONG_MAX
 from headwater_broker.log.results import EpochEnd
 
 NO_EPOCH = -1
@@ -44,6 +45,11 @@ class LeaderEpochs:
         """The epoch in which `offset` was written; -1 if not known."""
         slot = bisect_right(self._start_offsets, offset) - 1
         return self._epochs[slot] if slot >= 0 else NO_EPOCH
+
+    def next_start(self, offset: int) -> int:
+        """Where the epoch after the one at `offset` begins; past every offset if there is none."""
+        slot = bisect_right(self._start_offsets, offset)
+        return self._start_offsets[slot] if slot < len(self._start_offsets) else LONG_MAX
 
     def end_of(self, epoch: int, log_end_offset: int) -> EpochEnd:
         """Where `epoch` ends: the start of the next one, or the log's end."""

@@ -547,7 +547,7 @@ class PartitionLog:
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             log_end_offset=self.log_end_offset,
-            modified_ms=[self._fs.modified_ms(segment.file.fd) for segment in segments],
+            modified_ms=lambda segment: self._fs.modified_ms(segment.file.fd),
         )
         if not count:
             return

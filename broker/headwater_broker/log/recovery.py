@@ -175,8 +175,12 @@ class LogLoader:
             first_to_scan = len(self._segments) - 1
             try:
                 end_offset = newest.load_newest()
+                if end_offset != self._recovery_point:
+                    reason = f"it ends with offset {end_offset}, the checkpoint says {self._recovery_point}"
+                    raise BadBatchError(newest.size_bytes, reason)
                 first_to_scan += 1
             except BadBatchError as error:
+                end_offset = None
                 _LOGGER.info("%s: scanning after a clean stop: %s", newest.log_path, error)
         for segment in self._segments[: min(first_to_scan, len(self._segments) - 1)]:
             try:
@@ -185,7 +189,6 @@ class LogLoader:
                 _LOGGER.info("%s: rebuilding indexes: %s", self._directory, error)
                 self._rebuild_indexes(segment)
         if end_offset is not None:
-            self._recovery_point = end_offset
             self._load_producers(end_offset)
             return end_offset
         self._load_producers(self._segments[first_to_scan].base_offset)
@@ -239,7 +242,7 @@ class LogLoader:
     def _scan(self, segment: Segment, *, gaps_allowed: bool) -> tuple[int, BadBatchError | None]:
         """Notes every whole batch of a segment; returns the next offset, and what ended the scan early."""
         expected = segment.base_offset
-        epoch = NO_EPOCH
+        epoch, epoch_until = NO_EPOCH, segment.base_offset
         size_bytes = segment.size_bytes
         note, record, now_ms = segment.note, self._producers.record, self._now_ms
         segment.reset()
@@ -250,8 +253,9 @@ class LogLoader:
                 base_offset = header[0]
                 if base_offset != expected and not (gaps_allowed and base_offset > expected):
                     raise BadBatchError(position, f"offset {base_offset} where {expected} was to come")
-                if header[2] != epoch:
+                if header[2] != epoch or base_offset >= epoch_until:
                     epoch = self._check_epoch(position, header)
+                    epoch_until = self._epochs.next_start(base_offset)
                 last_offset = base_offset + header[6]
                 note(position, size, last_offset, header[8])
                 if header[9] >= 0 and header[11] >= 0:
@@ -293,7 +297,14 @@ class LogLoader:
             )
         else:
             kept = [
-                save_broken(self._fs, self._directory, end_offset, segment.file.fd, end_position, file_bytes)
+                save_broken(
+                    self._fs,
+                    self._directory,
+                    max(end_offset, segment.base_offset),
+                    segment.file.fd,
+                    end_position,
+                    file_bytes,
+                )
             ]
             for later in self._segments[index + 1 :]:
                 kept.append(
@@ -361,13 +372,18 @@ class LogLoader:
             yield from self._headers_of(segment, self._position_of(segment, from_offset), until_offset)
 
     def _headers_before(self, offset: int) -> Iterator[HeaderTuple]:
-        """Headers of the last batches before `offset`, in the segment where they are."""
+        """Headers of the last batches before `offset`, some `_RECALLED_BYTES` of them."""
+        starts: list[tuple[Segment, int]] = []
+        wanted_bytes = _RECALLED_BYTES
         for segment in reversed(self._segments):
-            if segment.base_offset < offset:
-                last_position = self._position_of(segment, offset - 1)
-                start = segment.offset_index.last_position_within(-1, last_position - _RECALLED_BYTES)
-                return self._headers_of(segment, start or 0, offset)
-        return iter(())
+            if segment.base_offset < offset and wanted_bytes > 0:
+                end = segment.size_bytes if starts else self._position_of(segment, offset - 1)
+                self._position_of(segment, segment.last_possible_offset)
+                start = segment.offset_index.last_position_within(-1, end - wanted_bytes) or 0
+                starts.append((segment, start))
+                wanted_bytes -= end - start
+        for segment, start in reversed(starts):
+            yield from self._headers_of(segment, start, offset)
 
     def _headers_of(self, segment: Segment, position: int, until_offset: int) -> Iterator[HeaderTuple]:
         try:

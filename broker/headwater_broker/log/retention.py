@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.segment import Segment
@@ -16,7 +16,7 @@ def expired_segments(
     log_start_offset: int,
     high_watermark: int,
     log_end_offset: int,
-    modified_ms: Sequence[int],
+    modified_ms: Callable[[Segment], int],
 ) -> int:
     """How many segments from the oldest on are to be deleted.
 
@@ -31,7 +31,7 @@ def expired_segments(
         log_start_offset: Segments wholly before it go whatever the policy.
         high_watermark: Of the log.
         log_end_offset: Of the log.
-        modified_ms: When each segment's file was last written, for those without timestamps.
+        modified_ms: When a segment's file was last written, asked for those without timestamps.
     """
     ends = [segment.base_offset for segment in segments[1:]] + [log_end_offset]
     excess_bytes = sum(segment.size_bytes for segment in segments) - config.retention_bytes
@@ -40,7 +40,7 @@ def expired_segments(
         newest = index == len(segments) - 1
         if end_offset > high_watermark or not segment.size_bytes:
             break
-        latest_ms = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else modified_ms[index]
+        latest_ms = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else modified_ms(segment)
         expired = config.deletes and 0 <= config.retention_ms < now_ms - latest_ms
         before_start = end_offset <= log_start_offset and not newest
         excess = (

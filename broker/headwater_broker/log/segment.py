@@ -134,6 +134,8 @@ class Segment:
         self.size_bytes = position + size_bytes
 
     def _add_entry(self, last_offset: int, position: int) -> None:
+        if last_offset > self.last_possible_offset:
+            raise BadBatchError(position, f"offset {last_offset} is too far from {self.base_offset}")
         offsets, times = self.offset_index, self.time_index
         offsets.append(last_offset, position)
         times.append(self.max_timestamp_ms, self.max_timestamp_offset)
@@ -219,7 +221,6 @@ class Segment:
                 self.note(position, size, header[0] + header[6], header[8])
         finally:
             self.size_bytes = size_bytes
-        self.trusted_from = 0
 
     def position_of(self, offset: int) -> int:
         """Position of the batch that holds `offset`, or of the next one where compaction removed it.

@@ -1,0 +1,72 @@
+"""Topic settings under Kafka's names."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from headwater_broker.log import (
+    BROKER_DEFAULTS,
+    CONFIG_KEYS,
+    InvalidConfigError,
+    LogConfig,
+    format_value,
+    parse_value,
+)
+
+
+def test_keys_and_fields_are_the_same_set() -> None:
+    fields = {field.name.replace("_", ".") for field in dataclasses.fields(LogConfig)}
+    assert fields == set(CONFIG_KEYS)
+
+
+@pytest.mark.parametrize("name", CONFIG_KEYS)
+def test_parse_value_reads_back_every_default(name: str) -> None:
+    default = CONFIG_KEYS[name].default
+    assert parse_value(name, format_value(default)) == default
+    assert CONFIG_KEYS[name].doc.endswith(".")
+
+
+def test_parse_on_a_base_changes_only_what_is_given() -> None:
+    base = LogConfig(retention_ms=5)
+    config = LogConfig.parse({"segment.bytes": "1000", "cleanup.policy": "compact, delete"}, base)
+    assert config == dataclasses.replace(base, segment_bytes=1000, cleanup_policy=("compact", "delete"))
+    assert config.compacts
+    assert config.deletes
+
+
+def test_parse_unknown_name_tells_the_nearest() -> None:
+    with pytest.raises(InvalidConfigError, match=r"segment\.byte; the nearest known one is segment\.bytes"):
+        LogConfig.parse({"segment.byte": "1"})
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("segment.bytes", "1GB"),
+        ("segment.bytes", "13"),
+        ("segment.bytes", str(2**31)),
+        ("retention.ms", "-2"),
+        ("cleanup.policy", "shred"),
+        ("cleanup.policy", ""),
+        ("acks.fsync", "yes"),
+        ("message.timestamp.type", "createtime"),
+        ("min.cleanable.dirty.ratio", "1.5"),
+    ],
+)
+def test_parse_value_not_allowed_tells_what_is(name: str, text: str) -> None:
+    with pytest.raises(InvalidConfigError, match=f"{name}={text} is not allowed: give "):
+        parse_value(name, text)
+
+
+def test_parse_expose_flushed_needs_a_flush_policy() -> None:
+    with pytest.raises(InvalidConfigError, match=r"flush\.messages or flush\.ms"):
+        LogConfig.parse({"expose": "flushed"})
+    assert LogConfig.parse({"expose": "flushed", "flush.ms": "10"}).expose == "flushed"
+
+
+def test_broker_defaults_name_every_setting_once() -> None:
+    assert set(BROKER_DEFAULTS.values()) == set(CONFIG_KEYS)
+    assert BROKER_DEFAULTS["log.segment.bytes"] == "segment.bytes"
+    assert BROKER_DEFAULTS["message.max.bytes"] == "max.message.bytes"
