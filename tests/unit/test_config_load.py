@@ -84,8 +84,10 @@ def test_load_spark_settings_keep_their_names(conf: Path) -> None:
         ),
         (
             "[stack]\n\nbrokers = 0.5\n",
-            "conf/headwater.toml line 3: stack.brokers is 0.5: input should be a valid integer, "
-            "got a number with a fractional part",
+            (
+                "conf/headwater.toml line 3: stack.brokers is 0.5: input should be a valid integer, "
+                "got a number with a fractional part"
+            ),
         ),
         (
             "[stack]\nport = 70000\n",

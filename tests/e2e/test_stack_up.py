@@ -1,0 +1,265 @@
+"""`headwater up`: what scripts rely on, tried on real processes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from headwater.stack.ports import free_port
+from headwater.stack.processes import start_ticks
+
+_DEADLINE_S = 60
+
+
+def _produce(address: str, topic: str, *values: str) -> None:
+    failures: list[Any] = []
+    producer = Producer({"bootstrap.servers": address, "message.timeout.ms": 30_000, "log_level": 0})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(_DEADLINE_S) == 0
+    assert failures == []
+
+
+def _consume(address: str, topic: str, count: int) -> list[str]:
+    consumer = Consumer(
+        {"bootstrap.servers": address, "group.id": "e2e", "enable.auto.commit": False, "log_level": 0}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        values: list[str] = []
+        deadline = time.monotonic() + _DEADLINE_S
+        while len(values) < count:
+            assert time.monotonic() < deadline, f"only {values} after {_DEADLINE_S} s"
+            message = consumer.poll(0.5)
+            if message is not None and message.error() is None:
+                values.append(message.value().decode())
+        return values
+    finally:
+        consumer.close()
+
+
+def _brokers(address: str) -> dict[int, str]:
+    metadata = AdminClient({"bootstrap.servers": address, "log_level": 0}).list_topics(timeout=_DEADLINE_S)
+    return {each.id: f"{each.host}:{each.port}" for each in metadata.brokers.values()}
+
+
+def _members(data: Path) -> list[dict[str, Any]]:
+    members: list[dict[str, Any]] = json.loads((data / "stack.json").read_text())["members"]
+    return members
+
+
+def _await_end(pids: list[int]) -> None:
+    deadline = time.monotonic() + _DEADLINE_S
+    while any(start_ticks(pid) is not None for pid in pids):
+        assert time.monotonic() < deadline, f"of {pids} some still run"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def test_up_with_the_memory_coordinator_serves_clients_and_ends_clean(
+    foreground: Callable[..., Any], tmp_path: Path
+) -> None:
+    stack = foreground("--home", "home", "--coordinator", "memory", "--port", "0")
+    _produce(stack.address, "flights", "a", "b")
+    assert _consume(stack.address, "flights", 2) == ["a", "b"]
+    data = tmp_path / "home" / "stack"
+    pids = [member["pid"] for member in _members(data)]
+    assert stack.end() == (0, "")
+    assert stack.stderr == ""
+    assert all(start_ticks(pid) is None for pid in pids)
+    assert (data / "broker-1" / "log" / "flights-0" / f"{0:020}.log").exists()
+    assert not (data / "stack.json").exists()
+
+
+def test_up_with_zookeeper_starts_brokers_on_following_ports_and_keeps_its_data(
+    foreground: Callable[..., Any], tmp_path: Path
+) -> None:
+    port = free_port("127.0.0.1")
+    arguments = ("--home", "home", "--brokers", "2", "--port", str(port), "--set", "broker.id=5")
+    stack = foreground(*arguments)
+    assert stack.address == f"127.0.0.1:{port}"
+    assert _brokers(stack.address) == {5: f"127.0.0.1:{port}", 6: f"127.0.0.1:{port + 1}"}
+    _produce(stack.address, "flights", "a")
+    data = tmp_path / "home" / "stack"
+    zookeeper = next(member["address"] for member in _members(data) if member["role"] == "zookeeper")
+    assert (data / "zookeeper" / "port").read_text().strip() == zookeeper.rpartition(":")[2]
+    (data / "somebody-elses-file").write_text("kept")
+    assert stack.end() == (0, "")
+    again = foreground(*arguments)
+    assert _consume(again.address, "flights", 1) == ["a"]
+    assert (data / "somebody-elses-file").read_text() == "kept"
+    assert next(member["address"] for member in _members(data) if member["role"] == "zookeeper") == zookeeper
+
+
+@pytest.mark.parametrize("whom", ["parent", "group"])
+def test_up_after_kill_9_works_at_once_with_the_same_command(
+    foreground: Callable[..., Any], tmp_path: Path, whom: str
+) -> None:
+    port = free_port("127.0.0.1")
+    arguments = ("--home", "home", "--port", str(port))
+    stack = foreground(*arguments)
+    _produce(stack.address, "flights", "a", "b", "c")
+    pids = [member["pid"] for member in _members(tmp_path / "home" / "stack")]
+    assert {os.getpgid(pid) for pid in pids} == {stack.process.pid}, "children leave the parent's group"
+    if whom == "parent":
+        stack.process.kill()
+    else:
+        os.killpg(stack.process.pid, signal.SIGKILL)
+    stack.process.wait()
+    again = foreground(*arguments)
+    assert _consume(again.address, "flights", 3) == ["a", "b", "c"]
+    assert again.stderr == ""
+    _await_end(pids)
+
+
+def test_up_ctrl_c_in_a_terminal_ends_the_whole_group_clean(foreground: Callable[..., Any]) -> None:
+    stack = foreground("--home", "home", "--port", "0")
+    os.killpg(stack.process.pid, signal.SIGINT)
+    rest, _ = stack.process.communicate(timeout=_DEADLINE_S)
+    assert (stack.process.returncode, rest, stack.stderr) == (0, "", "")
+
+
+def test_up_starts_a_killed_zookeeper_again(foreground: Callable[..., Any], tmp_path: Path) -> None:
+    stack = foreground("--home", "home", "--port", "0")
+    data = tmp_path / "home" / "stack"
+    first = next(member for member in _members(data) if member["role"] == "zookeeper")
+    os.kill(first["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + _DEADLINE_S
+    while (second := next(m for m in _members(data) if m["role"] == "zookeeper"))["pid"] == first["pid"]:
+        assert time.monotonic() < deadline, "ZooKeeper was not started again"
+        time.sleep(0.05)
+    assert second["address"] == first["address"]
+    _produce(stack.address, "made-after-zookeeper-came-back", "a")
+    assert "ZooKeeper ended with status -9; it is started again" in stack.stderr
+    assert stack.end() == (0, "")
+
+
+def test_up_whose_only_broker_is_killed_says_so_and_ends(
+    foreground: Callable[..., Any], tmp_path: Path
+) -> None:
+    stack = foreground("--home", "home", "--coordinator", "memory", "--port", "0")
+    os.kill(_members(tmp_path / "home" / "stack")[0]["pid"], signal.SIGKILL)
+    assert stack.process.wait(_DEADLINE_S) == 1
+    assert stack.stderr.startswith("headwater: broker 1 was killed by SIGKILL: see ")
+
+
+def test_up_two_stacks_run_side_by_side(foreground: Callable[..., Any]) -> None:
+    stacks = [foreground("--home", name, "--coordinator", "memory", "--port", "0") for name in ("one", "two")]
+    for number, stack in enumerate(stacks):
+        _produce(stack.address, "flights", str(number))
+    assert [_consume(stack.address, "flights", 1) for stack in stacks] == [["0"], ["1"]]
+
+
+def test_up_over_a_home_in_use_names_the_stack(foreground: Callable[..., Any], headwater: Any) -> None:
+    stack = foreground("--home", "home", "--coordinator", "memory", "--port", "0")
+    done = headwater("up", "--foreground", "--home", "home", "--coordinator", "memory", "--port", "0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "a stack already runs over" in done.stderr
+    assert stack.address in done.stderr
+
+
+@pytest.mark.parametrize("form", [["--foreground"], []])
+def test_up_on_a_port_in_use_exits_3(headwater: Any, taken_port: int, form: list[str]) -> None:
+    done = headwater("up", *form, "--home", "home", "--coordinator", "memory", "--port", str(taken_port))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr == (
+        f"headwater: another process listens on 127.0.0.1:{taken_port}: stop it, or choose another port with "
+        "--port\n"
+    )
+
+
+@pytest.mark.parametrize("form", [["--foreground"], []])
+def test_up_with_an_unknown_property_exits_2_and_names_the_nearest(headwater: Any, form: list[str]) -> None:
+    done = headwater(
+        *("up", *form, "--home", "home", "--coordinator", "memory", "--port", "0", "--set", "num.partition=3")
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert "num.partition;" in done.stderr
+    assert "num.partitions" in done.stderr
+
+
+@pytest.mark.parametrize("form", [["--foreground"], []])
+def test_up_with_a_dead_zookeeper_exits_4(headwater: Any, form: list[str]) -> None:
+    address = f"127.0.0.1:{free_port('127.0.0.1')}"
+    done = headwater("up", *form, "--home", "home", "--port", "0", "--zookeeper", address)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == (
+        f"headwater: ZooKeeper at {address} does not answer: start it, correct --zookeeper, or leave it out to "
+        "use the embedded one\n"
+    )
+
+
+def test_up_where_another_server_poses_as_zookeeper_exits_4(headwater: Any, taken_port: int) -> None:
+    done = headwater(
+        *("up", "--foreground", "--home", "home", "--port", "0", "--zookeeper", f"127.0.0.1:{taken_port}"),
+        *("--set", "zookeeper.connection.timeout.ms=2000"),
+    )
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr.count("\n") == 1
+
+
+def test_up_with_an_external_ensemble_and_chroot_starts_no_zookeeper(
+    foreground: Callable[..., Any], zookeeper: Any, tmp_path: Path
+) -> None:
+    stack = foreground("--home", "home", "--port", "0", "--zookeeper", f"{zookeeper.hosts}/{tmp_path.name}")
+    _produce(stack.address, "flights", "a")
+    assert [member["role"] for member in _members(tmp_path / "home" / "stack")] == ["broker"]
+    assert stack.end() == (0, "")
+
+
+def test_up_detached_then_status_then_down(headwater: Any, tmp_path: Path) -> None:
+    up = headwater("up", "--home", "home", "--coordinator", "memory", "--port", "0", "--json")
+    try:
+        assert up.returncode == 0, up.stderr
+        told = json.loads(up.stdout)
+        assert told["already_running"] is False
+        second = headwater("up", "--home", "home", "--coordinator", "memory")
+        assert (second.returncode, second.stdout) == (0, f"already running {told['bootstrap']}\n")
+        status = json.loads(headwater("status", "--home", "home", "--json").stdout)
+        assert (status["running"], status["bootstrap"]) == (True, told["bootstrap"])
+        assert [member["role"] for member in status["processes"]] == ["broker"]
+        assert status["processes"][0]["resident_bytes"] > 1_000_000
+    finally:
+        down = headwater("down", "--home", "home")
+    assert (down.returncode, down.stdout) == (0, "stopped\n")
+    again = headwater("down", "--home", "home")
+    assert (again.returncode, again.stdout) == (0, f"no stack runs over {tmp_path}/home/stack\n")
+    assert headwater("status", "--home", "home").returncode == 1
+
+
+def test_running_stack_ends_with_a_killed_caller(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from headwater.config import load_settings\n"
+        "from headwater.stack.local import running_stack\n"
+        "from headwater.stack.spec import stack_spec\n"
+        "flags = {'stack.port': 0, 'stack.coordinator': 'memory'}\n"
+        "spec = stack_spec(load_settings({}, flags).settings, Path('data').absolute())\n"
+        "with running_stack(spec) as state:\n"
+        "    print(state.pid, *(member.pid for member in state.members), flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    _await_end([int(pid) for pid in done.stdout.split()])
