@@ -11,8 +11,9 @@ from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 from headwater_broker.coordination.errors import BrokerIdInUse, Conflict, CoordinationError, CorruptState
 from headwater_broker.coordination.model import PRODUCER_ID_BLOCK_SIZE, BrokerInfo, Controller
 from headwater_broker.coordination.zookeeper import znodes
+from headwater_broker.coordination.zookeeper.client import Znode
 from headwater_broker.coordination.zookeeper.process import Liveness, ProcessIdentity
-from headwater_broker.coordination.zookeeper.session import Znode, ZooKeeperSession
+from headwater_broker.coordination.zookeeper.session import ZooKeeperSession
 from headwater_broker.coordination.zookeeper.transaction import Create, Delete, Operation, SetData
 
 _log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 from kazoo.exceptions import NodeExistsError
 
+from headwater_broker.coordination.errors import CoordinationError
 from headwater_broker.coordination.model import Change, ChangeKind, new_cluster_id
 from headwater_broker.coordination.zookeeper import znodes
 from headwater_broker.coordination.zookeeper.brokers import BrokerRegistry, wall_clock_ms
@@ -68,7 +69,11 @@ class ZooKeeperCoordinator(BrokerRegistry, TopicStore, ConfigStore, OffsetStore,
     def start(self, timeout_s: float = 15.0) -> None:
         """See `Coordinator.start`."""
         self._session.start(timeout_s)
-        self._session.ensure(*znodes.PERSISTENT)
+        try:
+            self._session.ensure(*znodes.PERSISTENT)
+        except CoordinationError:
+            self._session.stop()
+            raise
 
     def stop(self) -> None:
         """See `Coordinator.stop`."""

@@ -32,15 +32,14 @@ class NotificationLog:
         def changed(children: list[str]) -> None:
             numbers = sorted(int(name.removeprefix(self._prefix)) for name in children)
             newest = numbers[-1] if numbers else -1
-            last = self._last
-            self._last = newest if last is None else max(newest, last)
-            self._purge(numbers)
-            if last is None or newest <= last:
-                return
+            last = newest if self._last is None else self._last
             new = [number for number in numbers if number > last]
             found = self._session.get_many(self._node(number) for number in new)
-            missed = new[0] != last + 1 or len(found) != len(new)
-            published(None if missed else [znode.data for znode in found.values()])
+            self._purge(numbers)
+            self._last = max(newest, last)
+            if new:
+                missed = new[0] != last + 1 or len(found) != len(new)
+                published(None if missed else [znode.data for znode in found.values()])
 
         return self._session.watch_children(self._path, changed)
 
