@@ -16,16 +16,17 @@ from kazoo.exceptions import (
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
-    RolledBackError,
-    RuntimeInconsistency,
     SessionExpiredError,
 )
 from kazoo.handlers.threading import KazooTimeoutError
 
-from headwater_broker.coordination.errors import CoordinatorUnavailable, SessionLost
+from headwater_broker.coordination.errors import CoordinationError, CoordinatorUnavailable, SessionLost
 from headwater_broker.coordination.zookeeper.transaction import Create, Delete, Operation, SetData
 
 _T = TypeVar("_T")
+
+_EXPECTED = (NoNodeError, NodeExistsError, BadVersionError, NotEmptyError)
+"""Answers that the stores act on; any other error of kazoo's means that the server is not set up for us."""
 
 _PIPELINE = 500  # requests in flight of one caller
 
@@ -38,7 +39,6 @@ class Znode:
     version: int
     ephemeral_owner: int
     czxid: int
-    mzxid: int
 
 
 class ZnodeClient:
@@ -98,7 +98,7 @@ class ZnodeClient:
                     data, stat = answer()
                 except NoNodeError:
                     continue
-                found[path] = Znode(data, stat.version, stat.ephemeralOwner, stat.czxid, stat.mzxid)
+                found[path] = Znode(data, stat.version, stat.ephemeralOwner, stat.czxid)
         return found
 
     def exists(self, path: str) -> bool:
@@ -208,7 +208,7 @@ class ZnodeClient:
             kazoo's result of each: the path created, the new stat.
 
         Raises:
-            KazooException: of the operation that failed: NodeExistsError, NoNodeError, BadVersionError.
+            NodeExistsError, NoNodeError, BadVersionError: of the operation that failed.
         """
         if not operations:
             return []
@@ -225,10 +225,10 @@ class ZnodeClient:
         results = self._submit(transaction.commit_async)()
         failed = [r for r in results if isinstance(r, KazooException)]
         for failure in failed:
-            if not isinstance(failure, RolledBackError | RuntimeInconsistency):
+            if isinstance(failure, _EXPECTED):
                 raise failure
         if failed:
-            raise failed[0]
+            raise CoordinationError(f"ZooKeeper at {self.hosts} refused a transaction: {failed!r}")
         return list(results)
 
     def children_watched(self, path: str, fired: Callable[[Any], None]) -> list[str]:
@@ -259,9 +259,11 @@ class ZnodeClient:
                 ) from error
             except SessionExpiredError as error:
                 raise SessionLost(f"the session with ZooKeeper at {self.hosts} has expired") from error
-            except KazooException:
+            except _EXPECTED:
                 self._answered(sent_at)  # an error of the server's is an answer
                 raise
+            except KazooException as error:
+                raise CoordinationError(f"ZooKeeper at {self.hosts} refused a request: {error!r}") from error
             self._answered(sent_at)
             return value
 
