@@ -86,6 +86,7 @@ def _parse_flexible(frame: memoryview, position: int) -> ProduceRequest:
             # Tagged fields are empty in every version that there is: one zero byte.
             position = end + 1 if frame[end] == 0 else skip_tags(frame, end)
         position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
+    skip_tags(frame, position)
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 

@@ -1,0 +1,77 @@
+"""The table of APIs against kio's schemas and against what the server answers."""
+
+from __future__ import annotations
+
+import socket
+import struct
+
+import pytest
+from kio.schema.index import api_key_map, schema_name_map
+
+from headwater_broker.testing import broker
+from headwater_broker.wire import APIS, Api
+from headwater_broker.wire.apis import PRODUCE
+from headwater_broker.wire.codec import message_type
+
+KAFKA_3_9_HIGHEST = {
+    "produce": 11,
+    "fetch": 17,
+    "list_offsets": 9,
+    "metadata": 12,
+    "offset_commit": 9,
+    "offset_fetch": 9,
+    "find_coordinator": 6,
+    "join_group": 9,
+    "heartbeat": 4,
+    "leave_group": 5,
+    "sync_group": 5,
+    "describe_groups": 5,
+    "list_groups": 5,
+    "api_versions": 4,
+    "create_topics": 7,
+    "delete_topics": 6,
+    "delete_records": 2,
+    "init_producer_id": 5,
+    "offset_for_leader_epoch": 4,
+    "describe_configs": 4,
+    "alter_configs": 2,
+    "create_partitions": 3,
+    "delete_groups": 2,
+    "incremental_alter_configs": 1,
+    "offset_delete": 0,
+    "describe_cluster": 1,
+}
+"""From `validVersions` of Apache Kafka 3.9's message definitions."""
+
+each_api = pytest.mark.parametrize("api", APIS.values(), ids=lambda api: api.name)
+
+
+@each_api
+def test_apis_name_and_key_are_those_of_kio(api: Api) -> None:
+    assert api_key_map[api.key] == api.name
+
+
+@each_api
+def test_apis_range_goes_from_kios_lowest_to_kafkas_highest(api: Api) -> None:
+    known = schema_name_map[api.name]
+    assert api.lowest == (0 if api.key == PRODUCE else min(known))
+    assert api.highest == KAFKA_3_9_HIGHEST[api.name]
+    assert api.highest in known
+
+
+@each_api
+def test_apis_flexible_from_is_that_of_kio(api: Api) -> None:
+    for version in range(max(api.lowest, min(schema_name_map[api.name])), api.highest + 1):
+        assert api.is_flexible(version) == message_type(api.name, version, "request").__flexible__
+        assert api.is_flexible(version) == message_type(api.name, version, "response").__flexible__
+
+
+def test_apis_all_that_is_in_the_table_is_answered() -> None:
+    with broker() as running, socket.create_connection((running.host, running.port)) as connection:
+        connection.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        size = struct.unpack(">i", connection.recv(4, socket.MSG_WAITALL))[0]
+        answer = connection.recv(size, socket.MSG_WAITALL)
+    correlation_id, error, count = struct.unpack_from(">ihi", answer)
+    assert (correlation_id, error) == (7, 0)
+    listed = {struct.unpack_from(">hhh", answer, 10 + 6 * index) for index in range(count)}
+    assert listed == {(api.key, api.lowest, api.highest) for api in APIS.values()}
