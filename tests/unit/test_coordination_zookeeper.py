@@ -362,7 +362,7 @@ def test_lease_of_a_running_process_is_refused_at_once_even_to_its_own_name(
     started = time.monotonic()
     with (
         JobLease(hosts, "job", "/srv/home") as second,
-        pytest.raises(AlreadyOwned, match="'/srv/home' runs already"),
+        pytest.raises(AlreadyOwned, match=rf"'/srv/home' \(process {holder.pid}\) runs already"),
     ):
         second.claim([("flights", 0)])
     assert time.monotonic() - started < 2

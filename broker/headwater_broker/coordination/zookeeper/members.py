@@ -55,7 +55,8 @@ class MemberStore:
                     continue
                 else:
                     raise AlreadyOwned(
-                        f"{member!r} runs already as a member of {group!r}; stop it first", member
+                        f"{member!r}{_pid(path, there)} runs already as a member of {group!r}; stop it first",
+                        member,
                     )
             elif there is not None:
                 self._session.set(path, data)
@@ -153,23 +154,34 @@ class MemberStore:
                 holder = znode.data.decode()
                 if znode.ephemeral_owner == self._session.session_id and holder == member:
                     continue
-                if holder != member and not self._is_gone(group, holder):
-                    raise AlreadyOwned(
-                        f"{tp[0]}-{tp[1]} in {group!r} is owned by {holder!r}; stop it first", holder
-                    )
+                if holder != member:
+                    self._refuse_unless_gone(group, tp, holder)
                 operations.append(Delete(path, znode.version))
             operations.append(Create(path, member.encode(), ephemeral=True))
         return operations
 
-    def _is_gone(self, group: str, holder: str) -> bool:
+    def _refuse_unless_gone(self, group: str, tp: TopicPartition, holder: str) -> None:
         path = znodes.member_id(group, holder)
         registration = self._session.get(path)
-        return registration is not None and self._liveness(path, registration) is Liveness.GONE
+        if registration is not None and self._liveness(path, registration) is Liveness.GONE:
+            return
+        pid = _pid(path, registration) if registration is not None else ""
+        raise AlreadyOwned(f"{tp[0]}-{tp[1]} in {group!r} is owned by {holder!r}{pid}; stop it first", holder)
 
     def _liveness(self, path: str, registration: Znode) -> Liveness:
-        process = (znodes.decode(path, registration.data).get("headwater") or {}).get("process")
-        if not process:
+        identity = _process(path, registration)
+        if identity is None:
             return Liveness.UNKNOWN
-        identity = ProcessIdentity.from_json(process)
         # Within one process only the session tells a live registration from a stale one.
         return Liveness.UNKNOWN if identity == self._process else identity.liveness()
+
+
+def _process(path: str, registration: Znode) -> ProcessIdentity | None:
+    process = (znodes.decode(path, registration.data).get("headwater") or {}).get("process")
+    return ProcessIdentity.from_json(process) if process else None
+
+
+def _pid(path: str, registration: Znode) -> str:
+    """The process to look for, where it can be told."""
+    process = _process(path, registration)
+    return f" (process {process.pid})" if process is not None and process.liveness() is Liveness.ALIVE else ""
