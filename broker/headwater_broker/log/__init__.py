@@ -1,6 +1,86 @@
 """The partition log: Kafka's files on disk, and what may be read from them.
 
-Start with `LogManager`, which opens every partition of a broker, and `PartitionLog`.
+Start with `LogManager`, which opens every partition of a broker, and `PartitionLog`, which appends and reads.
+
+What follows is the one definition of what is on the disk. It is Apache Kafka 3.9's (with ZooKeeper), so that
+its tools read our directories and we open its. All integers are big-endian; text is UTF-8, a newline after
+each line.
+
+A log directory::
+
+    <topic>-<partition>/               one directory for each partition
+    <topic>-<partition>.<id>-delete/   a partition that is being deleted
+    meta.properties                    text: version=0, broker.id=N, cluster.id=ID; other lines are kept
+    recovery-point-offset-checkpoint   offsets: everything before is on the disk for certain
+    log-start-offset-checkpoint        offsets: the first that can be read
+    replication-offset-checkpoint      offsets: the high watermark
+    .kafka_cleanshutdown               {"version":0,"brokerEpoch":-1}, from a clean stop to the next start
+    .lock                              empty; held with a POSIX lock by the broker that runs
+
+An offset checkpoint is text: the version `0`, the number of entries, then `<topic> <partition> <offset>` for
+each. Small files are replaced whole: written as `<name>.tmp`, synced where a crash would matter, renamed.
+
+A partition's directory, N being an offset with 20 digits::
+
+    N.log                     a segment: batches from offset N on; the one with the greatest N is written to
+    N.index                   its offset index
+    N.timeindex               its time index
+    N.txnindex                its aborted transactions, if Kafka wrote any: kept and deleted with the segment
+    N.snapshot                idempotent producers as of offset N: where a segment begins, and at a clean stop
+    leader-epoch-checkpoint   text: version `0`, number of entries, `<epoch> <start offset>` for each
+    partition.metadata        text: `version: 0`, then `topic_id: <16 bytes in URL-safe base64, no padding>`
+    N.broken, N-<i>.broken    what recovery cut off from offset N on: yours to inspect or remove
+    *.deleted                 removed after file.delete.delay.ms, or by the next start
+    *.cleaned, *.tmp          unfinished, removed by the next start
+
+A record batch (magic 2)::
+
+    byte  size  field
+       0     8  base offset         of the first record
+       8     4  batch length        of everything after this field
+      12     4  leader epoch        of the leader that appended it; -1 if unknown
+      16     1  magic               2
+      17     4  checksum            CRC-32C of everything from byte 21 to the end
+      21     2  attributes          bits 0-2: codec (0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd); bit 3: all
+                                    records have the broker's time, the max timestamp; bit 4: transactional;
+                                    bit 5: control batch
+      23     4  last offset delta   last offset - base offset
+      27     8  base timestamp      of the first record, in milliseconds since 1970; -1: none
+      35     8  max timestamp       the greatest of all records
+      43     8  producer id         -1: not idempotent
+      51     2  producer epoch
+      53     4  base sequence       of the first record; wraps from 2^31-1 to 0
+      57     4  record count
+      61        records             compressed together, if they are
+
+    record: length, attributes (1 byte), timestamp delta, offset delta, key length, key, value length, value,
+    header count, and for each header key length, key, value length, value; counts, lengths and deltas are
+    zigzag variable-length integers, a length of -1 stands for null
+
+Batches are stored as they were sent: the broker writes base offset and leader epoch into them, which the
+checksum leaves out, and where the topic says so the time. Offsets are consecutive, except where compaction
+removed records.
+
+An offset index has entries of 8 bytes: offset - N (4), position (4). The offset is the last one of the batch
+that begins at that position of the log. A batch gets an entry when more than index.interval.bytes lie between
+it and the last one that has.
+
+A time index has entries of 12 bytes: timestamp (8), offset - N (4). The offset is the last one of the first
+batch that reached the timestamp. The greatest timestamp so far gets an entry together with an offset index's,
+if it has grown, and when the segment is sealed. Both files are written whole when the segment is sealed or
+the broker stops.
+
+A producer snapshot is the version 1 (2 bytes), the CRC-32C of all that follows (4), the number of producers
+(4), and for each: producer id (8), epoch (2), last sequence (4), last offset (8), last offset delta of the
+last batch (4), its max timestamp (8), epoch of the transaction coordinator (4; -1: none), first offset of the
+open transaction (8; -1).
+
+A start after a clean stop scans nothing if the log ends where the recovery point says; what was stored before
+is checked when it is first read. Any other start checks every batch of the segment that holds the recovery
+point and of all later ones: checksum, offsets, leader epoch. A file that ends within its last batch, or in
+zeros, has a torn tail, which is cut. Anything else that is wrong is corruption: from the recovery point on,
+the log is cut before it, and what was cut is kept as `.broken`; before the recovery point nothing is changed
+and the partition stays offline. Indexes that are missing or lead astray are made again.
 """
 
 from headwater_broker.log.clock import Clock, SystemClock

@@ -87,6 +87,9 @@ class LogManager:
                 directory = LogDirectory(self._fs, path)
                 self._directories.append(directory)
                 self._load_directory(directory)
+        except OSError as error:
+            self._release()
+            raise LogDirError(f"cannot use the log directory {path}: {error.strerror or error}") from error
         except BaseException:
             self._release()
             raise
@@ -182,10 +185,7 @@ class LogManager:
         if log is None:
             if not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..") or partition < 0:
                 raise LogDirError(f"{topic!r} with partition {partition} cannot be a partition's name")
-            counts = {directory.path: 0 for directory in self._directories}
-            for other in self:
-                counts[other.directory.rpartition("/")[0]] += 1
-            path = paths.partition_directory(min(counts, key=lambda name: counts[name]), topic, partition)
+            path = paths.partition_directory(self._emptiest_directory(), topic, partition)
             try:
                 self._fs.make_dir(path)
                 self._write_topic_id(path, topic_id)
@@ -201,6 +201,14 @@ class LogManager:
                 f"{log.directory} holds an older topic of that name: it has another topic id; delete it first"
             )
         return log
+
+    def _emptiest_directory(self) -> str:
+        """The directory with the fewest partitions."""
+        counts = {directory.path: 0 for directory in self._directories}
+        if len(counts) > 1:
+            for log in self:
+                counts[log.directory.rpartition("/")[0]] += 1
+        return min(counts, key=lambda path: counts[path])
 
     def _write_topic_id(self, path: str, topic_id: bytes | None) -> None:
         if topic_id is not None:

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from functools import partial
-from typing import NoReturn, TypeVar
+from zlib import crc32
 
 from headwater_broker.log import checkpoints, paths
-from headwater_broker.log.batch import MAX_SEQUENCE, NO_TIMESTAMP, STAMP, BadBatchError
+from headwater_broker.log.batch import MAX_SEQUENCE, NO_TIMESTAMP, STAMP
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
-    CorruptLogError,
     OffsetOutOfRangeError,
     PartitionOfflineError,
     RecordTooLargeError,
-    StorageError,
 )
-from headwater_broker.log.flush import Flush
+from headwater_broker.log.flush import Flush, Flusher
 from headwater_broker.log.fs import FileSystem
-from headwater_broker.log.index import DamagedIndexError
+from headwater_broker.log.health import Health
 from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recovery import LoadedLog, LogLoader
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
-from headwater_broker.log.retention import expired_segments
+from headwater_broker.log.retention import DeletedFiles, expired_segments
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import encode_snapshot
-from headwater_broker.log.timestamps import find_greatest, find_timestamp
 from headwater_broker.log.validation import check_batch, check_timestamps, stamp_append_time
 
 _LOGGER = logging.getLogger(__name__)
 
 _MAX_BUFFERS = 1024
 """Linux's IOV_MAX: one system call takes no more."""
-
-_Found = TypeVar("_Found")
 
 
 class PartitionLog:
@@ -56,8 +49,6 @@ class PartitionLog:
         log_start_offset: The first offset that can be read.
         log_end_offset: What the next record gets.
         high_watermark: The first offset that a consumer may not see yet; never moves backwards.
-        recovery_point: Everything before it is on the disk for certain.
-        offline: Why the partition is offline, or None.
     """
 
     def __init__(
@@ -77,33 +68,35 @@ class PartitionLog:
         self.partition = partition
         self.topic_id = topic_id
         self.directory = directory
-        self.high_watermark = 0
-        self.offline: PartitionOfflineError | None = None
         self._fs = fs
-        self._deleted: list[tuple[int, str]] = []
+        self._health = Health(f"{topic}-{partition}")
+        self._deleted = DeletedFiles(fs)
         self.configure(config)
         self._adopt(loaded, now_ms)
 
     def _adopt(self, loaded: LoadedLog, now_ms: int) -> None:
         """Takes what was found on the disk as the log's state."""
         self.log_start_offset = loaded.log_start_offset
-        self.log_end_offset = self._written_offset = loaded.log_end_offset
-        self.high_watermark = loaded.log_end_offset
-        self.recovery_point = loaded.recovery_point
+        self.log_end_offset = self._written_offset = self.high_watermark = loaded.log_end_offset
+        self.leader_epoch = loaded.epochs.latest
         self._producers = loaded.producers
         self._epochs = loaded.epochs
-        self.leader_epoch = loaded.epochs.latest
-        self._reader = LogReader(loaded.segments, loaded.epochs, loaded.log_end_offset)
         self._active = loaded.segments[-1]
         self._written_position = self._active.size_bytes
         self._pending: list[memoryview] = []
-        self._flush: Flush | None = None
-        unflushed = loaded.recovery_point < loaded.log_end_offset
-        self._unflushed_since_ms = now_ms if unflushed else None
-        self._sealed_since_flush = loaded.segments[:-1] if unflushed else []
-        self._directory_changed = True
+        self._reader = LogReader(
+            self._fs, self._health, loaded.segments, loaded.epochs, loaded.log_end_offset, self.write_dirty
+        )
+        self._flusher = Flusher(
+            self._fs,
+            self._health,
+            (self.directory, self.directory.rpartition("/")[0]),
+            loaded.recovery_point,
+            loaded.unflushed,
+            now_ms if loaded.recovery_point < loaded.log_end_offset else None,
+        )
         if loaded.failure is not None:
-            self._take_offline(loaded.failure)
+            self._health.take_offline(loaded.failure)
 
     def configure(self, config: LogConfig) -> None:
         """Takes new settings from now on; what indexes a segment was begun with stays."""
@@ -111,7 +104,7 @@ class PartitionLog:
         self._max_batch_bytes = config.max_message_bytes
         self._segment_bytes = config.segment_bytes
         # Jitter by name, so that partitions made at once do not roll at once, and a restart changes nothing.
-        jitter_ms = hash(self.partition) * 7919 % (config.segment_jitter_ms + 1)
+        jitter_ms = crc32(self._health.name.encode()) % (config.segment_jitter_ms + 1)
         self._segment_ms = max(config.segment_ms - jitter_ms, 1)
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._bounds_time = not self._stamps_time and (
@@ -119,6 +112,16 @@ class PartitionLog:
             or config.message_timestamp_before_max_ms != LONG_MAX
         )
         self._exposes_written = config.expose == "written"
+
+    @property
+    def offline(self) -> PartitionOfflineError | None:
+        """Why the partition is offline, or None."""
+        return self._health.error
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything before it is on the disk for certain."""
+        return self._flusher.recovery_point
 
     @property
     def last_stable_offset(self) -> int:
@@ -155,8 +158,8 @@ class PartitionLog:
             InvalidProducerEpochError: The producer was fenced.
             PartitionOfflineError: See the class.
         """
-        if self.offline is not None:
-            raise self.offline
+        if self._health.error is not None:
+            raise self._health.error
         header = check_batch(records, self._max_batch_bytes)
         size = len(records)
         max_timestamp_ms = header[8]
@@ -197,8 +200,8 @@ class PartitionLog:
         active.note(active.size_bytes, size, last_offset, max_timestamp_ms)
         if producer_id >= 0:
             self._producers.record(header, base_offset, max_timestamp_ms, now_ms)
-        if self._unflushed_since_ms is None:
-            self._unflushed_since_ms = now_ms
+        if self._flusher.unflushed_since_ms is None:
+            self._flusher.unflushed_since_ms = now_ms
         self._pending.append(records)
         self.log_end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
@@ -219,8 +222,7 @@ class PartitionLog:
         """
         pending = self._pending
         if not pending:
-            if self.offline is not None:
-                raise self.offline
+            self._health.check()
             return
         active = self._active
         position = self._written_position
@@ -230,7 +232,7 @@ class PartitionLog:
             if position < active.size_bytes:
                 self._write_rest(pending, position)
         except OSError as error:
-            self._fail(f"cannot write to {active.log_path}", error)
+            self._health.fail(f"cannot write to {active.log_path}", error)
         finally:
             # The views would keep the receive buffer from being resized.
             self._pending = []
@@ -262,11 +264,10 @@ class PartitionLog:
             self._fs.write_file(snapshot, encode_snapshot(self._producers), durable=False)
             self._active = Segment.create(self._fs, self.directory, self.log_end_offset, self.config, now_ms)
         except OSError as error:
-            self._fail(f"cannot begin a segment in {self.directory}", error)
+            self._health.fail(f"cannot begin a segment in {self.directory}", error)
         self._reader.add(self._active)
         self._written_position = 0
-        self._sealed_since_flush.append(sealed)
-        self._directory_changed = True
+        self._flusher.note_sealed(sealed)
 
     # Reading
 
@@ -294,56 +295,38 @@ class PartitionLog:
             CorruptLogError: A stored batch is damaged; the partition is now offline.
             StorageError: The disk refused; the partition is now offline.
         """
-        if self.offline is not None:
-            raise self.offline
+        if self._health.error is not None:
+            raise self._health.error
         high_watermark = self.high_watermark
         if not self.log_start_offset <= offset < high_watermark:
             self._check_offset(offset)
             return FileRange(-1, 0, 0, high_watermark, high_watermark, self.log_start_offset, None)
-        try:
-            file, position, count = self._reader.read(offset, max_bytes, at_least_one=at_least_one)
-        except (BadBatchError, DamagedIndexError, OSError):
-            file, position, count = self._mending(
-                self._reader.segment_at(offset),
-                lambda: self._reader.read(offset, max_bytes, at_least_one=at_least_one),
-            )
+        file, position, count = self._reader.read(offset, max_bytes, at_least_one=at_least_one)
         return FileRange(
             file.fd, position, count, high_watermark, high_watermark, self.log_start_offset, file
         )
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
         """The first record that consumers may see whose timestamp is not before `timestamp_ms`, if any."""
-        self._check_online()
-        for segment, end_position in self._reader.visible():
-            if segment.max_timestamp_ms >= timestamp_ms:
-                find = partial(
-                    find_timestamp, self._fs, segment, end_position, timestamp_ms, self.log_start_offset
-                )
-                found = self._mending(segment, find)
-                if found is not None:
-                    return TimestampAndOffset(*found, self.epoch_at(found[1]))
-        return None
+        self._health.check()
+        found = self._reader.find_timestamp(timestamp_ms, self.log_start_offset)
+        return TimestampAndOffset(*found, self.epoch_at(found[1])) if found else None
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp; None in an empty log."""
-        self._check_online()
-        best: tuple[int, int] | None = None
-        for segment, end_position in self._reader.visible():
-            if end_position and segment.max_timestamp_ms > (best[0] if best else NO_TIMESTAMP):
-                found = self._mending(segment, partial(find_greatest, self._fs, segment, end_position))
-                if found is not None and (best is None or found[0] > best[0]):
-                    best = found
-        return TimestampAndOffset(*best, self.epoch_at(best[1])) if best else None
+        self._health.check()
+        found = self._reader.find_greatest()
+        return TimestampAndOffset(*found, self.epoch_at(found[1])) if found else None
 
     def earliest(self) -> TimestampAndOffset:
         """The log's start (timestamp -1), as ListOffsets answers it."""
-        self._check_online()
+        self._health.check()
         start = self.log_start_offset
         return TimestampAndOffset(NO_TIMESTAMP, start, self.epoch_at(start))
 
     def latest(self, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> TimestampAndOffset:
         """High watermark or last stable offset (timestamp -1), as ListOffsets answers it."""
-        self._check_online()
+        self._health.check()
         committed = isolation is Isolation.READ_COMMITTED
         end = self.last_stable_offset if committed else self.high_watermark
         return TimestampAndOffset(NO_TIMESTAMP, end, self.epoch_at(end))
@@ -366,35 +349,11 @@ class PartitionLog:
                 self.log_end_offset,
             )
 
-    def _mending(self, segment: Segment, find: Callable[[], _Found]) -> _Found:
-        """Finds something in a segment; where an index leads astray, rebuilds it and tries once more."""
-        try:
-            try:
-                return find()
-            except (BadBatchError, DamagedIndexError) as error:
-                _LOGGER.info("%s: checking it and rebuilding its indexes: %s", segment.log_path, error)
-                self.write_dirty()
-                segment.rebuild()
-                self._reader.forget_places()
-                if segment is not self._active:
-                    segment.seal()
-                return find()
-        except BadBatchError as error:
-            failure = CorruptLogError(
-                f"{segment.log_path} is damaged {error}: {self.topic}-{self.partition} is offline until "
-                "the file is "
-                f"restored from a copy and the broker restarted"
-            )
-            self._take_offline(failure)
-            raise failure from error
-        except OSError as error:
-            self._fail(f"cannot read {segment.log_path}", error)
-
     # Moving start and end
 
     def become_leader(self, leader_epoch: int) -> None:
         """Starts a leader epoch at the log's end; one that is not newer changes nothing."""
-        self._check_online()
+        self._health.check()
         if self._epochs.assign(leader_epoch, self.log_end_offset):
             self.leader_epoch = leader_epoch
             self._write_epochs(durable=self.log_end_offset > 0)
@@ -409,7 +368,7 @@ class PartitionLog:
         Raises:
             OffsetOutOfRangeError: Past the high watermark, or below -1.
         """
-        self._check_online()
+        self._health.check()
         wanted = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= wanted <= self.high_watermark:
             raise OffsetOutOfRangeError(
@@ -424,7 +383,7 @@ class PartitionLog:
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Removes every batch that holds `offset` or more, for a follower whose leader says so."""
-        self._check_online()
+        self._health.check()
         self.write_dirty()
         if offset >= self.log_end_offset:
             return
@@ -433,7 +392,7 @@ class PartitionLog:
         try:
             for segment in newer:
                 segment.delete(at_once=True)
-            end_offset = self._mending(keep, lambda: keep.truncate_to(offset))
+            end_offset = self._reader.mending(keep, lambda: keep.truncate_to(offset))
             keep.seal()
             loaded = LogLoader(
                 self._fs,
@@ -445,7 +404,7 @@ class PartitionLog:
                 now_ms=now_ms,
             ).load()
         except OSError as error:
-            self._fail(f"cannot truncate {keep.log_path}", error)
+            self._health.fail(f"cannot truncate {keep.log_path}", error)
         self._adopt(loaded, now_ms)
 
     def _move_start(self, offset: int) -> None:
@@ -459,66 +418,39 @@ class PartitionLog:
         try:
             self._fs.write_file(path, checkpoints.encode_epochs(self._epochs.entries), durable=durable)
         except OSError as error:
-            self._fail(f"cannot write {path}", error)
+            self._health.fail(f"cannot write {path}", error)
 
     # Flushing
 
     def flush_due(self, now_ms: int) -> bool:
-        """Whether `flush.messages`, `flush.ms` or a new segment ask for a flush."""
-        since_ms = self._unflushed_since_ms
-        return self._flush is None and (
-            bool(self._sealed_since_flush)
-            or self._written_offset - self.recovery_point >= self.config.flush_messages
-            or (since_ms is not None and now_ms - since_ms >= self.config.flush_ms)
-        )
+        """Whether `flush.messages`, `flush.ms` or a new segment ask for a flush, and none is under way."""
+        return self._flusher.is_due(self.config, self._written_offset, now_ms)
 
     def start_flush(self) -> Flush | None:
         """Prepares an fsync of everything written so far.
 
-        Call `Flush.run` in any thread, then `Flush.complete` in this log's thread; what was written
-        meanwhile needs
-        another one.
+        Call `Flush.run` in any thread, then `Flush.complete` in this log's thread; what was written meanwhile
+        needs another one.
 
         Returns:
             None where there is nothing to do, or where a flush is under way.
         """
-        self._check_online()
-        if self._flush is not None or (
-            self.recovery_point >= self._written_offset and not self._sealed_since_flush
-        ):
-            return None
-        return self._new_flush()
+        self._health.check()
+        return None if self._flusher.is_idle(self._written_offset) else self._new_flush()
 
     def _new_flush(self) -> Flush:
-        sealed, active, position = self._sealed_since_flush, self._active, self._written_position
+        active, position, reader = self._active, self._written_position, self._reader
 
-        def completed(flush: Flush, error: OSError | None) -> int:
-            if flush is self._flush:
-                self._flush = None
-            if error is not None:
-                self._fail(f"cannot flush {active.log_path}", error)
-            self._check_online()
-            self.recovery_point = max(self.recovery_point, min(flush.end_offset, self.log_end_offset))
-            if not self._exposes_written and self.high_watermark < flush.end_offset <= self.log_end_offset:
-                self._expose(active, position, flush.end_offset)
-            return self.recovery_point
+        def flushed(end_offset: int) -> None:
+            # A truncation has replaced the reader: what was flushed may not be there any more.
+            if reader is self._reader and not self._exposes_written and end_offset > self.high_watermark:
+                self._expose(active, position, end_offset)
 
-        self._flush = Flush(
-            self._fs,
-            self._written_offset,
-            [segment.file for segment in (*sealed, active)],
-            [path for segment in sealed for path in segment.index_paths],
-            self.directory if self._directory_changed else None,
-            completed,
-        )
-        self._sealed_since_flush = []
-        self._directory_changed = False
-        self._unflushed_since_ms = None
-        return self._flush
+        return self._flusher.start(self._written_offset, active, flushed)
 
     def flush(self) -> int:
         """Writes and fsyncs everything here and now; returns the new recovery point."""
-        self._check_online()
+        self._health.check()
         self.write_dirty()
         flush = self._new_flush()
         flush.run()
@@ -558,12 +490,10 @@ class PartitionLog:
         delay_ms = self.config.file_delete_delay_ms
         try:
             for segment in removed:
-                left = segment.delete(at_once=delay_ms == 0)
-                self._deleted.extend((now_ms + delay_ms, path) for path in left)
+                self._deleted.add(now_ms + delay_ms, segment.delete(at_once=delay_ms == 0))
         except OSError as error:
-            self._fail(f"cannot delete segments in {self.directory}", error)
-        self._sealed_since_flush = [segment for segment in self._sealed_since_flush if segment not in removed]
-        self._directory_changed = True
+            self._health.fail(f"cannot delete segments in {self.directory}", error)
+        self._flusher.note_removed(removed)
         _LOGGER.info(
             "%s-%d: deleted %d segments, the log now starts at offset %d",
             self.topic,
@@ -575,10 +505,7 @@ class PartitionLog:
 
     def remove_deleted(self, now_ms: int) -> None:
         """Removes files whose `file.delete.delay.ms` has passed."""
-        due = [path for due_ms, path in self._deleted if due_ms <= now_ms]
-        self._deleted = [(due_ms, path) for due_ms, path in self._deleted if due_ms > now_ms]
-        for path in due:
-            self._fs.remove(path)
+        self._deleted.remove_due(now_ms)
 
     def release_idle(self) -> None:
         """Closes old segments that nobody reads."""
@@ -599,28 +526,9 @@ class PartitionLog:
             path = paths.segment_path(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
             self._fs.write_file(path, encode_snapshot(self._producers), durable=True)
         except OSError as error:
-            self._fail(f"cannot close {self.directory}", error)
+            self._health.fail(f"cannot close {self.directory}", error)
 
     def retire(self) -> None:
         """The partition was deleted: nothing may be appended or read any more."""
         self._pending = []
-        self.offline = PartitionOfflineError(f"{self.topic}-{self.partition} was deleted")
-
-    # Failing
-
-    def _check_online(self) -> None:
-        if self.offline is not None:
-            raise self.offline
-
-    def _take_offline(self, failure: PartitionOfflineError) -> None:
-        self.offline = failure
-        self._pending = []
-        _LOGGER.error("%s-%d is offline: %s", self.topic, self.partition, failure)
-
-    def _fail(self, what: str, error: OSError) -> NoReturn:
-        failure = StorageError(
-            f"{what}: {error.strerror or error}: {self.topic}-{self.partition} is offline until the "
-            "broker is restarted"
-        )
-        self._take_offline(failure)
-        raise failure from error
+        self._health.error = PartitionOfflineError(f"{self._health.name} was deleted")

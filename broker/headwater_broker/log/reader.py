@@ -1,32 +1,68 @@
-"""Finding bytes for an offset: segments, indexes, and what consumers may see."""
+"""Finding bytes for an offset or a time: segments, indexes, and what consumers may see."""
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
 
+from headwater_broker.log.batch import NO_TIMESTAMP, BadBatchError
 from headwater_broker.log.epochs import LeaderEpochs
+from headwater_broker.log.errors import CorruptLogError
 from headwater_broker.log.files import OpenFile
+from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.health import Health
+from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.places import Places
 from headwater_broker.log.segment import Segment
+from headwater_broker.log.timestamps import find_greatest, find_timestamp
+
+_LOGGER = logging.getLogger(__name__)
 
 _CHECKED_AT_ONCE_BYTES = 1 << 20
 """How much that nobody checked since the start one read may make us check."""
 
+_Found = TypeVar("_Found")
+
 
 class LogReader:
     """The segments of a log, in order, and where what may be read of them ends.
+
+    Its look-ups take the partition offline where they meet damage: `CorruptLogError` and `StorageError`.
 
     Attributes:
         segments: Never empty; change them only through this class.
         end_offset: The first offset that may not be read.
     """
 
-    def __init__(self, segments: list[Segment], epochs: LeaderEpochs, end_offset: int) -> None:
-        self.segments = segments
-        self._base_offsets = [segment.base_offset for segment in segments]
+    def __init__(
+        self,
+        fs: FileSystem,
+        health: Health,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        end_offset: int,
+        write_queued: Callable[[], None],
+    ) -> None:
+        """Lets readers see everything.
+
+        Args:
+            fs: Files.
+            health: The partition's.
+            segments: See the class.
+            epochs: The log's.
+            end_offset: See the class.
+            write_queued: Writes what the newest segment's indexes know already.
+        """
+        self._fs = fs
+        self._health = health
         self._epochs = epochs
+        self._write_queued = write_queued
         self._places = Places()
+        self._base_offsets = [segment.base_offset for segment in segments]
+        self.segments = segments
         self.end_offset = end_offset
         self._end_segment = segments[-1]
         self._end_position = segments[-1].size_bytes
@@ -51,23 +87,64 @@ class LogReader:
         self._places.clear()
         return removed
 
-    def remove_newest(self, count: int) -> list[Segment]:
-        """Gives up the newest segments and returns them; the visible end must not be in them."""
-        removed = self.segments[len(self.segments) - count :]
-        del self.segments[len(self.segments) - count :]
-        del self._base_offsets[len(self._base_offsets) - count :]
-        self._places.clear()
-        return removed
-
-    def forget_places(self) -> None:
-        """Positions have changed."""
-        self._places.clear()
-
     def segment_at(self, offset: int) -> Segment:
         """The segment whose range holds `offset`."""
         return self.segments[max(bisect_right(self._base_offsets, offset) - 1, 0)]
 
-    def visible(self) -> Iterator[tuple[Segment, int]]:
+    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[OpenFile, int, int]:
+        """File, position and count of whole batches from the one that holds the (visible) `offset`."""
+        try:
+            return self._read(offset, max_bytes, at_least_one=at_least_one)
+        except (BadBatchError, DamagedIndexError, OSError):
+            return self.mending(
+                self.segment_at(offset), partial(self._read, offset, max_bytes, at_least_one=at_least_one)
+            )
+
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+        """Timestamp and offset of the first visible record at or after both, if any."""
+        for segment, end_position in self._visible():
+            if segment.max_timestamp_ms >= timestamp_ms:
+                find = partial(find_timestamp, self._fs, segment, end_position, timestamp_ms, start_offset)
+                found = self.mending(segment, find)
+                if found is not None:
+                    return found
+        return None
+
+    def find_greatest(self) -> tuple[int, int] | None:
+        """Timestamp and offset of the first visible record with the greatest timestamp, if any has one."""
+        best: tuple[int, int] | None = None
+        for segment, end_position in self._visible():
+            if end_position and segment.max_timestamp_ms > (best[0] if best else NO_TIMESTAMP):
+                found = self.mending(segment, partial(find_greatest, self._fs, segment, end_position))
+                if found is not None and (best is None or found[0] > best[0]):
+                    best = found
+        return best
+
+    def mending(self, segment: Segment, find: Callable[[], _Found]) -> _Found:
+        """Finds something in a segment; where an index leads astray, rebuilds it and tries once more."""
+        try:
+            try:
+                return find()
+            except (BadBatchError, DamagedIndexError) as error:
+                _LOGGER.info("%s: checking it and rebuilding its indexes: %s", segment.log_path, error)
+                self._write_queued()
+                segment.rebuild()
+                self._places.clear()
+                if segment is not self.segments[-1]:
+                    segment.seal()
+                return find()
+        except BadBatchError as error:
+            failure = CorruptLogError(
+                f"{segment.log_path} is damaged {error}: {self._health.name} is offline until the file is "
+                "restored "
+                f"from a copy and the broker restarted"
+            )
+            self._health.take_offline(failure)
+            raise failure from error
+        except OSError as error:
+            self._health.fail(f"cannot read {segment.log_path}", error)
+
+    def _visible(self) -> Iterator[tuple[Segment, int]]:
         """Segments in order, with the position where what may be read of each ends."""
         for segment in self.segments:
             if segment is self._end_segment:
@@ -75,14 +152,7 @@ class LogReader:
                 return
             yield segment, segment.size_bytes
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[OpenFile, int, int]:
-        """File, position and count of whole batches from the one that holds `offset`, which must be visible.
-
-        Raises:
-            BadBatchError: What is stored there is damaged, or an index leads astray.
-            DamagedIndexError: An index cannot be used.
-            OSError: The disk refused.
-        """
+    def _read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[OpenFile, int, int]:
         place = self._places.get(offset)
         if place is None or place[1] >= place[0].size_bytes:
             place = self._find(offset)

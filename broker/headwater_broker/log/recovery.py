@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.batch import BadBatchError, HeaderTuple, walk
@@ -13,7 +14,7 @@ from headwater_broker.log.damage import is_torn, save_broken
 from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
 from headwater_broker.log.errors import CorruptLogError, PartitionOfflineError, StorageError
 from headwater_broker.log.fs import FileSystem
-from headwater_broker.log.index import DamagedIndexError
+from headwater_broker.log.index import DamagedIndexError, OffsetIndex
 from headwater_broker.log.producers import ProducerStates
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import DamagedSnapshotError, decode_snapshot
@@ -35,6 +36,7 @@ class LoadedLog:
         recovery_point: See `PartitionLog`.
         producers: As of the log's end.
         epochs: As of the log's end.
+        unflushed: Segments, except for the newest, that reach past the recovery point.
         failure: Why the partition must stay offline; the rest is then of no use.
     """
 
@@ -44,6 +46,7 @@ class LoadedLog:
     recovery_point: int
     producers: ProducerStates
     epochs: LeaderEpochs
+    unflushed: list[Segment]
     failure: PartitionOfflineError | None = None
 
 
@@ -127,6 +130,11 @@ class LogLoader:
             recovery_point=min(self._recovery_point, end_offset),
             producers=self._producers,
             epochs=self._epochs,
+            unflushed=[
+                segment
+                for segment, following in pairwise(self._segments)
+                if following.base_offset > self._recovery_point
+            ],
             failure=failure,
         )
 
@@ -377,9 +385,8 @@ class LogLoader:
         wanted_bytes = _RECALLED_BYTES
         for segment in reversed(self._segments):
             if segment.base_offset < offset and wanted_bytes > 0:
-                end = segment.size_bytes if starts else self._position_of(segment, offset - 1)
-                self._position_of(segment, segment.last_possible_offset)
-                start = segment.offset_index.last_position_within(-1, end - wanted_bytes) or 0
+                end = self._position_of(segment, offset - 1) if not starts else segment.size_bytes
+                start = self._indexed(segment).last_position_within(-1, end - wanted_bytes) or 0
                 starts.append((segment, start))
                 wanted_bytes -= end - start
         for segment, start in reversed(starts):
@@ -395,12 +402,22 @@ class LogLoader:
             raise self._corrupt(segment, error) from error
 
     def _position_of(self, segment: Segment, offset: int) -> int:
+        self._indexed(segment)
         try:
             return segment.position_of(offset)
-        except (DamagedIndexError, BadBatchError) as error:
+        except BadBatchError as error:
             _LOGGER.info("%s: rebuilding indexes: %s", segment.log_path, error)
             self._rebuild_indexes(segment)
             return segment.position_of(offset)
+
+    def _indexed(self, segment: Segment) -> OffsetIndex:
+        """The segment's index, made again where it cannot be used."""
+        try:
+            return segment.offset_index
+        except DamagedIndexError as error:
+            _LOGGER.info("%s: rebuilding indexes: %s", segment.log_path, error)
+            self._rebuild_indexes(segment)
+            return segment.offset_index
 
     def _remove_stray_snapshots(self, end_offset: int) -> None:
         """Keeps the snapshots where segments begin, and the last one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from headwater_broker.log.config import LogConfig
+from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.segment import Segment
 
 
@@ -54,3 +55,23 @@ def expired_segments(
         excess_bytes -= segment.size_bytes
         count += 1
     return count
+
+
+class DeletedFiles:
+    """Files under a `.deleted` name that wait for `file.delete.delay.ms`."""
+
+    def __init__(self, fs: FileSystem) -> None:
+        self._fs = fs
+        self._waiting: list[tuple[int, str]] = []
+
+    def add(self, due_ms: int, paths: Sequence[str]) -> None:
+        """Files to be removed at `due_ms`."""
+        self._waiting.extend((due_ms, path) for path in paths)
+
+    def remove_due(self, now_ms: int) -> None:
+        """Removes those whose time has come."""
+        if self._waiting:
+            for due_ms, path in self._waiting:
+                if due_ms <= now_ms:
+                    self._fs.remove(path)
+            self._waiting = [waiting for waiting in self._waiting if waiting[0] > now_ms]
