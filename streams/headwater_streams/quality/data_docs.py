@@ -1,0 +1,64 @@
+"""Data Docs as single HTML files: great-expectations' own renderer in a page of ours that needs no network.
+
+The library's page loads scripts, styles and its logo from six other hosts. Its contents are kept; the page
+around them, the style and the little script that the contents need are the files beside this module, written
+into every page.
+"""
+
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater_streams.quality.result import SuiteResult, stored_results
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult
+
+_PAGE_DIR = Path(__file__).parent / "page"
+
+
+def render_result(result: SuiteResult, validation: "ExpectationSuiteValidationResult") -> str:
+    """The page of one run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
+
+        # A warning that does not hold leaves the suite passed: the page's own verdict must say the same.
+        validation.success = result.passed
+        document = ValidationResultsPageRenderer().render(validation)
+        # The overview's first block repeats our heading, with a link to a page of the suite that we do not make.
+        document.sections[0].content_blocks.pop(0)
+        return str(_view()().render(document, run=result, **_assets()))
+
+
+def render_index(home: Path) -> str:
+    """The page that lists every stored run of a home, the newest version of each table first."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        runs = sorted(stored_results(home), key=lambda run: (run.table, -run.version))
+        template = _view()().env.get_template("index.html.j2")
+        return str(template.render(runs=runs, home=home, **_assets()))
+
+
+@cache
+def _view() -> Any:
+    from great_expectations.render.view import DefaultJinjaPageView
+
+    class OfflinePageView(DefaultJinjaPageView):  # type: ignore[misc]  # the library is untyped here
+        """The library's view with our page template."""
+
+        _template = "run.html.j2"
+
+        def __init__(self) -> None:
+            super().__init__(custom_views_directory=str(_PAGE_DIR))
+
+    return OfflinePageView
+
+
+@cache
+def _assets() -> dict[str, str]:
+    return {name: (_PAGE_DIR / file).read_text(encoding="utf-8") for name, file in _ASSET_FILES.items()}
+
+
+_ASSET_FILES = {"style": "page.css", "script": "page.js"}

@@ -1,0 +1,250 @@
+"""Our expectations as great-expectations classes. Importing this imports great-expectations, which takes seconds.
+
+The library's own SQL expectation runs two queries over the table for each condition. These are aggregates of a
+metric of ours, which the library computes in one pass for the whole suite; rows are looked up only where a
+condition does not hold.
+"""
+
+import html
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from great_expectations.core.metric_domain_types import MetricDomainTypes
+from great_expectations.core.metric_function_types import MetricPartialFunctionTypes
+from great_expectations.execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation
+from great_expectations.expectations.metrics.metric_provider import metric_partial, metric_value
+from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.validator.metric_configuration import MetricConfiguration
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.quality.suite import Kind, SqlExpectation, aggregates_in
+
+_SAMPLE_ROWS = 10
+_AGGREGATE, _VIOLATIONS, _REPEATED_KEYS = (
+    "headwater.aggregate",
+    "headwater.violations",
+    "headwater.repeated_keys",
+)
+_TABLE_ROWS = "table.row_count"
+
+
+class SqlAggregate(TableMetricProvider):  # type: ignore[misc]
+    """The value of one SQL aggregate; all those of a suite are computed together."""
+
+    metric_name = _AGGREGATE
+    value_keys = ("aggregate",)
+
+    @metric_partial(  # type: ignore[untyped-decorator]
+        engine=SparkDFExecutionEngine,
+        partial_fn_type=MetricPartialFunctionTypes.AGGREGATE_FN,
+        domain_type=MetricDomainTypes.TABLE,
+    )
+    def _spark(
+        cls,  # noqa: N805 - the decorator makes it a class method
+        execution_engine: SparkDFExecutionEngine,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> tuple[Column, dict[str, Any], dict[str, Any]]:
+        return F.expr(metric_value_kwargs["aggregate"]), metric_domain_kwargs, {}
+
+
+class SqlViolations(TableMetricProvider):  # type: ignore[misc]
+    """Some rows that violate a condition, as JSON; none are looked for if their number is known to be 0."""
+
+    metric_name = _VIOLATIONS
+    value_keys = ("aggregate", "violation")
+
+    @metric_value(engine=SparkDFExecutionEngine)  # type: ignore[untyped-decorator]
+    def _spark(
+        cls,  # noqa: N805 - the decorator makes it a class method
+        execution_engine: SparkDFExecutionEngine,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> list[str]:
+        if not metrics[_AGGREGATE]:
+            return []
+        frame = _table(execution_engine, metric_domain_kwargs)
+        return _as_json(frame.where(metric_value_kwargs["violation"]).limit(_SAMPLE_ROWS))
+
+    @classmethod
+    def _get_evaluation_dependencies(
+        cls,
+        metric: MetricConfiguration,
+        configuration: Any = None,
+        execution_engine: Any = None,
+        runtime_configuration: Any = None,
+    ) -> dict[str, MetricConfiguration]:
+        count = MetricConfiguration(
+            metric_name=_AGGREGATE,
+            metric_domain_kwargs=metric.metric_domain_kwargs,
+            metric_value_kwargs={"aggregate": metric.metric_value_kwargs["aggregate"]},
+        )
+        inherited = super()._get_evaluation_dependencies(
+            metric, configuration, execution_engine, runtime_configuration
+        )
+        return {**inherited, _AGGREGATE: count}
+
+
+class RepeatedKeys(TableMetricProvider):  # type: ignore[misc]
+    """How many keys name more than one row, and some of them; shuffles the keys alone."""
+
+    metric_name = _REPEATED_KEYS
+    value_keys = ("columns",)
+
+    @metric_value(engine=SparkDFExecutionEngine)  # type: ignore[untyped-decorator]
+    def _spark(
+        cls,  # noqa: N805 - the decorator makes it a class method
+        execution_engine: SparkDFExecutionEngine,
+        metric_domain_kwargs: dict[str, Any],
+        metric_value_kwargs: dict[str, Any],
+        metrics: dict[str, Any],
+        runtime_configuration: dict[str, Any],
+    ) -> tuple[int, list[str]]:
+        keys = [F.col(_quoted(name)) for name in metric_value_kwargs["columns"]]
+        frame = _table(execution_engine, metric_domain_kwargs)
+        repeated = frame.groupBy(*keys).agg(F.count(F.lit(1)).alias("rows")).where("rows > 1")
+        count = repeated.count()
+        return count, _as_json(repeated.limit(_SAMPLE_ROWS)) if count else []
+
+
+class ExpectRowsToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
+    """No row violates a SQL condition; shows some that do."""
+
+    aggregate: str
+    violation: str
+    metric_dependencies: ClassVar[tuple[str, ...]] = (_TABLE_ROWS, _AGGREGATE, _VIOLATIONS)
+    success_keys: ClassVar[tuple[str, ...]] = ("aggregate", "violation")
+
+    def _validate(
+        self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
+    ) -> dict[str, Any]:
+        # An aggregate over no rows is still a count: 0.
+        unexpected, total = metrics[_AGGREGATE], metrics[_TABLE_ROWS]
+        return {
+            "success": unexpected == 0,
+            "result": {
+                "element_count": total,
+                "unexpected_count": unexpected,
+                "unexpected_percent": 100 * unexpected / total if total else 0.0,
+                "partial_unexpected_list": metrics[_VIOLATIONS],
+            },
+        }
+
+
+class ExpectAggregateToSatisfyCondition(BatchExpectation):  # type: ignore[misc]
+    """A SQL condition over aggregates of the table holds; shows what the aggregates came to."""
+
+    aggregate: str
+    metric_dependencies: ClassVar[tuple[str, ...]] = (_AGGREGATE,)
+    success_keys: ClassVar[tuple[str, ...]] = ("aggregate",)
+
+    def _validate(
+        self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
+    ) -> dict[str, Any]:
+        judged = json.loads(metrics[_AGGREGATE])
+        values = judged.get("observed", {})
+        observed = ", ".join(f"{name} = {_short(value)}" for name, value in values.items())
+        return {
+            "success": judged["passed"],
+            "result": {"observed_value": observed or str(judged["passed"]).lower()},
+        }
+
+
+class ExpectKeysToNameOneRow(BatchExpectation):  # type: ignore[misc]
+    """No two rows have the same keys; shows keys that repeat."""
+
+    columns: list[str]
+    metric_dependencies: ClassVar[tuple[str, ...]] = (_REPEATED_KEYS,)
+    success_keys: ClassVar[tuple[str, ...]] = ("columns",)
+
+    def _validate(
+        self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
+    ) -> dict[str, Any]:
+        count, sample = metrics[_REPEATED_KEYS]
+        observed = f"{count:,} key{'' if count == 1 else 's'} more than once"
+        return {
+            "success": count == 0,
+            "result": {"observed_value": observed, "details": {"repeated_keys": sample}},
+        }
+
+
+def to_great_expectations(expectation: SqlExpectation) -> BatchExpectation:
+    """The great-expectations form of one of our expectations."""
+    text = describe(expectation)
+    # Data Docs put a description into the page as it is, and take $word for a parameter.
+    shown = html.escape(text).replace("$", "&#36;")
+    expectation_class, arguments = _CLASSES[expectation.kind], _arguments(expectation)
+    return expectation_class(
+        **arguments,
+        description=shown,
+        severity=expectation.severity,
+        meta={"check": expectation.name, "text": text},
+    )
+
+
+_CLASSES: Mapping[Kind, type[BatchExpectation]] = {
+    "rows": ExpectRowsToSatisfyCondition,
+    "no_nulls": ExpectRowsToSatisfyCondition,
+    "unique": ExpectKeysToNameOneRow,
+    "aggregate": ExpectAggregateToSatisfyCondition,
+}
+
+
+def _arguments(expectation: SqlExpectation) -> dict[str, Any]:
+    if expectation.kind == "unique":
+        return {"columns": list(expectation.columns)}
+    if expectation.kind == "aggregate":
+        calls = ", ".join(f"{call} AS {_quoted(call)}" for call in aggregates_in(expectation.text))
+        observed = f", struct({calls}) AS observed" if calls else ""
+        return {"aggregate": f"to_json(struct({expectation.condition} AS passed{observed}))"}
+    if expectation.kind == "no_nulls":
+        violation = " OR ".join(f"{_quoted(name)} IS NULL" for name in expectation.columns)
+    else:
+        violation = f"NOT {expectation.condition}"
+    return {"aggregate": f"count_if({violation})", "violation": violation}
+
+
+def describe(expectation: SqlExpectation) -> str:
+    """What is expected, in a line."""
+    if expectation.kind == "no_nulls":
+        return f"{expectation.name}: no null in {', '.join(expectation.columns)}"
+    if expectation.kind == "unique":
+        return f"{expectation.name}: no two rows have the same {', '.join(expectation.columns)}"
+    scope = "every row" if expectation.kind == "rows" else "all rows together"
+    warns = " (warns only)" if expectation.severity == "warning" else ""
+    return f"{expectation.name}{warns}: {scope}: {expectation.text}"
+
+
+def observed_text(result: Mapping[str, Any]) -> str:
+    """A few words on what a great-expectations result saw, for those of any type."""
+    if "observed_value" in result:
+        return _short(result["observed_value"])
+    count, total = result.get("unexpected_count"), result.get("element_count")
+    if count is None:
+        return ""
+    return f"{count:,} of {total:,} rows unexpected" if total is not None else f"{count:,} rows unexpected"
+
+
+def _table(engine: SparkDFExecutionEngine, domain: dict[str, Any]) -> DataFrame:
+    frame: DataFrame
+    frame, _, _ = engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)
+    return frame
+
+
+def _as_json(frame: DataFrame) -> list[str]:
+    return [row["row"] for row in frame.select(F.to_json(F.struct("*")).alias("row")).collect()]
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _short(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,108 @@
+"""What a suite found, and where it is kept: `<home>/quality/<table>/v<version>/result.json`."""
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater_streams.quality.suite import Severity, Skipped
+
+RESULT_FILE, DOCS_FILE = "result.json", "index.html"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one expectation found.
+
+    Attributes:
+        name: The check's name, or the great-expectations type of a person's own expectation.
+        text: What was expected.
+        severity: A `"warning"` does not fail the suite.
+        passed: Whether it held; false if it could not be evaluated.
+        observed: A few words: the share of unexpected rows, the values of the aggregates.
+        unexpected_count: The rows that violate it; None where rows are not what it judges.
+        unexpected_sample: A few of those rows, as JSON text.
+        error: Why it could not be evaluated; None if it was.
+    """
+
+    name: str
+    text: str
+    severity: Severity
+    passed: bool
+    observed: str
+    unexpected_count: int | None = None
+    unexpected_sample: tuple[str, ...] = ()
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteResult:
+    """What a suite found in one version of a table.
+
+    Attributes:
+        table: `schema.name`.
+        version: The Delta version that was read.
+        passed: No critical expectation was violated.
+        rows: How many rows the version holds.
+        ran_at: When, in UTC, as ISO 8601.
+        seconds: How long it took, without starting Spark.
+        outcomes: One for each expectation.
+        skipped: Checks that the table cannot be judged by.
+        folder: Where result and Data Docs are.
+    """
+
+    table: str
+    version: int
+    passed: bool
+    rows: int
+    ran_at: str
+    seconds: float
+    outcomes: tuple[Outcome, ...]
+    skipped: tuple[Skipped, ...]
+    folder: Path
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """The critical expectations that did not hold."""
+        return tuple(each for each in self.outcomes if not each.passed and each.severity == "critical")
+
+    @property
+    def warnings(self) -> tuple[Outcome, ...]:
+        """The others that did not hold."""
+        return tuple(each for each in self.outcomes if not each.passed and each.severity == "warning")
+
+    @property
+    def docs(self) -> Path:
+        """The page to open in a browser."""
+        return self.folder / DOCS_FILE
+
+    def to_json(self) -> dict[str, Any]:
+        """The result as it is stored and printed."""
+        return asdict(self) | {"folder": str(self.folder), "docs": str(self.docs)}
+
+
+def result_folder(home: Path, table: str, version: int) -> Path:
+    """Where the result of one version is kept."""
+    return home / "quality" / table / f"v{version}"
+
+
+def load_result(folder: Path) -> SuiteResult:
+    """Reads a stored result.
+
+    Raises:
+        FileNotFoundError: There is none in that folder.
+    """
+    stored = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
+    outcomes = tuple(
+        Outcome(**(outcome | {"unexpected_sample": tuple(outcome["unexpected_sample"])}))
+        for outcome in stored["outcomes"]
+    )
+    skipped = tuple(Skipped(**each) for each in stored["skipped"])
+    del stored["docs"]
+    return SuiteResult(**(stored | {"outcomes": outcomes, "skipped": skipped, "folder": folder}))
+
+
+def stored_results(home: Path, table: str | None = None) -> list[SuiteResult]:
+    """The stored results of a home, by table and version."""
+    found = [load_result(path.parent) for path in (home / "quality").glob(f"{table or '*'}/v*/{RESULT_FILE}")]
+    return sorted(found, key=lambda result: (result.table, result.version))

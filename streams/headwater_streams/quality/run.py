@@ -1,0 +1,256 @@
+"""Runs a suite over one version of a table, and stores what it found with its Data Docs."""
+
+import json
+import os
+import re
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from headwater_streams.errors import StreamsError
+from headwater_streams.quality.check import Check
+from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
+from headwater_streams.quality.suite import Skipped, SqlExpectation, expectations_for
+from headwater_streams.runtime.home import Home
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult
+    from great_expectations.expectations import Expectation
+    from pyspark.sql import DataFrame, SparkSession
+
+GX_RESULT_FILE = "great-expectations.json"
+
+
+class SuiteError(StreamsError):
+    """A suite cannot run as asked: no such version or key, nothing to expect, an ad hoc check that is no SQL."""
+
+
+def run_suite(
+    spark: "SparkSession",
+    home: Path,
+    table: str,
+    *,
+    checks: Sequence[Check] = (),
+    keys: Sequence[str] = (),
+    version: int | None = None,
+    extra: Callable[[], Sequence["Expectation"]] | None = None,
+) -> SuiteResult:
+    """Judges one version of a table and stores the result under `<home>/quality/<table>/v<version>/`.
+
+    The table is read at that version only, so that a job may write on; what is stored for the version before
+    is replaced as a whole.
+
+    Args:
+        spark: A session with Delta.
+        home: The folder that holds `tables/`.
+        table: `schema.name`.
+        checks: The checks of the job that writes it, and any others.
+        keys: The columns that name a row: expected to be present and unique.
+        version: The Delta version; by default the newest.
+        extra: Gives a person's own great-expectations expectations; called once the library is imported.
+
+    Raises:
+        SuiteError: The table or version is not there, a key is not one of its columns, or nothing is expected.
+    """
+    frame, pinned = _read(spark, Home(home).table(table), table, version)
+    missing = [name for name in keys if name not in frame.columns]
+    if missing:
+        raise SuiteError(f"{table} has no column {missing[0]!r}; its columns are {', '.join(frame.columns)}")
+    started, ran_at = monotonic(), datetime.now(UTC)
+    expected, skipped = expectations_for(checks, keys, frame.columns)
+    expected, unknown = _applicable(frame, expected, checks)
+    skipped += unknown
+    own = _own_expectations(extra)
+    if not expected and not own:
+        raise SuiteError(f"there is nothing to expect of {table}: give a check, keys or a job's module")
+    if own:
+        frame = frame.persist()  # each of the library's own expectations reads the table again
+    try:
+        validation = _validate(frame, table, pinned, expected, own)
+    finally:
+        frame.unpersist()
+    outcomes = tuple(_outcome(each) for each in validation.results)
+    result = SuiteResult(
+        table=table,
+        version=pinned,
+        passed=all(each.passed for each in outcomes if each.severity == "critical"),
+        rows=frame.count(),
+        ran_at=ran_at.isoformat(timespec="seconds"),
+        seconds=round(monotonic() - started, 3),
+        outcomes=outcomes,
+        skipped=skipped,
+        folder=result_folder(home, table, pinned),
+    )
+    _store(result, validation, home)
+    return result
+
+
+def _read(spark: "SparkSession", path: Path, table: str, version: int | None) -> tuple["DataFrame", int]:
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaError
+    from pyspark.errors import PySparkException
+
+    try:
+        newest = DeltaTable(str(path)).version()
+    except DeltaError as error:
+        raise SuiteError(f"there is no table {table} under {path.parent.parent}") from error
+    pinned = newest if version is None else version
+    if not 0 <= pinned <= newest:
+        raise SuiteError(f"{table} has no version {pinned}; its newest is {newest}")
+    try:
+        return spark.read.format("delta").option("versionAsOf", pinned).load(str(path)), pinned
+    except PySparkException as error:
+        raise SuiteError(
+            f"{table} cannot be read at version {pinned}: {str(error).splitlines()[0]}"
+        ) from error
+
+
+def _applicable(
+    frame: "DataFrame", expected: Sequence[SqlExpectation], checks: Sequence[Check]
+) -> tuple[tuple[SqlExpectation, ...], tuple[Skipped, ...]]:
+    """Asks Spark which conditions the table's columns can answer; nothing is read."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    on_input = {check.name for check in checks if check.on == "input"}
+    kept: list[SqlExpectation] = []
+    skipped: list[Skipped] = []
+    for each in expected:
+        try:
+            if each.kind == "rows":
+                frame.where(each.condition)
+            elif each.kind == "aggregate":
+                frame.agg(F.expr(each.condition))
+            kept.append(each)
+        except ParseException as error:
+            raise SuiteError(f"check {each.name!r} is not SQL: {_sentence(error)}") from error
+        except AnalysisException as error:
+            if each.name not in on_input:
+                raise SuiteError(f"check {each.name!r} does not fit the table: {_sentence(error)}") from error
+            skipped.append(
+                Skipped(
+                    each.name, f"it judges the job's input; the table cannot answer it ({_sentence(error)})"
+                )
+            )
+    return tuple(kept), tuple(skipped)
+
+
+def _sentence(error: Exception) -> str:
+    """The first sentence of Spark's message, without its code and its suggestions."""
+    message = str(error).splitlines()[0].split(" SQLSTATE:")[0]
+    return re.sub(r"^\[[A-Z_.]+\] ", "", message).split(". ")[0].rstrip(".")
+
+
+def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> list["Expectation"]:
+    _import_great_expectations()
+    return list(extra()) if extra else []
+
+
+def _import_great_expectations() -> Any:
+    # It calls home unless told otherwise before it is imported.
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import great_expectations
+    return great_expectations
+
+
+def _validate(
+    frame: "DataFrame",
+    table: str,
+    version: int,
+    expected: Sequence[SqlExpectation],
+    own: Sequence["Expectation"],
+) -> "ExpectationSuiteValidationResult":
+    gx = _import_great_expectations()
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    from headwater_streams.quality.gx_expectations import to_great_expectations
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        context = gx.get_context(
+            mode="ephemeral",
+            project_config=DataContextConfig(
+                store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+                analytics_enabled=False,
+                progress_bars=ProgressBarsConfig(globally=False),
+            ),
+        )
+        asset = context.data_sources.add_spark("delta").add_dataframe_asset(table)
+        batch = asset.add_batch_definition_whole_dataframe(f"version {version}")
+        suite = context.suites.add(gx.ExpectationSuite(name=table))
+        for expectation in [*map(to_great_expectations, expected), *own]:
+            suite.add_expectation(expectation)
+        name = f"{table}@v{version}"
+        definition = gx.ValidationDefinition(name=name, data=batch, suite=suite)
+        validation: ExpectationSuiteValidationResult = context.validation_definitions.add(definition).run(
+            batch_parameters={"dataframe": frame}, result_format="SUMMARY"
+        )
+    return validation
+
+
+def _outcome(validated: Any) -> Outcome:
+    """One of great-expectations' results, ours or a person's own, as an outcome."""
+    from headwater_streams.quality.gx_expectations import observed_text
+
+    config, result = validated.expectation_config, validated.result or {}
+    meta = config.meta or {}
+    return Outcome(
+        name=meta.get("check", config.type),
+        text=meta.get("text") or config.description or f"{config.type} {_plain_arguments(config.kwargs)}",
+        severity="warning" if config.severity in ("warning", "info") else "critical",
+        passed=bool(validated.success),
+        observed=observed_text(result),
+        unexpected_count=result.get("unexpected_count"),
+        unexpected_sample=tuple(str(each) for each in _sample(result)),
+        error=_error(validated.exception_info or {}),
+    )
+
+
+def _sample(result: Mapping[str, Any]) -> list[Any]:
+    sample = result.get("partial_unexpected_list") or result.get("details", {}).get("repeated_keys", [])
+    return list(sample)[:10]
+
+
+def _plain_arguments(arguments: dict[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name != "batch_id")
+
+
+def _error(exception_info: dict[str, Any]) -> str | None:
+    """The message of an expectation that could not be evaluated; keyed by metric where a metric failed."""
+    parts = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
+    messages = [str(part["exception_message"]) for part in parts if part.get("raised_exception")]
+    return messages[0].strip().splitlines()[0] if messages else None
+
+
+def _store(result: SuiteResult, validation: "ExpectationSuiteValidationResult", home: Path) -> None:
+    from headwater_streams.quality.data_docs import render_index, render_result
+
+    result.folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=result.folder.parent, prefix=".writing-") as scratch:
+        written = Path(scratch) / "run"
+        written.mkdir()
+        (written / RESULT_FILE).write_text(_json(result.to_json()), encoding="utf-8")
+        (written / GX_RESULT_FILE).write_text(_json(validation.to_json_dict()), encoding="utf-8")
+        (written / DOCS_FILE).write_text(render_result(result, validation), encoding="utf-8")
+        if result.folder.exists():
+            shutil.move(result.folder, Path(scratch) / "before")
+        written.rename(result.folder)
+    index = home / "quality" / "index.html"
+    scratch_index = index.with_suffix(f".{os.getpid()}.tmp")
+    scratch_index.write_text(render_index(home), encoding="utf-8")
+    scratch_index.replace(index)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

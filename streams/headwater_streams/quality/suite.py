@@ -1,0 +1,111 @@
+"""What a suite expects of a table: its job's checks, its keys, its coordinates. Specs only; nothing is evaluated."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from headwater_streams.quality.check import Check
+
+Severity = Literal["critical", "warning"]
+Kind = Literal["rows", "aggregate", "no_nulls", "unique"]
+
+# Where a row came from: a row that does not say cannot be audited or rebuilt.
+COORDINATES = ("_topic", "_partition", "_offset")
+_AGGREGATE = re.compile(
+    r"\b(?:any_value|approx_\w+|avg|bool_and|bool_or|count|count_if|every|max|mean|median|min|mode|percentile\w*"
+    r"|some|std|stddev\w*|sum|var_\w+|variance)\s*\(",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SqlExpectation:
+    """One expectation over a table.
+
+    Attributes:
+        name: Unique in its suite.
+        kind: `"rows"`: `condition` holds for each row; `"aggregate"`: it holds for all rows together;
+            `"no_nulls"`, `"unique"`: of `columns`.
+        severity: A `"warning"` is reported and does not fail the suite.
+        condition: Spark SQL that is never NULL; empty where `columns` say it all.
+        text: The condition as its author wrote it.
+        columns: For `"no_nulls"` and `"unique"`.
+    """
+
+    name: str
+    kind: Kind
+    severity: Severity = "critical"
+    condition: str = ""
+    text: str = ""
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A check that a suite over the table cannot judge, and why."""
+
+    name: str
+    reason: str
+
+
+def expectations_for(
+    checks: Sequence[Check], keys: Sequence[str], columns: Sequence[str]
+) -> tuple[tuple[SqlExpectation, ...], tuple[Skipped, ...]]:
+    """What to expect of a table with these columns.
+
+    A batch check of a job's input is left out: the table holds another set of rows than one batch of the input.
+    Row checks of the input are kept, as no row that violates them should have come through; where the table
+    no longer has their columns, the runner finds out and leaves them out as well.
+
+    Args:
+        checks: The checks of the job that writes the table.
+        keys: The columns that name a row; empty if none do.
+        columns: The table's columns.
+    """
+    expected: list[SqlExpectation] = []
+    skipped: list[Skipped] = []
+    for check in checks:
+        if check.level == "batch" and check.on == "input":
+            skipped.append(Skipped(check.name, "it judges each batch of the job's input, not the table"))
+            continue
+        expected.append(
+            SqlExpectation(
+                check.name,
+                "rows" if check.level == "row" else "aggregate",
+                "warning" if check.action == "warn" else "critical",
+                check.passes_sql,
+                check.expression,
+            )
+        )
+    coordinates = tuple(name for name in COORDINATES if name in columns)
+    if coordinates:
+        expected.append(SqlExpectation("coordinates_present", "no_nulls", columns=coordinates))
+    if keys:
+        expected.append(SqlExpectation("keys_present", "no_nulls", columns=tuple(keys)))
+        expected.append(SqlExpectation("keys_unique", "unique", columns=tuple(keys)))
+    return tuple(expected), tuple(skipped)
+
+
+def aggregates_in(expression: str) -> list[str]:
+    """The outermost aggregate calls of a condition, so that a result can show what they came to.
+
+    Example:
+        >>> aggregates_in("avg(delay) < 600 AND count_if(x > (1 + 2)) = 0")
+        ['avg(delay)', 'count_if(x > (1 + 2))']
+    """
+    calls: list[str] = []
+    position = 0
+    while found := _AGGREGATE.search(expression, position):
+        position = _closing(expression, found.end())
+        calls.append(expression[found.start() : position])
+    return list(dict.fromkeys(calls))
+
+
+def _closing(text: str, position: int) -> int:
+    """The position behind the parenthesis that closes the one before `position`."""
+    depth = 1
+    while position < len(text) and depth:
+        depth += {"(": 1, ")": -1}.get(text[position], 0)
+        position += 1
+    return position

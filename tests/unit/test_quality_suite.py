@@ -1,0 +1,104 @@
+"""What a suite expects of a table, and how its results are kept; nothing here is evaluated."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater_streams.quality import Check, Outcome, SuiteResult, stored_results
+from headwater_streams.quality.result import RESULT_FILE, load_result, result_folder
+from headwater_streams.quality.suite import Skipped, aggregates_in, expectations_for
+
+
+def test_suite_keeps_row_checks_and_leaves_batches_of_the_input_out():
+    checks = (
+        Check("carrier", "carrier IS NOT NULL"),
+        Check("late", "delay < 999", action="warn"),
+        Check("mean", "avg(delay) < 60", level="batch", action="fail"),
+        Check("mean_in", "avg(delay) < 60", level="batch", action="fail", on="input"),
+    )
+    expected, skipped = expectations_for(checks, keys=(), columns=["carrier", "delay"])
+    assert [(each.name, each.kind, each.severity) for each in expected] == [
+        ("carrier", "rows", "critical"),
+        ("late", "rows", "warning"),
+        ("mean", "aggregate", "critical"),
+    ]
+    assert [each.name for each in skipped] == ["mean_in"]
+
+
+def test_suite_expects_keys_and_coordinates_where_there_are_any():
+    expected, _ = expectations_for(
+        (), keys=["carrier", "hour"], columns=["carrier", "hour", "_topic", "_offset"]
+    )
+    assert [(each.name, each.kind, each.columns) for each in expected] == [
+        ("coordinates_present", "no_nulls", ("_topic", "_offset")),
+        ("keys_present", "no_nulls", ("carrier", "hour")),
+        ("keys_unique", "unique", ("carrier", "hour")),
+    ]
+
+
+def test_suite_of_a_plain_table_without_checks_expects_nothing():
+    assert expectations_for((), keys=(), columns=["a"]) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("expression", "calls"),
+    [
+        ("avg(delay) < 600", ["avg(delay)"]),
+        ("COUNT(*) > 0 and max( a + (b) ) = max( a + (b) )", ["COUNT(*)", "max( a + (b) )"]),
+        ("sum(abs(x)) / count(distinct y) > 1", ["sum(abs(x))", "count(distinct y)"]),
+        ("maximum(x) > summary", []),
+        ("avg(unclosed", ["avg(unclosed"]),
+    ],
+)
+def test_aggregates_in_finds_the_outermost_calls(expression, calls):
+    assert aggregates_in(expression) == calls
+
+
+def result(home: Path, **changes: object) -> SuiteResult:
+    outcomes = (
+        Outcome("a", "a: every row: x > 0", "critical", True, "0 of 3 rows unexpected", 0),
+        Outcome("b", "b: every row: x > 1", "critical", False, "1 of 3 rows unexpected", 1, ('{"x":1}',)),
+        Outcome("c", "c", "warning", False, "", error="no such column"),
+    )
+    fields = {
+        "table": "silver.departures",
+        "version": 3,
+        "passed": False,
+        "rows": 3,
+        "ran_at": "2013-01-01T10:00:00+00:00",
+        "seconds": 0.5,
+        "outcomes": outcomes,
+        "skipped": (Skipped("d", "because"),),
+    } | changes
+    return SuiteResult(
+        **fields, folder=result_folder(home, str(fields["table"]), int(str(fields["version"])))
+    )
+
+
+def store(stored: SuiteResult) -> None:
+    stored.folder.mkdir(parents=True)
+    (stored.folder / RESULT_FILE).write_text(json.dumps(stored.to_json()), encoding="utf-8")
+
+
+def test_result_tells_failures_from_warnings(tmp_path):
+    assert [each.name for each in result(tmp_path).failed] == ["b"]
+    assert [each.name for each in result(tmp_path).warnings] == ["c"]
+
+
+def test_result_reads_back_as_it_was_stored(tmp_path):
+    stored = result(tmp_path)
+    store(stored)
+    assert load_result(tmp_path / "quality/silver.departures/v3") == stored
+
+
+def test_stored_results_are_in_order_of_table_and_version(tmp_path):
+    for table, version in (("silver.b", 10), ("silver.b", 9), ("silver.a", 11)):
+        store(result(tmp_path, table=table, version=version))
+    assert [(each.table, each.version) for each in stored_results(tmp_path)] == [
+        ("silver.a", 11),
+        ("silver.b", 9),
+        ("silver.b", 10),
+    ]
+    assert [each.version for each in stored_results(tmp_path, "silver.b")] == [9, 10]
+    assert stored_results(tmp_path, "silver.c") == []
