@@ -101,3 +101,9 @@ def broker_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[B
         yield process
     finally:
         process.kill()
+
+
+@pytest.fixture
+def broker_process_class() -> type[BrokerProcess]:
+    """For tests that start several brokers, or one with settings of their own."""
+    return BrokerProcess

@@ -1,0 +1,126 @@
+"""The broker's command line: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater_broker.server.process import main, parse_arguments
+
+
+def exit_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit status and what was printed for people; nothing may be on stdout."""
+    status = main(arguments)
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "Traceback" not in captured.err
+    lines = [line for line in captured.err.splitlines() if line.startswith("headwater_broker: ")]
+    assert len(lines) == 1, captured.err
+    return status, lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ((), "--data"),
+        (("--data", "x"), "--zookeeper"),
+        (("--data", "x", "--coordinator", "memory", "--zookeeper", "a:1"), "not allowed with"),
+        (("--data", "x", "--coordinator", "memory", "--listen", "nowhere"), "host:port"),
+        (("--data", "x", "--coordinator", "memory", "--listen", "a:99999"), "host:port"),
+        (("--data", "x", "--coordinator", "memory", "--set", "num.partitions"), "key=value"),
+        (("--data", "x", "--coordinator", "memory", "--set", "num.partitons=3"), "num.partitions"),
+        (("--data", "x", "--coordinator", "memory", "--set", "num.partitions=no"), "whole number"),
+        (("--data", "x", "--coordinator", "memory", "--properties", "/nowhere/file"), "cannot be read"),
+        (("--data", "x", "--coordinator", "memory", "--id", "-5"), "broker.id"),
+        (("--data", "x", "--coordinator", "memory", "--frobnicate"), "--frobnicate"),
+    ],
+)
+def test_process_wrong_arguments_exit_2_with_one_sentence(
+    arguments: tuple[str, ...], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, message = exit_of(*arguments, capsys=capsys)
+    assert status == 2
+    assert reason in message
+
+
+def test_process_properties_file_is_read_and_flags_win(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "# of Kafka's kind\n\nnum.partitions = 3\nbroker.id=7\nnum.io.threads=8\n", encoding="ascii"
+    )
+    arguments = ["--data", "x", "--coordinator", "memory", "--properties", str(file)]
+    options = parse_arguments([*arguments, "--set", "num.partitions=4"])
+    assert options.broker.broker_id == 7
+    assert options.broker.settings.num_partitions == 4
+    assert parse_arguments([*arguments, "--id", "9"]).broker.broker_id == 9
+
+
+def test_process_port_in_use_exits_3_before_the_logs_are_opened(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        data = tmp_path / "data"
+        arguments = ("--listen", address, "--data", str(data), "--coordinator", "memory")
+        status, message = exit_of(*arguments, capsys=capsys)
+    assert status == 3
+    assert "is in use" in message
+    assert not (data / "meta.properties").exists()
+
+
+def test_process_no_zookeeper_exits_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed_soon:
+        port = closed_soon.getsockname()[1]
+    status, message = exit_of(
+        *("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--zookeeper", f"127.0.0.1:{port}"),
+        *("--set", "zookeeper.connection.timeout.ms=300"),
+        capsys=capsys,
+    )
+    assert status == 4
+    assert f"127.0.0.1:{port}" in message
+
+
+def test_process_data_directory_in_use_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with started(tmp_path):
+        arguments = ("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--coordinator", "memory")
+        status, message = exit_of(*arguments, capsys=capsys)
+    assert status == 1
+    assert str(tmp_path) in message
+
+
+@contextlib.contextmanager
+def started(data: Path) -> Iterator[subprocess.Popen[str]]:
+    """A broker process that is ready."""
+    command = [sys.executable, "-m", "headwater_broker", "--listen", "127.0.0.1:0", "--data", str(data)]
+    process = subprocess.Popen(
+        [*command, "--coordinator", "memory"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        assert re.fullmatch(r"ready 127\.0\.0\.1:\d+\n", line)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_process_signal_exits_0_with_nothing_but_the_ready_line_on_stdout(
+    number: signal.Signals, tmp_path: Path
+) -> None:
+    with started(tmp_path) as process:
+        process.send_signal(number)
+        assert process.wait(timeout=20) == 0
+        assert process.stdout is not None
+        assert process.stdout.read() == ""
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert (tmp_path / "meta.properties").exists()
