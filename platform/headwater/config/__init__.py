@@ -4,11 +4,12 @@
 """
 
 from headwater.config.load import LoadedSettings, Value, known_keys, load_settings
-from headwater.config.settings import ClientSettings, Settings, SparkSettings, StackSettings
+from headwater.config.settings import ClientSettings, JobSettings, Settings, SparkSettings, StackSettings
 from headwater.config.shipped import shipped_dir
 
 __all__ = [
     "ClientSettings",
+    "JobSettings",
     "LoadedSettings",
     "Settings",
     "SparkSettings",

@@ -31,6 +31,13 @@ class SparkSettings(_Section):
     conf: dict[str, str] = {}
 
 
+class JobSettings(_Section):
+    """How running jobs behave."""
+
+    trigger_interval_s: Annotated[float, Field(gt=0)] = 1.0
+    ledger_copy_every: Annotated[int, Field(ge=1)] = 20
+
+
 class ClientSettings(_Section):
     """How Kafka clients reach the brokers."""
 
@@ -59,4 +66,5 @@ class Settings(_Section):
     stack: StackSettings = StackSettings()
     broker: dict[str, str] = {}
     spark: SparkSettings = SparkSettings()
+    jobs: JobSettings = JobSettings()
     client: ClientSettings = ClientSettings()

@@ -65,6 +65,8 @@ class WindowStage:
         """
         if last_batch(self._context.spark, self._table, self._app_id) >= batch or self._name not in inputs:
             return
+        if not observed(metrics, f"{self._name}_read"):
+            return  # Spark's own batch, to move its watermark; an updating target has nothing to write
         gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
         judged = df.agg(F.lit(True), *gate_out.aggregates()).first()
         assert judged is not None

@@ -1,0 +1,207 @@
+"""`headwater jobs`: list, check and run streaming jobs, and show how far they are."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_table,
+    progress_console,
+)
+from headwater.errors import EXIT_FAILED, UsageError, UserError
+
+if TYPE_CHECKING:
+    from headwater_streams.runtime.job import Job
+    from headwater_streams.runtime.runner import JobRunner
+
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+
+ReferencesArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PATH_OR_MODULE[:job]]...",
+        help="Job modules; by default those of ./jobs, else the shipped ones.",
+        show_default=False,
+    ),
+]
+
+
+@app.callback()
+def _jobs_group() -> None:
+    """List, check and run streaming jobs, and show how far they are.
+
+    \b
+    Example:
+      headwater jobs run jobs/flights.py
+    """
+
+
+@app.command("list")
+def list_jobs(references: ReferencesArgument = None, json_output: JsonOption = False) -> None:
+    """Show the jobs of modules: what each reads and writes. No Spark session is started.
+
+    \b
+    Examples:
+      headwater jobs list
+      headwater jobs list jobs/flights.py --json
+    """
+    found = [_described(job) for job in _jobs(references)]
+    if json_output:
+        print_json(found)
+        return
+    rows = [(each["job"], ", ".join(each["inputs"].values()), each["target"], each["mode"]) for each in found]
+    print_table(
+        ["job", "reads", "writes", "mode"], rows, empty="no job; decorate a function with @hw.job(target=...)"
+    )
+
+
+@app.command()
+def check(
+    references: ReferencesArgument = None, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
+) -> None:
+    """Plan jobs without running them: columns, keys, operators, checks. Exit status 0: all are well, 2: one is not.
+
+    \b
+    Examples:
+      headwater jobs check jobs/flights.py
+      headwater jobs check my_team.jobs:delays --json
+    """
+    from headwater.running.environment import open_environment
+    from headwater_streams.errors import StreamsError
+    from headwater_streams.runtime.runner import plan_jobs
+
+    jobs = _jobs(references)
+    environment = open_environment(home, None, app_name="headwater jobs check", needs_broker=False)
+    try:
+        plans = plan_jobs(environment.context, jobs)
+    except StreamsError as error:
+        raise UsageError(str(error)) from error
+    finally:
+        environment.context.spark.stop()
+    found = [
+        {
+            **_described(plan.job),
+            "kind": plan.kind,
+            "columns": {f.name: f.dataType.simpleString() for f in plan.target_schema.fields},
+            "checks": [f"{c.name}: {c.expression}" for c in plan.job.checks],
+        }
+        for plan in plans
+    ]
+    if json_output:
+        print_json(found)
+        return
+    rows = [
+        (p["job"], p["kind"], ", ".join(p["inputs"].values()), p["target"], len(p["checks"])) for p in found
+    ]
+    print_table(["job", "kind", "reads", "writes", "checks"], rows, empty="no job")
+
+
+@app.command()
+def run(
+    references: ReferencesArgument = None,
+    bootstrap: BootstrapOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    once: Annotated[bool, typer.Option("--once", help="Process what is there, then end.")] = False,
+    json_output: JsonOption = False,
+) -> None:
+    """Run jobs until they are stopped (SIGINT or SIGTERM: at a batch boundary), or once over what is there.
+
+    Exit status 0: done or stopped, 1: a job failed, 2: a job is wrong.
+
+    \b
+    Examples:
+      headwater jobs run jobs/flights.py
+      headwater jobs run jobs/flights.py:clean_departures --once --bootstrap 127.0.0.1:9092
+    """
+    from headwater.running.environment import job_settings, open_environment
+    from headwater.running.signals import stop_requested
+    from headwater_streams.errors import JobDefinitionError
+    from headwater_streams.runtime.query import explain
+    from headwater_streams.runtime.runner import JobRunner
+
+    jobs = _jobs(references)
+    settings = job_settings()
+    environment = open_environment(home, bootstrap, app_name="headwater jobs run")
+    runner: JobRunner | None = None
+    try:
+        with stop_requested() as stopping:
+            runner = JobRunner(
+                environment.context, jobs, lease=environment.leases, copy_every=settings.ledger_copy_every
+            )
+            if once:
+                runner.run_once()
+            else:
+                runner.start(interval_s=settings.trigger_interval_s)
+                names = ", ".join(runner.queries)
+                progress_console().print(f"running {names}; stop with Ctrl-C", markup=False)
+                while not stopping.is_set():
+                    runner.watch(0.5)
+    except JobDefinitionError as error:
+        raise UsageError(str(error)) from error
+    except Exception as error:
+        raise UserError(explain(error), EXIT_FAILED) from error
+    finally:
+        _report(runner, json_output)
+        environment.context.spark.stop()
+
+
+@app.command()
+def status(
+    bootstrap: BootstrapOption = None, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
+) -> None:
+    """Show each job's last batch, what became of its rows, and how far it is behind its topics.
+
+    \b
+    Examples:
+      headwater jobs status
+      headwater jobs status --home .headwater --json
+    """
+    from headwater.running.status import job_status
+
+    found = job_status(home, bootstrap)
+    if json_output:
+        print_json(found)
+        return
+    told = ("job", "target", "generation", "batch", "committed_at", "read", "lag")
+    rows = [(*(each[name] for name in told), _terms(each["totals"])) for each in found]
+    columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
+    print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
+
+
+def _jobs(references: list[str] | None) -> "list[Job]":
+    from headwater.running.environment import default_references, find_jobs
+
+    return find_jobs(references or default_references())
+
+
+def _described(job: "Job") -> dict[str, Any]:
+    return {
+        "job": job.name,
+        "inputs": {name: declared.name for name, declared in job.inputs.items()},
+        "target": job.target.name,
+        "mode": job.target.mode,
+        "keys": list(job.target.keys),
+        "module": str(Path(job.function.__code__.co_filename)),
+    }
+
+
+def _terms(totals: dict[str, int]) -> str:
+    return ", ".join(f"{value:,} {term}" for term, value in totals.items() if value)
+
+
+def _report(runner: "JobRunner | None", json_output: bool) -> None:
+    if runner is None:
+        return
+    batches = {name: query.batches for name, query in runner.queries.items()}
+    runner.stop()
+    if json_output:
+        print_json({"batches": batches})
+    else:
+        for name, count in batches.items():
+            progress_console().print(f"{name}: {count} batches", markup=False)

@@ -1,0 +1,80 @@
+"""What a verb that runs jobs needs: the session, the record source, the leases, the job modules."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater.config import JobSettings, load_settings
+from headwater.config.shipped import shipped_dir
+from headwater.errors import UsageError, UserError
+from headwater.running.leases import lease_factory
+from headwater.stack.local import bootstrap_of, data_dir
+from headwater.stack.session import spark_session
+from headwater.stack.state import running_state
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.runtime.ownership import LeaseFactory
+from headwater_streams.sources.reader import KafkaSource
+
+
+@dataclass(frozen=True)
+class JobEnvironment:
+    """A session with what jobs reach from it.
+
+    Attributes:
+        context: What a stage is given.
+        leases: Makes a job's lease.
+        bootstrap: The brokers; empty where no stack runs and none was named.
+    """
+
+    context: StageContext
+    leases: LeaseFactory
+    bootstrap: str
+
+
+def open_environment(
+    home: Path, bootstrap: str | None, *, app_name: str, needs_broker: bool = True
+) -> JobEnvironment:
+    """Starts the Spark session and finds the brokers.
+
+    Raises:
+        UserError: No broker is named and no stack runs; Java or a jar is missing.
+    """
+    try:
+        address = bootstrap or bootstrap_of(home)
+    except UserError:
+        if needs_broker:
+            raise
+        address = ""
+    state = running_state(data_dir(home))
+    zookeeper = state.zookeeper if state is not None and state.bootstrap == address else ""
+    spark = spark_session(home, app_name=app_name)
+    context = StageContext(spark, Home(home.resolve()), KafkaSource(address))
+    return JobEnvironment(context, lease_factory(home, zookeeper), address)
+
+
+def find_jobs(references: Sequence[str]) -> list[Job]:
+    """Loads jobs; a relative path is looked for in the current folder, then among the shipped ones.
+
+    Raises:
+        UsageError: A module or a job is wrong.
+    """
+    try:
+        return load_jobs(references, search=[shipped_dir("jobs").parent])
+    except JobDefinitionError as error:
+        raise UsageError(str(error)) from error
+
+
+def default_references() -> list[str]:
+    """The job modules of the current folder's jobs/, or the shipped ones."""
+    folder = Path("jobs") if Path("jobs").is_dir() else shipped_dir("jobs")
+    return [str(path) for path in sorted(folder.glob("*.py"))]
+
+
+def job_settings() -> JobSettings:
+    """The settings of running jobs."""
+    return load_settings(os.environ).settings.jobs

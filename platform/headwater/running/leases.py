@@ -1,0 +1,112 @@
+"""The leases of running jobs: ZooKeeper's where a stack has it, and always a lock in the home."""
+
+import fcntl
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO
+
+from headwater_broker.coordination import AlreadyOwned, CoordinationError, CoordinatorUnavailable, JobLease
+from headwater_streams.errors import OwnershipError
+from headwater_streams.runtime.ownership import Lease, LeaseFactory
+
+_log = logging.getLogger(__name__)
+
+
+class HomeLease:
+    """One driver for a job in a home, by a lock on a file that the kernel lets go when the process ends."""
+
+    def __init__(self, home: Path, job: str) -> None:
+        """Args: the home and the job's name."""
+        self._path = home / "checkpoints" / job / "owner"
+        self._job = job
+        self._file: IO[str] | None = None
+
+    def claim(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Takes the lock; the partitions do not matter.
+
+        Raises:
+            OwnershipError: Another process has it.
+        """
+        if self._file is not None:
+            return
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        file = self._path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            file.close()
+            raise OwnershipError(
+                f"job {self._job!r} already runs in this home, as process {holder}; stop that one first"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        self._file = file
+
+    def publish(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Shows nothing: there is nobody to ask."""
+
+    def is_held(self) -> bool:
+        """Whether the lock is ours."""
+        return self._file is not None
+
+    def release(self) -> None:
+        """Gives the lock back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class ZooKeeperLease:
+    """Ephemeral owners and published offsets in ZooKeeper, beside the home's own lock."""
+
+    def __init__(self, zookeeper: str, home: Path, job: str) -> None:
+        """Args: ZooKeeper's hosts, the home, the job's name."""
+        self._home = HomeLease(home, job)
+        self._lease = JobLease(zookeeper, job, str(home.resolve()))
+
+    def claim(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Claims the partitions.
+
+        Raises:
+            OwnershipError: Another driver holds them, or ZooKeeper does not answer.
+        """
+        self._home.claim(partitions)
+        try:
+            self._lease.claim(partitions)
+        except AlreadyOwned as error:
+            self._home.release()
+            raise OwnershipError(f"{error}; stop that driver first") from error
+        except CoordinationError as error:
+            raise OwnershipError(str(error)) from error
+
+    def publish(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Shows the job's progress; while ZooKeeper is away it is shown with a later batch."""
+        try:
+            self._lease.publish(offsets)
+        except CoordinatorUnavailable as error:
+            _log.warning("progress not published: %s", error)
+        except CoordinationError as error:
+            raise OwnershipError(str(error)) from error
+
+    def is_held(self) -> bool:
+        """Whether nobody else can have begun."""
+        return self._home.is_held() and self._lease.is_held()
+
+    def release(self) -> None:
+        """Gives everything back."""
+        self._lease.release()
+        self._home.release()
+
+
+def lease_factory(home: Path, zookeeper: str) -> LeaseFactory:
+    """The leases of a home's jobs; without ZooKeeper the home's lock alone."""
+
+    def make(job: str) -> Lease:
+        return ZooKeeperLease(zookeeper, home, job) if zookeeper else HomeLease(home, job)
+
+    return make

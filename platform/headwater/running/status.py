@@ -1,0 +1,89 @@
+"""How far the jobs of a home are, from their tables' ledger entries; no Spark is needed."""
+
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import UserError
+from headwater.stack.local import bootstrap_of
+from headwater_streams.errors import StreamsError
+from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.runtime.home import Home
+
+_STAGES = ("row", "window", "join")
+
+
+def job_status(home: Path, bootstrap: str | None) -> list[dict[str, Any]]:
+    """One object for each job that has committed.
+
+    Args:
+        home: The home.
+        bootstrap: The brokers; by default the home's running stack, and without one the lag is None.
+
+    Returns:
+        `{job, target, generation, batch, committed_at, read, lag, totals}`; `read` and `totals` are of the current
+        generation, `lag` is in records over all topics that the job's rows come from.
+    """
+    address = bootstrap or _running(home)
+    found = []
+    for table in Home(home).tables():
+        made = [
+            c for c in commits(Home(home).table(table)) if c.entry is not None and c.entry.kind in _STAGES
+        ]
+        if made:
+            found.append(_status(table, made, address))
+    return sorted(found, key=lambda status: str(status["job"]))
+
+
+def _status(table: str, made: list[Commit], bootstrap: str) -> dict[str, Any]:
+    last = made[-1]
+    assert last.entry is not None
+    totals: dict[str, int] = defaultdict(int)
+    ends: dict[tuple[str, int], int] = {}
+    for commit in made:
+        entry = commit.entry
+        if entry is None or entry.generation != last.entry.generation:
+            continue
+        for terms in entry.accounting.values():
+            for term, value in terms.items():
+                totals[term] += value
+        for source in entry.sources:
+            for topic, partitions in source.ranges.items():
+                for partition, (_, end) in partitions.items():
+                    ends[topic, partition] = max(end, ends.get((topic, partition), 0))
+    read = totals.pop("read", 0)
+    moment = datetime.fromtimestamp(last.timestamp_ms / 1000, UTC)
+    return {
+        "job": last.entry.job,
+        "target": table,
+        "generation": last.entry.generation,
+        "batch": last.entry.batch,
+        "committed_at": moment.strftime("%Y-%m-%d %H:%M:%S"),
+        "read": read,
+        "lag": _lag(ends, bootstrap),
+        "totals": dict(totals),
+    }
+
+
+def _lag(ends: dict[tuple[str, int], int], bootstrap: str) -> int | None:
+    from headwater_streams.sources.topic_metadata import partitions
+
+    if not bootstrap:
+        return None
+    try:
+        there = {topic: partitions(bootstrap, topic) for topic in {topic for topic, _ in ends}}
+    except StreamsError:
+        return None
+    return sum(
+        max(0, end - ends.get((topic, partition), start))
+        for topic, found in there.items()
+        for partition, (start, end) in found.items()
+    )
+
+
+def _running(home: Path) -> str:
+    try:
+        return bootstrap_of(home)
+    except UserError:
+        return ""

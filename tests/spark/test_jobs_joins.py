@@ -1,0 +1,87 @@
+"""Joining jobs: pairs within the bound, what waits, what expired, what was late.
+
+departed_at   10:00 a      10:30 b                      landed_at   12:00 a
+within 24 hours; delay 8 hours: a row waits until no partner can come any more.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame
+
+import headwater as hw
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+departures = hw.topic(
+    "departures",
+    schema="flight_id STRING, departed_at TIMESTAMP",
+    event_time="departed_at",
+    watermark="8 hours",
+)
+arrivals = hw.topic(
+    "arrivals", schema="flight_id STRING, landed_at TIMESTAMP", event_time="landed_at", watermark="8 hours"
+)
+
+
+@hw.job(target=hw.delta("gold.flights"), dedup=hw.by_offset())
+def flights(departures: DataFrame, arrivals: DataFrame) -> DataFrame:
+    return hw.join(
+        departures,
+        arrivals,
+        on=["flight_id"],
+        left_time="departed_at",
+        right_time="landed_at",
+        within="24 hours",
+    )
+
+
+AT = "2013-01-10T00:00:00+00:00"
+
+
+def departure(flight: str, time: str) -> dict[str, str]:
+    return {"flight_id": flight, "departed_at": f"2013-01-{time}:00Z"}
+
+
+def arrival(flight: str, time: str) -> dict[str, str]:
+    return {"flight_id": flight, "landed_at": f"2013-01-{time}:00Z"}
+
+
+def test_join_job_pairs_waiting_expired_and_late_rows_add_up(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(flights)
+    driver.send("departures", departure("a", "01T10:00"), departure("b", "01T10:30"), timestamp=AT)
+    driver.send("arrivals", arrival("a", "01T12:00"), timestamp=AT)
+    driver.run()
+    (entry,) = [e for e in driver.ledger("gold.flights") if e.accounting["departures"]["read"]]
+    assert entry.accounting["departures"] == {
+        "read": 2, "matched": 1, "waiting": 1, "expired": 0, "late": 0, "quarantined": 0,
+    }  # fmt: skip
+    # Four days on, b's partner can no longer come; c departs so late that its state is gone.
+    driver.send("departures", departure("d", "05T10:00"), timestamp=AT)
+    driver.send("arrivals", arrival("d", "05T12:00"), timestamp=AT)
+    driver.run()
+    driver.send("departures", departure("c", "01T11:00"), departure("e", "05T11:00"), timestamp=AT)
+    driver.send("arrivals", arrival("e", "05T13:00"), timestamp=AT)
+    driver.run()
+    assert driver.rows("gold.flights", "flight_id", "_offset") == [("a", 0), ("d", 2), ("e", 4)]
+    (pair,) = [row for row in driver.table("gold.flights").collect() if row["flight_id"] == "d"]
+    assert [tuple(r) for r in pair["_sources"]] == [("departures", 0, 2, 3), ("arrivals", 0, 1, 2)]
+    assert driver.rows("gold.flights__late", "flight_id", "_input") == [("c", "departures")]
+    entries = driver.ledger("gold.flights")
+    assert not [sentence for entry in entries for sentence in entry.imbalances()]
+    totals = {
+        term: sum(e.accounting["departures"][term] for e in entries)
+        for term in ("read", "matched", "waiting", "expired", "late")
+    }
+    assert totals == {"read": 5, "matched": 3, "waiting": 0, "expired": 1, "late": 1}
+
+
+@pytest.mark.parametrize("step", ["before commit", "after commit"])
+def test_join_job_crash_gives_each_pair_once(drive: Callable[..., JobDriver], step: str) -> None:
+    driver = drive(flights)
+    driver.send("departures", departure("a", "01T10:00"), timestamp=AT)
+    driver.send("arrivals", arrival("a", "01T12:00"), timestamp=AT)
+    driver.crash_at(step, "flights")
+    with pytest.raises(SimulatedCrash):
+        driver.run()
+    driver.run()
+    assert driver.rows("gold.flights", "flight_id") == [("a",)]

@@ -1,0 +1,118 @@
+"""Windowed jobs: late rows kept apart, sources of every window, updating targets, exactly once.
+
+departed_at   10:00      10:30      11:00      11:30      12:00      12:30
+delay 30 min    |----- window 10 -----|----- window 11 -----|----- window 12
+seen until 11:31 -> watermark 11:01 -> window 10 is closed, window 11 is open
+"""
+
+from collections.abc import Callable
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+departures = hw.topic(
+    "departures",
+    schema="carrier STRING, departed_at TIMESTAMP, delay_minutes INT",
+    event_time="departed_at",
+    watermark="30 minutes",
+)
+
+
+@hw.job(target=hw.delta("gold.delays", keys=["carrier", "window_start"], mode="update"), dedup=hw.by_offset())
+@hw.check("has_carrier", "carrier IS NOT NULL")
+def delays(departures: DataFrame) -> DataFrame:
+    return hw.tumbling(departures, "departed_at", "1 hour", by=["carrier"]).agg(
+        F.count(F.lit(1)).alias("departures"), F.avg("delay_minutes").alias("avg_delay")
+    )
+
+
+AT = "2013-01-01T13:00:00+00:00"
+
+
+def event(time: str, carrier: str | None = "UA", delay: int = 10) -> dict[str, object]:
+    return {"carrier": carrier, "departed_at": f"2013-01-01T{time}:00Z", "delay_minutes": delay}
+
+
+def windows(driver: JobDriver) -> list[tuple[str, int, int]]:
+    found = driver.table("gold.delays").collect()
+    return sorted((row["carrier"], row["window_start"].hour, row["departures"]) for row in found)
+
+
+def test_window_job_late_row_goes_to_the_late_table(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(delays)
+    driver.send("departures", event("10:00"), event("10:59"), event("11:31"), timestamp=AT)
+    driver.run()
+    driver.send("departures", event("10:30"), event("11:10"), event("11:20", None), timestamp=AT)
+    driver.run()
+    assert windows(driver) == [("UA", 10, 2), ("UA", 11, 2)]
+    (late,) = driver.table("gold.delays__late").collect()
+    assert (late["departed_at"].minute, late["_offset"], late["_input"]) == (30, 3, "departures")
+    assert driver.rows("gold.delays__quarantine", "_offset") == [(5,)]
+    first, second = driver.ledger("gold.delays")
+    assert first.accounting["departures"] == {"read": 3, "folded": 3, "late": 0, "quarantined": 0}
+    assert second.accounting["departures"] == {"read": 2, "folded": 1, "late": 1, "quarantined": 0}
+    (open_window,) = [row for row in driver.table("gold.delays").collect() if row["window_start"].hour == 11]
+    assert [tuple(r) for r in open_window["_sources"]] == [("departures", 0, 2, 5)]
+    assert open_window["_rows"] == 2
+
+
+def test_window_job_row_whose_window_is_open_is_not_late(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(delays)
+    driver.send("departures", event("11:15"), timestamp=AT)
+    driver.run()
+    driver.send(
+        "departures", event("10:20"), timestamp=AT
+    )  # 25 minutes behind the watermark; window 10 is open
+    driver.run()
+    assert windows(driver) == [("UA", 10, 1), ("UA", 11, 1)]
+    assert driver.rows("gold.delays__late") == []
+
+
+@pytest.mark.parametrize("step", ["before late", "before commit", "after commit"])
+def test_window_job_crash_gives_the_same_tables(drive: Callable[..., JobDriver], step: str) -> None:
+    driver = drive(delays)
+    driver.send("departures", event("10:00"), event("11:31"), timestamp=AT)
+    driver.run()
+    driver.send("departures", event("10:30"), event("11:10"), timestamp=AT)
+    driver.crash_at(step, "delays")
+    with pytest.raises(SimulatedCrash):
+        driver.run()
+    driver.run()
+    assert windows(driver) == [("UA", 10, 1), ("UA", 11, 2)]
+    assert driver.rows("gold.delays__late", "_offset") == [(2,)]
+
+
+def test_window_function_on_plain_rows_gives_the_streamed_result(
+    spark: SparkSession, drive: Callable[..., JobDriver]
+) -> None:
+    events = [
+        event("10:00", "UA", 5),
+        event("10:10", "DL", 7),
+        event("11:00", "UA", 9),
+        event("10:59", "UA", 1),
+    ]
+    driver = drive(delays)
+    for one in events:
+        driver.send("departures", one, timestamp=AT)
+    driver.run()
+    rows = spark.createDataFrame([(e["carrier"], e["departed_at"], e["delay_minutes"]) for e in events]).toDF(
+        "carrier", "departed_at", "delay_minutes"
+    )
+    batch = delays(rows.withColumn("departed_at", F.to_timestamp("departed_at")))
+    assert batch.columns == ["carrier", "window_start", "window_end", "departures", "avg_delay"]
+    assert sorted(map(tuple, batch.collect())) == driver.rows("gold.delays", *batch.columns)
+
+
+def test_window_job_unknown_column_is_one_sentence(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=hw.delta("gold.wrong", keys=["carrier"], mode="update"))
+    def wrong(departures: DataFrame) -> DataFrame:
+        return hw.tumbling(departures, "departed_at", "1 hour", by=["airline"]).agg(F.count("*").alias("n"))
+
+    driver = drive(wrong)
+    with pytest.raises(JobDefinitionError, match=r"job 'wrong'.*no column 'airline'; there are carrier"):
+        driver.run()
