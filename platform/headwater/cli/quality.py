@@ -1,0 +1,265 @@
+"""`headwater quality`: suites over one version of a table, and their Data Docs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table
+from headwater.errors import EXIT_FAILED, UsageError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from headwater_streams.quality import Check, SuiteResult
+    from headwater_streams.runtime.job import Job
+
+app = typer.Typer(
+    rich_markup_mode="rich", no_args_is_help=True, help="Run checks and expectation suites over a table."
+)
+
+CheckOption = Annotated[
+    list[str] | None,
+    typer.Option("--check", metavar="NAME:CONDITION", help="SQL that each row must satisfy; repeats."),
+]
+BatchCheckOption = Annotated[
+    list[str] | None,
+    typer.Option("--batch-check", metavar="NAME:CONDITION", help="SQL over aggregates of all rows; repeats."),
+]
+
+
+@app.command()
+def run(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE|JOB", help="schema.table, or PATH_OR_MODULE[:job] for the jobs' tables."
+        ),
+    ],
+    version: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="The Delta version; by default the newest.")
+    ] = None,
+    check: CheckOption = None,
+    batch_check: BatchCheckOption = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="COLUMN", help="A column of the key of a row; repeats."),
+    ] = None,
+    expectations: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH_OR_MODULE:FUNCTION", help="A function that returns great-expectations expectations."
+        ),
+    ] = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Judge one version of a table by its job's checks and by those given here.
+
+    A table's job is looked for in the modules of ./jobs, then in the shipped
+    ones. The table may be written meanwhile. Exit status 0: passed, 1: failed,
+    2: the question was wrong.
+
+    \b
+    Examples:
+      headwater quality run silver.departures
+      headwater quality run jobs/flights.py --json
+      headwater quality run gold.flights --version 12 --check "landed: landed_at >= departed_at"
+    """
+    from headwater_streams.errors import StreamsError
+
+    try:
+        given = [*_parsed_checks(check or [], "row"), *_parsed_checks(batch_check or [], "batch")]
+        extra = _expectations_function(expectations) if expectations else None
+        subjects = _subjects(subject, home)
+        results = _judged(home, subjects, given, key or [], version, extra)
+    except StreamsError as error:
+        raise UsageError(str(error)) from error
+    if json_output:
+        print_json([result.to_json() for result in results] if len(results) > 1 else results[0].to_json())
+    else:
+        for result in results:
+            _print_result(result)
+    if not all(result.passed for result in results):
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def show(
+    table: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TABLE]", help="Only this table's runs; its newest in full.", show_default=False
+        ),
+    ] = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Show the stored results and where their Data Docs are.
+
+    \b
+    Examples:
+      headwater quality show
+      headwater quality show silver.departures
+    """
+    from headwater_streams.quality import stored_results
+
+    results = stored_results(home, table)
+    if table and not results:
+        raise UserError(f"there is no result of {table} yet: headwater quality run {table}")
+    if json_output:
+        print_json([result.to_json() for result in results])
+        return
+    print_table(
+        ["table", "version", "verdict", "rows", "held", "ran at (UTC)"],
+        [
+            (
+                result.table,
+                result.version,
+                "passed" if result.passed else "failed",
+                result.rows,
+                f"{sum(each.passed for each in result.outcomes)} of {len(result.outcomes)}",
+                result.ran_at.partition("+")[0].replace("T", " "),
+            )
+            for result in results
+        ],
+        empty="no suite has run yet: headwater quality run TABLE",
+    )
+    if table:
+        _print_result(results[-1])
+    elif results:
+        print(f"Data Docs: {(home / 'quality' / 'index.html').resolve().as_uri()}")
+
+
+def _parsed_checks(texts: "Sequence[str]", level: str) -> "list[Check]":
+    from headwater_streams.quality import Check, InvalidCheckError
+
+    checks = []
+    for text in texts:
+        name, colon, condition = text.partition(":")
+        if not colon:
+            raise UsageError(f'check {text!r}: write NAME: CONDITION, such as "positive: delay > 0"')
+        try:
+            if level == "batch":
+                checks.append(Check(name.strip(), condition, level="batch", action="fail"))
+            else:
+                checks.append(Check(name.strip(), condition, action="fail"))
+        except InvalidCheckError as error:
+            raise UsageError(str(error)) from error
+    return checks
+
+
+def _subjects(subject: str, home: Path) -> "list[tuple[str, Job | None]]":
+    """The tables to judge, each with the job that writes it where one is known."""
+    from headwater.sql.catalog import Catalog
+    from headwater_streams.runtime.loader import load_jobs
+
+    search = _job_folders()
+    if subject.endswith(".py") or "/" in subject or ":" in subject:
+        return [
+            (job.target.name, job) for job in load_jobs([subject], search=[each.parent for each in search])
+        ]
+    try:
+        table = Catalog(home).table(subject).qualified_name
+    except UserError as error:
+        raise UsageError(str(error)) from error
+    return [(table, _job_of(table, search))]
+
+
+def _job_folders() -> list[Path]:
+    from headwater.config.shipped import shipped_dir
+
+    return [folder for folder in (Path("jobs"), shipped_dir("jobs")) if folder.is_dir()]
+
+
+def _job_of(table: str, folders: "Sequence[Path]") -> "Job | None":
+    from headwater_streams.errors import JobDefinitionError
+    from headwater_streams.runtime.loader import load_jobs
+
+    for module in (path for folder in folders for path in sorted(folder.glob("*.py"))):
+        try:
+            jobs = load_jobs([str(module)])
+        except JobDefinitionError:
+            continue  # another module's fault is not this table's; `headwater jobs check` tells it
+        for job in jobs:
+            if job.target.name == table:
+                return job
+    return None
+
+
+def _expectations_function(reference: str) -> "Callable[[], Sequence[object]]":
+    from importlib import import_module
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    where, _, name = reference.rpartition(":")
+    try:
+        if where.endswith(".py"):
+            spec = spec_from_file_location(f"headwater_expectations_{Path(where).stem}", where)
+            assert spec is not None
+            assert spec.loader is not None
+            module = module_from_spec(spec)
+            spec.loader.exec_module(module)
+        else:
+            module = import_module(where)
+        function: Callable[[], Sequence[object]] = getattr(module, name)
+    except (ImportError, OSError, SyntaxError, AttributeError, ValueError) as error:
+        raise UsageError(f"--expectations {reference}: {error}; write PATH_OR_MODULE:FUNCTION") from error
+    return function
+
+
+def _judged(
+    home: Path,
+    subjects: "Sequence[tuple[str, Job | None]]",
+    given: "Sequence[Check]",
+    keys: "Sequence[str]",
+    version: int | None,
+    extra: "Callable[[], Sequence[object]] | None",
+) -> "list[SuiteResult]":
+    from headwater.stack.session import spark_session
+    from headwater_streams.quality.run import run_suite
+
+    spark = spark_session(home, app_name="headwater quality")
+    try:
+        return [
+            run_suite(
+                spark,
+                home,
+                table,
+                checks=[*(job.checks if job else ()), *given],
+                keys=keys or (job.target.keys if job else ()),
+                version=version,
+                extra=extra,
+            )
+            for table, job in subjects
+        ]
+    finally:
+        spark.stop()
+
+
+def _print_result(result: "SuiteResult") -> None:
+    from headwater.cli._common import console
+
+    print_table(
+        ["", "expectation", "observed"],
+        [
+            (_mark(each.passed, each.severity), each.text, each.error or each.observed)
+            for each in result.outcomes
+        ],
+        empty="nothing was expected",
+    )
+    for each in result.skipped:
+        console().print(f"not judged: {each.name}: {each.reason}", style="dim", markup=False)
+    verdict = "passed" if result.passed else f"failed ({', '.join(each.name for each in result.failed)})"
+    warned = (
+        f", with warnings ({', '.join(each.name for each in result.warnings)})" if result.warnings else ""
+    )
+    print(
+        f"{result.table} version {result.version}: {verdict}{warned}; {result.rows:,} rows, {result.seconds:.1f} s"
+    )
+    print(f"Data Docs: {result.docs.resolve().as_uri()}")
+
+
+def _mark(passed: bool, severity: str) -> str:
+    if passed:
+        return "✓"
+    return "!" if severity == "warning" else "✗"
