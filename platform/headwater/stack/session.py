@@ -1,8 +1,10 @@
 """A Spark session with everything pinned that Headwater relies on."""
 
+import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING
 from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
 from headwater.stack.jars import jar_paths
-from headwater.stack.java import find_java
+from headwater.stack.java import find_java, launch_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,19 +83,41 @@ def spark_session(
         cores=cores or settings.cores,
         jars=jar_paths(os.environ),
     ) | dict(extra or {})
-    _prepare_environment()
     builder = SparkSession.builder.config(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
-    session: SparkSession = builder.getOrCreate()
+    with _launch_environment():
+        session: SparkSession = builder.getOrCreate()
+    _silence_statement_errors()
     return session
 
 
-def _prepare_environment() -> None:
-    """What PySpark reads from the environment when it starts its JVM, and the workers' Python."""
+def _silence_statement_errors() -> None:
+    """PySpark logs each refused statement with the stack traces of two languages; we say it in a sentence."""
+    from pyspark.logger import PySparkLogger
+
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+
+
+@contextmanager
+def _launch_environment() -> Iterator[None]:
+    """What PySpark reads from the environment when it starts its JVM; afterwards all is as it was."""
     import pyspark
 
-    os.environ["JAVA_HOME"] = str(find_java(os.environ).home)
-    # Another Spark on this machine must not lend its jars to this PySpark.
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    java = find_java(os.environ)
+    wanted = {
+        "JAVA_HOME": str(launch_home(java, os.environ)),
+        # Another Spark on this machine must not lend its jars to this PySpark.
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
