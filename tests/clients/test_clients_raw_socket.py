@@ -7,14 +7,17 @@ import os
 import random
 import socket
 import struct
+import threading
 import time
 from collections.abc import Iterator
 
+import crc32c
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from headwater_broker.testing import RunningBroker, broker
 from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
+from headwater_broker.wire.primitives import write_uvarint
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
 TIMEOUT_S = 20
@@ -80,6 +83,14 @@ def fetch_v4(
 def produce_v3(topic: bytes, records: bytes, acks: int = 1) -> bytes:
     body = struct.pack(">hhi", -1, acks, 1000) + struct.pack(">ih", 1, len(topic)) + topic
     return header(PRODUCE, 3) + body + struct.pack(">iii", 1, 0, len(records)) + records
+
+
+def batch(value: bytes) -> bytes:
+    """A record batch with one record."""
+    record = b"\x00\x00\x00\x01" + write_uvarint(2 * len(value)) + value + b"\x00"
+    tail = struct.pack(">hiqqqhii", 0, 0, 1, 1, -1, -1, -1, 1) + write_uvarint(2 * len(record)) + record
+    body = struct.pack(">iBI", 0, 2, crc32c.crc32c(tail)) + tail
+    return struct.pack(">qi", 0, len(body)) + body
 
 
 MALFORMED = {
@@ -188,6 +199,41 @@ def test_answers_come_in_order_though_one_takes_long(running: RunningBroker) -> 
         started = time.monotonic()
         assert [struct.unpack_from(">i", client.receive())[0] for _ in range(3)] == [1, 2, 3]
         assert time.monotonic() - started >= 0.3
+
+
+def test_pipelined_requests_of_every_kind_store_each_batch_once_and_in_order(running: RunningBroker) -> None:
+    """Appended batches lie in the receive buffer until the tick ends: nothing may move or refill it before.
+
+    Requests that take time (a topic to create, a long poll) make the connection stop and go on in the middle of
+    a buffer; sizes are such that frames lie across the buffer's end.
+    """
+    print(f"HEADWATER_SEED={SEED}")
+    rng = random.Random(SEED)
+    values = [b"%d:" % index + bytes([index % 251]) * rng.choice((10, 1000, 50_000)) for index in range(400)]
+    bodies: list[bytes] = [metadata_v1(0, b"pipelined")]
+    for index, value in enumerate(values):
+        bodies.append(produce_v3(b"pipelined", batch(value)))
+        if index % 40 == 7:
+            bodies.append(metadata_v1(0, b"made-%d" % index))
+        if index % 40 == 21:
+            bodies.append(fetch_v4(0, b"pipelined", 10**9, max_wait_ms=5))
+        if index % 40 == 33:
+            bodies.append(fetch_v4(0, b"made-7", 0, max_wait_ms=5))
+    data = b"".join(struct.pack(">i", len(body)) + body for body in bodies)
+    with Client(running) as client:
+        sender = threading.Thread(target=client.sock.sendall, args=(data,))
+        sender.start()
+        for _ in bodies:
+            client.receive()
+        sender.join()
+    consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": "raw", "fetch.wait.max.ms": 10})
+    consumer.assign([TopicPartition("pipelined", 0, OFFSET_BEGINNING)])
+    seen: list[bytes] = []
+    deadline = time.monotonic() + TIMEOUT_S
+    while len(seen) < len(values) and time.monotonic() < deadline:
+        seen += [message.value() for message in consumer.consume(400, timeout=0.5)]
+    consumer.close()
+    assert seen == values
 
 
 def test_produce_of_garbage_is_answered_with_an_error_and_the_connection_goes_on(

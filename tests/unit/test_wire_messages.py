@@ -20,7 +20,12 @@ from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from headwater_broker.wire.codec import build, decode_request, encode_response, message_type
 from headwater_broker.wire.fetch import FetchResult, encode_fetch_response, parse_fetch
 from headwater_broker.wire.primitives import read_uvarint, skip_tags, write_uvarint
-from headwater_broker.wire.produce import ProduceResult, encode_produce_response, parse_produce
+from headwater_broker.wire.produce import (
+    ProduceResult,
+    encode_produce_response,
+    encode_produced,
+    parse_produce,
+)
 from headwater_broker.wire.reader import without_none
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
@@ -201,8 +206,8 @@ def test_produce_random_requests_parse_as_kio_reads_them(version: int, rng: rand
         assert transactional_id == theirs.transactional_id
         assert (ours.acks, ours.timeout_ms) == (theirs.acks, theirs.timeout // timedelta(milliseconds=1))
         assert [
-            (each.topic.decode(), each.partition, frame[each.start : each.end].tobytes())
-            for each in ours.partitions
+            (topic.decode(), partition, frame[start:end].tobytes())
+            for topic, partition, start, end in ours.partitions
         ] == [
             (topic.name, partition.index, bytes(partition.records or b""))
             for topic in theirs.topic_data
@@ -235,6 +240,15 @@ def test_produce_response_reads_back_by_kio(version: int) -> None:
         assert flat[0][1].log_start_offset == 2
     if version >= 8:
         assert [each.error_message for _, each in flat] == [None, "too large: é", None]
+
+
+@pytest.mark.parametrize("version", range(3, 12))
+@pytest.mark.parametrize("topic", [b"t", b"a-long-name" * 20])
+def test_produced_is_the_response_of_the_ordinary_case(version: int, topic: bytes) -> None:
+    log_start_offset = 7 if version >= 5 else -1
+    result = ProduceResult(topic, 3, 0, 2**33, 1234, log_start_offset)
+    expected = encode_produce_response(99, version, [result])
+    assert encode_produced(99, version, topic, 3, 2**33, 1234, log_start_offset) == expected
 
 
 @pytest.mark.parametrize("version", range(4, 18))

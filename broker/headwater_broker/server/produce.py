@@ -4,7 +4,7 @@ import logging
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import Clock, LogError, LogManager, PartitionLog
+from headwater_broker.log import Appended, Clock, LogError, LogManager, PartitionLog
 from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
@@ -12,7 +12,12 @@ from headwater_broker.server.errors import error_code
 from headwater_broker.server.flusher import Flusher
 from headwater_broker.wire import MalformedFrame, RequestHeader
 from headwater_broker.wire.apis import LOWEST_USABLE_PRODUCE
-from headwater_broker.wire.produce import ProduceResult, encode_produce_response, parse_produce
+from headwater_broker.wire.produce import (
+    ProduceResult,
+    encode_produce_response,
+    encode_produced,
+    parse_produce,
+)
 
 _LOG = logging.getLogger(__name__)
 _ACKS_ALL = -1
@@ -37,6 +42,7 @@ class ProduceHandler:
         request = parse_produce(frame, header.body_position, version)
         acks = request.acks
         now_ms = self._clock.now_ms()
+        is_ordinary = len(request.partitions) == 1
         get = self._manager.get
         results = []
         unflushed: list[tuple[PartitionLog, int]] = []
@@ -57,6 +63,10 @@ class ProduceHandler:
             self._core.dirty(log, connection)
             if acks == _ACKS_ALL and log.config.acks_fsync:
                 unflushed.append((log, appended.last_offset + 1))
+            elif is_ordinary:
+                if acks:
+                    connection.output.append(_produced(header, topic, partition, appended))
+                return
             results.append(
                 ProduceResult(
                     topic,
@@ -106,6 +116,18 @@ class ProduceHandler:
 
         for log, end_offset in unflushed:
             self._flusher.when_flushed(log, end_offset, flushed)
+
+
+def _produced(header: RequestHeader, topic: bytes, partition: int, appended: Appended) -> bytes:
+    return encode_produced(
+        header.correlation_id,
+        header.api_version,
+        topic,
+        partition,
+        appended.base_offset,
+        appended.log_append_time_ms,
+        appended.log_start_offset,
+    )
 
 
 def _refused(topic: bytes, partition: int, log: PartitionLog, error: LogError) -> ProduceResult:

@@ -4,6 +4,7 @@ Versions 3 to 11. The records stay where they are: a request says where in the f
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from headwater_broker.wire.primitives import StructError, read_uvarint, skip_tag
 _FLEXIBLE_FROM = 9
 _SHORT = Struct(">h")
 _INT = Struct(">i")
+_FRAME_START = Struct(">ii")
 _ACKS_TIMEOUT = Struct(">hi")
 _PARTITION = Struct(">ii")
 _RESULT = Struct(">ihqqq")
@@ -21,13 +23,11 @@ _NO_ERRORS_V8 = b"\x00\x00\x00\x00\xff\xff"
 _NO_ERRORS_V9 = b"\x01\x00\x00"
 
 
-class PartitionRecords(NamedTuple):
-    """Where in the frame one partition's record batches are (`start == end` if the client sent none)."""
+PartitionRecords = tuple[bytes, int, int, int]
+"""Topic, partition, and from where to where in the frame its record batches are (nowhere if there are none).
 
-    topic: bytes
-    partition: int
-    start: int
-    end: int
+A plain tuple: naming its fields would cost a tenth of the time that the whole request takes.
+"""
 
 
 class ProduceRequest(NamedTuple):
@@ -70,7 +70,7 @@ def _parse_flexible(frame: memoryview, position: int) -> ProduceRequest:
     transactional_id, position = _compact_bytes(frame, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topics, position = read_uvarint(frame, position + 6)
-    partitions = []
+    partitions: list[PartitionRecords] = []
     for _ in range(topics - 1):
         topic, position = _compact_bytes(frame, position)
         if topic is None:
@@ -82,7 +82,7 @@ def _parse_flexible(frame: memoryview, position: int) -> ProduceRequest:
             end = start + length - 1 if length else start
             if end > size:
                 raise MalformedFrame(f"records of {length - 1} bytes pass the end of a frame of {size}")
-            partitions.append(PartitionRecords(topic, index, start, end))
+            partitions.append((topic, index, start, end))
             # Tagged fields are empty in every version that there is: one zero byte.
             position = end + 1 if frame[end] == 0 else skip_tags(frame, end)
         position = position + 1 if frame[position] == 0 else skip_tags(frame, position)
@@ -96,7 +96,7 @@ def _parse_legacy(frame: memoryview, position: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     (topics,) = _INT.unpack_from(frame, position + 6)
     position += 10
-    partitions = []
+    partitions: list[PartitionRecords] = []
     for _ in range(topics):
         topic, position = _short_bytes(frame, position)
         if topic is None:
@@ -109,7 +109,7 @@ def _parse_legacy(frame: memoryview, position: int) -> ProduceRequest:
             position = start + length if length > 0 else start
             if position > size:
                 raise MalformedFrame(f"records of {length} bytes pass the end of a frame of {size}")
-            partitions.append(PartitionRecords(topic, index, start, position))
+            partitions.append((topic, index, start, position))
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
@@ -132,6 +132,34 @@ def _short_bytes(frame: memoryview, position: int) -> tuple[bytes | None, int]:
     if end > len(frame):
         raise MalformedFrame(f"a string of {length} bytes passes the end of the frame")
     return frame[position:end].tobytes(), end
+
+
+def encode_produced(
+    correlation_id: int,
+    version: int,
+    topic: bytes,
+    partition: int,
+    base_offset: int,
+    log_append_time_ms: int,
+    log_start_offset: int,
+) -> bytes:
+    """The response frame of the ordinary case: one partition, and nothing wrong."""
+    size, before, after = _around_single_result(topic, version)
+    if version >= 5:
+        result = _RESULT.pack(partition, 0, base_offset, log_append_time_ms, log_start_offset)
+    else:
+        result = _RESULT_V3.pack(partition, 0, base_offset, log_append_time_ms)
+    return b"".join((_FRAME_START.pack(size, correlation_id), before, result, after))
+
+
+@lru_cache(maxsize=4096)
+def _around_single_result(topic: bytes, version: int) -> tuple[int, bytes, bytes]:
+    """Size of the frame, and its bytes before and after the only result."""
+    result = ProduceResult(topic, 0, 0, 0, 0, 0)
+    frame = encode_produce_response(0, version, [result])
+    numbers = _RESULT.size if version >= 5 else _RESULT_V3.size
+    start = frame.index(topic, _FRAME_START.size) + len(topic) + (1 if version >= _FLEXIBLE_FROM else 4)
+    return len(frame) - 4, frame[_FRAME_START.size : start], frame[start + numbers :]
 
 
 def encode_produce_response(correlation_id: int, version: int, results: Sequence[ProduceResult]) -> bytes:
