@@ -260,8 +260,7 @@ class PartitionLog:
         sealed = self._active
         try:
             sealed.seal()
-            snapshot = paths.segment_path(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
-            self._fs.write_file(snapshot, encode_snapshot(self._producers), durable=False)
+            self._write_snapshot()
             self._active = Segment.create(self._fs, self.directory, self.log_end_offset, self.config, now_ms)
         except OSError as error:
             self._health.fail(f"cannot begin a segment in {self.directory}", error)
@@ -520,13 +519,21 @@ class PartitionLog:
         """Leaves everything on the disk as a clean stop should; the log is not to be used any more."""
         if self.offline is not None:
             return
-        self.flush()
+        self.write_dirty()
+        if self.recovery_point < self._written_offset or not self._flusher.is_idle(self._written_offset):
+            self.flush()
+        if self.log_end_offset == 0:
+            return
         try:
             self._active.seal()
-            path = paths.segment_path(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
-            self._fs.write_file(path, encode_snapshot(self._producers), durable=True)
+            # Not synced: where it is lost, the batches since the one before it are read again.
+            self._write_snapshot()
         except OSError as error:
             self._health.fail(f"cannot close {self.directory}", error)
+
+    def _write_snapshot(self) -> None:
+        path = paths.segment_path(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
+        self._fs.write_file(path, encode_snapshot(self._producers), durable=False)
 
     def retire(self) -> None:
         """The partition was deleted: nothing may be appended or read any more."""

@@ -172,7 +172,8 @@ class LogLoader:
 
     def _write_epochs(self) -> None:
         data = checkpoints.encode_epochs(self._epochs.entries)
-        self._fs.write_file(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", data, durable=True)
+        # Not synced: the next start would find the same again.
+        self._fs.write_file(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", data, durable=False)
 
     def _open_segments(self) -> int:
         """Opens every segment, scans those that must be, and returns the log's end."""

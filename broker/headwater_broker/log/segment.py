@@ -155,6 +155,9 @@ class Segment:
         Raises:
             BadBatchError: The log does not end with a whole batch, or the indexes do not lead there.
         """
+        if not self.size_bytes:
+            self.reset()
+            return self.base_offset
         try:
             index, times = self.offset_index, self.time_index
         except DamagedIndexError as error:
@@ -162,18 +165,17 @@ class Segment:
         if times.data:
             self.max_timestamp_ms, self.max_timestamp_offset = times.last
         next_offset, entry_bytes = self.base_offset, 0
-        if self.size_bytes:
-            for _, _, header in walk(
-                self._fs, self.file.fd, 0, self.size_bytes, check=False, chunk_bytes=HEADER.size
-            ):
-                self.first_timestamp_ms = header[8]
-                break
+        for _, _, header in walk(
+            self._fs, self.file.fd, 0, self.size_bytes, check=False, chunk_bytes=HEADER.size
+        ):
+            self.first_timestamp_ms = header[8]
+            break
         for position, size, header in self._walk(index.last_position):
             next_offset = header[0] + header[6] + 1
             if header[8] > self.max_timestamp_ms:
                 self.max_timestamp_ms, self.max_timestamp_offset = header[8], next_offset - 1
             entry_bytes = position + size - index.last_position
-        if next_offset <= self.base_offset and self.size_bytes:
+        if next_offset <= self.base_offset:
             raise BadBatchError(index.last_position, f"offsets do not follow {self.base_offset}")
         self._bytes_since_entry = entry_bytes
         return next_offset
@@ -331,10 +333,7 @@ class Segment:
         self.time_index.truncate_to(offset)
         self.max_timestamp_ms, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.is_full = False
-        next_offset = self.load_newest()
-        if not position:
-            self.first_timestamp_ms = None
-        return next_offset
+        return self.load_newest()
 
     def delete(self, *, at_once: bool) -> list[str]:
         """Removes the files, or renames them with `.deleted`; open descriptors go on working.
