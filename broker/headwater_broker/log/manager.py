@@ -28,12 +28,16 @@ class LogManager:
     """Owns the log directories and every partition in them; belongs to one thread.
 
     Example:
-        >>> manager = LogManager([directory], config_for=lambda topic: LogConfig())
+        >>> from tempfile import TemporaryDirectory
+        >>> from headwater_broker.log import LogConfig, LogManager
+        >>> directory = TemporaryDirectory()
+        >>> manager = LogManager([directory.name], config_for=lambda topic: LogConfig())
         >>> manager.load()
         >>> log = manager.create("events", 0, topic_id=bytes(16))
         >>> manager.get("events", 0) is log
         True
         >>> manager.close()
+        >>> directory.cleanup()
     """
 
     def __init__(

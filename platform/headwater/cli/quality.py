@@ -14,9 +14,7 @@ if TYPE_CHECKING:
     from headwater_streams.quality import Check, SuiteResult
     from headwater_streams.runtime.job import Job
 
-app = typer.Typer(
-    rich_markup_mode="rich", no_args_is_help=True, help="Run checks and expectation suites over a table."
-)
+app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
 CheckOption = Annotated[
     list[str] | None,
@@ -26,6 +24,16 @@ BatchCheckOption = Annotated[
     list[str] | None,
     typer.Option("--batch-check", metavar="NAME:CONDITION", help="SQL over aggregates of all rows; repeats."),
 ]
+
+
+@app.callback()
+def _quality() -> None:
+    """Run checks and expectation suites over a table.
+
+    \b
+    Example:
+      headwater quality run silver.departures
+    """
 
 
 @app.command()
