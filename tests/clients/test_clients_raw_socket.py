@@ -288,3 +288,14 @@ def test_client_that_goes_away_in_a_long_poll_leaves_nothing_behind(running: Run
     producer = Producer({"bootstrap.servers": running.bootstrap})
     producer.produce("left", b"x", partition=0)
     assert producer.flush(TIMEOUT_S) == 0
+
+
+def test_small_requests_with_large_answers_are_taken_a_few_at_a_time(running: RunningBroker) -> None:
+    with Client(running) as greedy, Client(running) as client:
+        body = header(API_VERSIONS, 0)
+        frame = struct.pack(">i", len(body)) + body
+        greedy.sock.sendall(frame * 10_000)
+        client.send(metadata_v1(1))
+        assert client.receive()[:4] == struct.pack(">i", 1)
+        answers = {greedy.receive() for _ in range(10_000)}
+    assert len(answers) == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -177,7 +178,7 @@ class _Starting:
             raise CoordinatorError(str(error)) from error
         manager.claim(broker_id=options.broker_id, cluster_id=cluster_id)
         view = self._view = ClusterView(options.broker_id, cluster_id)
-        host, advertised_port = options.advertised or (options.host, port)
+        host, advertised_port = options.advertised or (_reachable(options.host), port)
         me = BrokerInfo(
             broker_id=options.broker_id,
             endpoints=(Endpoint(host, advertised_port),),
@@ -268,10 +269,18 @@ async def _upkeep(node: Node, flusher: Flusher, listener: Listener) -> None:
             node.logs.tick(now_ms)
         except LogError as error:
             _LOG.error("upkeep of the logs: %s", error)
+        except Exception:
+            # Retention and flushes must go on, whatever one turn of them ran into.
+            _LOG.exception("upkeep of the logs failed")
         listener.tick()
         took_s = node.clock.monotonic() - started
         if took_s > _BUSY_TICK_S:
             _LOG.info("upkeep took %.2f s", took_s)
+
+
+def _reachable(host: str) -> str:
+    """A name for clients, where the broker listens on all addresses."""
+    return socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
 
 
 def _flush_if_due(log: PartitionLog, flusher: Flusher, now_ms: int) -> None:

@@ -43,9 +43,19 @@ class Connection:
         is_closed: No more requests are taken and nothing is sent.
         close_reason: Set by the core to have the connection closed at the end of the tick.
         on_resolved: Called when a deferred answer is there.
+        debt_bytes: What this tick's requests cost so far; a connection with too much waits for the next tick, so
+            that small requests with large answers can fill neither memory nor time.
     """
 
-    __slots__ = ("close_reason", "is_closed", "on_resolved", "output", "peer", "waiting_for")
+    __slots__ = (
+        "close_reason",
+        "debt_bytes",
+        "is_closed",
+        "on_resolved",
+        "output",
+        "peer",
+        "waiting_for",
+    )
 
     def __init__(self, peer: str, on_resolved: Callable[["Connection"], None]) -> None:
         self.peer = peer
@@ -54,6 +64,7 @@ class Connection:
         self.is_closed = False
         self.close_reason: str | None = None
         self.on_resolved = on_resolved
+        self.debt_bytes = 0
 
     def defer(self, *, exclusive: bool) -> Deferred:
         """Keeps a place for an answer that comes later.

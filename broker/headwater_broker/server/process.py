@@ -51,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ServerError as error:
         print(f"headwater_broker: {error}", file=sys.stderr)
         return error.exit_status
-    except (LogDirError, CorruptState) as error:
+    except (LogDirError, CorruptState, OSError) as error:
         print(f"headwater_broker: {error}", file=sys.stderr)
         return _FAILED
     return 0

@@ -13,7 +13,14 @@ from headwater_broker.coordination import (
     Coordinator,
     PartitionState,
 )
-from headwater_broker.log import LogConfig, LogDirError, LogError, LogManager, PartitionLog
+from headwater_broker.log import (
+    InvalidConfigError,
+    LogConfig,
+    LogDirError,
+    LogError,
+    LogManager,
+    PartitionLog,
+)
 from headwater_broker.server.cluster import ClusterView, Wanted
 
 _LOG = logging.getLogger(__name__)
@@ -110,6 +117,10 @@ class StateKeeper:
                 except CoordinationError as error:
                     _LOG.warning("shared state cannot be read, trying again: %s", error)
                     await asyncio.sleep(_RETRY_S)
+                except Exception:
+                    # A fault in acting on one change must not end the upkeep of all that come after.
+                    _LOG.exception("acting on a change of shared state failed")
+                    break
             for waiter in waiters:
                 if not waiter.done():
                     waiter.set_result(None)
@@ -203,5 +214,19 @@ class StateKeeper:
 
 
 def topic_config(view: ClusterView, base: LogConfig, name: str) -> LogConfig:
-    """A topic's settings: its own over the broker's."""
-    return LogConfig.parse(view.topic_configs.get(name, {}), base)
+    """A topic's settings: its own over the broker's.
+
+    What another program stored and this broker does not know or allow is passed over with a warning, since the
+    topic must be served all the same.
+    """
+    own = view.topic_configs.get(name, {})
+    try:
+        return LogConfig.parse(own, base)
+    except InvalidConfigError:
+        config = base
+    for key, value in own.items():
+        try:
+            config = LogConfig.parse({key: value}, config)
+        except InvalidConfigError as error:
+            _LOG.warning("a stored setting of topic %s is passed over: %s", name, error)
+    return config

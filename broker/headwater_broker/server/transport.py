@@ -30,6 +30,7 @@ _SMALL_READS_BEFORE_SHRINKING = 64
 # Up to here one pread and one send beat the three system calls that sendfile needs around a small answer.
 _COPY_BYTES = 64 * 1024
 _GATHER_BYTES = 256 * 1024
+_DEBT_BYTES = 1024 * 1024
 _PEER_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOTCONN})
 
 
@@ -152,6 +153,8 @@ class Channel:
         while end - start >= 4:
             if connection.waiting_for is not None or self._writing or connection.close_reason is not None:
                 break
+            if connection.debt_bytes > _DEBT_BYTES:
+                break
             (size,) = _SIZE.unpack_from(buffer, start)
             if not 0 < size <= self._max_frame_bytes:
                 connection.close_reason = _refusal(
@@ -178,6 +181,7 @@ class Channel:
         connection = self.connection
         if connection.is_closed:
             return
+        connection.debt_bytes = 0
         if not self._writing:
             self._send()
         if connection.close_reason is not None:
