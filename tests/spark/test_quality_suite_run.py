@@ -84,6 +84,9 @@ def test_suite_judges_a_persons_own_expectations(spark, home):
         return [
             gxe.ExpectColumnValuesToBeBetween(column="delay", min_value=0, max_value=7),
             gxe.ExpectColumnValuesToNotBeNull(column="nope"),
+            gxe.ExpectColumnQuantileValuesToBeBetween(
+                column="delay", quantile_ranges={"quantiles": [0.5], "value_ranges": [[0, 100]]}
+            ),
         ]
 
     result = run_suite(spark, home, "silver.departures", extra=expectations, version=0)
@@ -91,6 +94,7 @@ def test_suite_judges_a_persons_own_expectations(spark, home):
     assert found["expect_column_values_to_be_between"].observed == "1 of 2 rows unexpected"
     assert found["expect_column_values_to_be_between"].unexpected_sample == ("10",)
     assert "nope" in found["expect_column_values_to_not_be_null"].error
+    assert found["expect_column_quantile_values_to_be_between"].passed
     assert not result.passed
 
 

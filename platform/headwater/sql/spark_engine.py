@@ -1,6 +1,5 @@
 """Runs statements in Spark SQL, for what DuckDB cannot do: Spark's functions, DESCRIBE HISTORY, changes."""
 
-import logging
 import shutil
 import tempfile
 from pathlib import Path
@@ -39,7 +38,6 @@ class SparkEngine:
         except BaseException:
             shutil.rmtree(self._schemas_dir, ignore_errors=True)
             raise
-        _silence_statement_errors()
 
     def run(self, statement: str) -> Result | None:
         """Runs one statement; None if it has no rows to give.
@@ -88,13 +86,6 @@ class SparkEngine:
         """Stops the session and removes what it kept for its schemas."""
         self._spark.stop()
         shutil.rmtree(self._schemas_dir, ignore_errors=True)
-
-
-def _silence_statement_errors() -> None:
-    """PySpark logs each refused statement with the stack traces of two languages; we say it in a sentence."""
-    from pyspark.logger import PySparkLogger
-
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def _quoted(identifier: str) -> str:
