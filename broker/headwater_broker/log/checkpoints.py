@@ -89,8 +89,8 @@ def decode_meta_properties(data: bytes) -> dict[str, str]:
     fields = _decode_properties(data, "=")
     if fields.get("version") != _VERSION:
         raise LogDirError(
-            f"{META_PROPERTIES} has version {fields.get('version')}, known is 0: was the directory "
-            "written in KRaft mode?"
+            f"{META_PROPERTIES} has version {fields.get('version')}, known is 0: was the directory written in KRaft "
+            "mode?"
         )
     return fields
 

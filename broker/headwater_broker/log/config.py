@@ -20,9 +20,8 @@ Value = int | float | bool | str | tuple[str, ...]
 class LogConfig:
     """What a partition's log needs to know of its topic's settings; defaults are Apache Kafka 3.9's.
 
-    A field is the setting's name with underscores for dots. Sizes are in bytes, times in milliseconds. Each
-    setting is
-    described in `CONFIG_KEYS`.
+    A field is the setting's name with underscores for dots. Sizes are in bytes, times in milliseconds. Each setting
+    is described in `CONFIG_KEYS`.
     """
 
     cleanup_policy: tuple[str, ...] = ("delete",)
@@ -76,8 +75,8 @@ class LogConfig:
         config = dataclasses.replace(base or cls(), **fields)  # type: ignore[arg-type]
         if config.expose == "flushed" and config.flush_messages == LONG_MAX and config.flush_ms == LONG_MAX:
             raise InvalidConfigError(
-                "expose=flushed shows only what was flushed: set flush.messages or flush.ms as well, "
-                "or nothing would ever be shown"
+                "expose=flushed shows only what was flushed: set flush.messages or flush.ms as well, or nothing "
+                "would ever be shown"
             )
         return config
 

@@ -8,7 +8,14 @@ import re
 from crc32c import crc32c
 
 from headwater_broker.log import paths
-from headwater_broker.log.batch import CHECKED_FROM, HEADER, SIZE_BEFORE_LENGTH_BYTES, BadBatchError
+from headwater_broker.log.batch import (
+    BATCH_LENGTH,
+    CHECKED_FROM,
+    CHECKSUM_VALUE,
+    HEADER,
+    SIZE_BEFORE_LENGTH_BYTES,
+    BadBatchError,
+)
 from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
 
@@ -24,9 +31,8 @@ _MAYBE_HEADER = re.compile(rb"(?=\x00\x00.{6}[\x00-\x07].{7}\x02)", re.DOTALL)
 def is_torn(fs: FileSystem, fd: int, error: BadBatchError, size_bytes: int) -> bool:
     """Whether the file merely ends within its last batch, as a write that was cut off leaves it.
 
-    A file that ends in zeros was extended, but its bytes never arrived. Where a whole batch follows the bad
-    one, the bad
-    one's length is wrong: that is corruption.
+    A file that ends in zeros was extended, but its bytes never arrived. Where a whole batch follows the bad one, the
+    bad one's length is wrong: that is corruption.
     """
     if _is_zero(fs, fd, error.position, size_bytes):
         return True
@@ -71,7 +77,7 @@ def _holds_batch(data: bytes) -> bool:
         if len(data) - start < HEADER.size:
             break
         header = HEADER.unpack_from(data, start)
-        end = start + header[1] + SIZE_BEFORE_LENGTH_BYTES
-        if end <= len(data) and crc32c(view[start + CHECKED_FROM : end]) == header[4]:
+        end = start + header[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES
+        if end <= len(data) and crc32c(view[start + CHECKED_FROM : end]) == header[CHECKSUM_VALUE]:
             return True
     return False

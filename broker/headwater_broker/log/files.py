@@ -10,8 +10,7 @@ from headwater_broker.log.fs import FileSystem
 class OpenFile:
     """An open file, closed when the last reference to it goes.
 
-    A fetch that is being sent holds a reference, so that deleting the segment never closes the descriptor
-    under it.
+    A fetch that is being sent holds a reference, so that deleting the segment never closes the descriptor under it.
     CPython frees at once what nothing refers to, so descriptors do not pile up.
     """
 

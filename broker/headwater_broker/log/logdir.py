@@ -94,9 +94,8 @@ class LogDirectory:
         for name, value in wanted.items():
             if known.get(name, value) != value:
                 raise InconsistentIdentityError(
-                    f"{self.path} belongs to {name} {known[name]}, but this broker has {name} {value}: "
-                    "use the "
-                    f"directory that goes with it"
+                    f"{self.path} belongs to {name} {known[name]}, but this broker has {name} {value}: use the "
+                    "directory that goes with it"
                 )
         fields = {"version": "0"} | known | wanted
         if fields != known:

@@ -6,7 +6,17 @@ import logging
 from zlib import crc32
 
 from headwater_broker.log import checkpoints, paths
-from headwater_broker.log.batch import MAX_SEQUENCE, NO_TIMESTAMP, STAMP
+from headwater_broker.log.batch import (
+    BASE_SEQUENCE,
+    BATCH_LENGTH,
+    LAST_OFFSET_DELTA,
+    MAX_SEQUENCE,
+    MAX_TIMESTAMP_MS,
+    NO_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    STAMP,
+)
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
     OffsetOutOfRangeError,
@@ -35,8 +45,7 @@ class PartitionLog:
 
     Everything but `Flush.run` belongs to one thread. Get one from `LogManager`, which recovers it.
 
-    Every method that reads or writes raises `PartitionOfflineError` (`CorruptLogError`, `StorageError`) once
-    the
+    Every method that reads or writes raises `PartitionOfflineError` (`CorruptLogError`, `StorageError`) once the
     partition has been taken offline, which is logged once, here; `offline` holds that error.
 
     Attributes:
@@ -162,14 +171,17 @@ class PartitionLog:
             raise self._health.error
         header = check_batch(records, self._max_batch_bytes)
         size = len(records)
-        max_timestamp_ms = header[8]
+        max_timestamp_ms = header[MAX_TIMESTAMP_MS]
         append_time_ms = NO_TIMESTAMP
         base_offset = self.log_end_offset
-        last_offset = base_offset + header[6]
-        producer_id = header[9]
+        last_offset = base_offset + header[LAST_OFFSET_DELTA]
+        producer_id = header[PRODUCER_ID]
         if producer_id >= 0:
             first = self._producers.find_duplicate(
-                producer_id, header[10], header[11], (header[11] + header[6]) & MAX_SEQUENCE
+                producer_id,
+                header[PRODUCER_EPOCH],
+                header[BASE_SEQUENCE],
+                (header[BASE_SEQUENCE] + header[LAST_OFFSET_DELTA]) & MAX_SEQUENCE,
             )
             if first is not None:
                 append_time_ms = first.timestamp_ms if self._stamps_time else NO_TIMESTAMP
@@ -196,7 +208,7 @@ class PartitionLog:
             raise RecordTooLargeError(
                 f"a batch of {size} bytes is larger than a segment of {self._segment_bytes}"
             )
-        STAMP.pack_into(records, 0, base_offset, header[1], self.leader_epoch)
+        STAMP.pack_into(records, 0, base_offset, header[BATCH_LENGTH], self.leader_epoch)
         active.note(active.size_bytes, size, last_offset, max_timestamp_ms)
         if producer_id >= 0:
             self._producers.record(header, base_offset, max_timestamp_ms, now_ms)
@@ -341,9 +353,8 @@ class PartitionLog:
     def _check_offset(self, offset: int) -> None:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRangeError(
-                f"{self.topic}-{self.partition} holds offsets {self.log_start_offset} to "
-                f"{self.log_end_offset}, "
-                f"not {offset}",
+                f"{self.topic}-{self.partition} holds offsets {self.log_start_offset} to {self.log_end_offset}, not "
+                f"{offset}",
                 self.log_start_offset,
                 self.log_end_offset,
             )
@@ -360,9 +371,8 @@ class PartitionLog:
     def delete_records(self, before_offset: int) -> int:
         """Moves the log's start to `before_offset` (-1: the high watermark) and returns the new start.
 
-        Segments that lie wholly before it are removed by a later `LogManager.tick`; `LogManager.checkpoint`
-        makes
-        the new start survive a crash.
+        Segments that lie wholly before it are removed by a later `LogManager.tick`; `LogManager.checkpoint` makes the
+        new start survive a crash.
 
         Raises:
             OffsetOutOfRangeError: Past the high watermark, or below -1.
@@ -371,9 +381,8 @@ class PartitionLog:
         wanted = self.high_watermark if before_offset == -1 else before_offset
         if not 0 <= wanted <= self.high_watermark:
             raise OffsetOutOfRangeError(
-                f"records of {self.topic}-{self.partition} can be deleted up to offset "
-                f"{self.high_watermark}, "
-                f"not up to {before_offset}",
+                f"records of {self.topic}-{self.partition} can be deleted up to offset {self.high_watermark}, not up "
+                f"to {before_offset}",
                 self.log_start_offset,
                 self.log_end_offset,
             )

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from headwater_broker.log.batch import MAX_SEQUENCE, NO_PRODUCER_ID, HeaderTuple
+from headwater_broker.log.batch import (
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_OFFSET_DELTA,
+    MAX_SEQUENCE,
+    MAX_TIMESTAMP_MS,
+    NO_PRODUCER_ID,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    HeaderTuple,
+)
 from headwater_broker.log.errors import InvalidProducerEpochError, OutOfOrderSequenceError
 
 BATCHES_KEPT = 5
@@ -107,24 +117,22 @@ class ProducerStates:
             )
         if producer_epoch < entry.producer_epoch:
             raise InvalidProducerEpochError(
-                f"producer {producer_id} has epoch {producer_epoch}, but epoch {entry.producer_epoch} has "
-                "written"
+                f"producer {producer_id} has epoch {producer_epoch}, but epoch {entry.producer_epoch} has written"
             )
         if base_sequence != 0:
             raise OutOfOrderSequenceError(
-                f"producer {producer_id} began its epoch {producer_epoch} with sequence {base_sequence} "
-                "instead of 0"
+                f"producer {producer_id} began its epoch {producer_epoch} with sequence {base_sequence} instead of 0"
             )
         return None
 
     def record(self, header: HeaderTuple, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
         """Takes note of a batch with a producer id that was appended at `base_offset`."""
-        delta = header[6]
-        producer_epoch = header[10]
-        base_sequence = header[11]
-        entry = self._entries.get(header[9])
+        delta = header[LAST_OFFSET_DELTA]
+        producer_epoch = header[PRODUCER_EPOCH]
+        base_sequence = header[BASE_SEQUENCE]
+        entry = self._entries.get(header[PRODUCER_ID])
         if entry is None:
-            entry = self._entries[header[9]] = ProducerEntry(producer_epoch, now_ms)
+            entry = self._entries[header[PRODUCER_ID]] = ProducerEntry(producer_epoch, now_ms)
         elif entry.producer_epoch != producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.batches.clear()
@@ -162,8 +170,8 @@ class ProducerStates:
         """
         earlier = ProducerStates()
         for header in headers:
-            if header[9] != NO_PRODUCER_ID and header[11] >= 0:
-                earlier.record(header, header[0], header[8], 0)
+            if header[PRODUCER_ID] != NO_PRODUCER_ID and header[BASE_SEQUENCE] >= 0:
+                earlier.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], 0)
         for producer_id, found in earlier.items():
             entry = self._entries.get(producer_id)
             if (

@@ -135,9 +135,8 @@ class LogReader:
                 return find()
         except BadBatchError as error:
             failure = CorruptLogError(
-                f"{segment.log_path} is damaged {error}: {self._health.name} is offline until the file is "
-                "restored "
-                f"from a copy and the broker restarted"
+                f"{segment.log_path} is damaged {error}: {self._health.name} is offline until the file is restored "
+                "from a copy and the broker restarted"
             )
             self._health.take_offline(failure)
             raise failure from error

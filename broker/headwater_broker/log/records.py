@@ -6,7 +6,16 @@ from collections.abc import Iterator
 
 import cramjam
 
-from headwater_broker.log.batch import COMPRESSION_MASK, HEADER, LOG_APPEND_TIME
+from headwater_broker.log.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP_MS,
+    COMPRESSION_MASK,
+    HEADER,
+    LOG_APPEND_TIME,
+    MAX_TIMESTAMP_MS,
+    RECORD_COUNT,
+)
 
 MAX_DECOMPRESSED_BYTES = 64 << 20
 """Where a batch claims to be larger, it is not opened."""
@@ -26,7 +35,12 @@ def record_timestamps(batch: bytes) -> Iterator[tuple[int, int]]:
         UnreadableBatchError: The records do not decompress, or are not what the header says.
     """
     header = HEADER.unpack_from(batch)
-    base_offset, attributes, base_timestamp_ms, count = header[0], header[5], header[7], header[12]
+    base_offset, attributes, base_timestamp_ms, count = (
+        header[BASE_OFFSET],
+        header[ATTRIBUTES],
+        header[BASE_TIMESTAMP_MS],
+        header[RECORD_COUNT],
+    )
     records = _decompress(batch[HEADER.size :], attributes & COMPRESSION_MASK)
     at = 0
     try:
@@ -35,7 +49,9 @@ def record_timestamps(batch: bytes) -> Iterator[tuple[int, int]]:
             end = at + length
             delta_ms, after = _varint(records, at + 1)
             offset_delta, _ = _varint(records, after)
-            timestamp_ms = header[8] if attributes & LOG_APPEND_TIME else base_timestamp_ms + delta_ms
+            timestamp_ms = (
+                header[MAX_TIMESTAMP_MS] if attributes & LOG_APPEND_TIME else base_timestamp_ms + delta_ms
+            )
             yield base_offset + offset_delta, timestamp_ms
             at = end
     except IndexError:

@@ -8,7 +8,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from headwater_broker.log import checkpoints, paths
-from headwater_broker.log.batch import BadBatchError, HeaderTuple, walk
+from headwater_broker.log.batch import (
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP_MS,
+    PRODUCER_ID,
+    BadBatchError,
+    HeaderTuple,
+    walk,
+)
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.damage import is_torn, save_broken
 from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
@@ -220,13 +230,10 @@ class LogLoader:
 
     def _corrupt(self, segment: Segment, error: BadBatchError) -> CorruptLogError:
         return CorruptLogError(
-            f"{segment.log_path} is damaged {error}. This is before offset {self._recovery_point}, up to "
-            "which all "
-            f"was safe on the disk, so the partition stays offline. Restore the file from a copy; or, to "
-            "cut the log "
-            f"there, remove {checkpoints.CLEAN_SHUTDOWN} and {checkpoints.RECOVERY_POINTS} from the log "
-            "directory and "
-            f"start again"
+            f"{segment.log_path} is damaged {error}. This is before offset {self._recovery_point}, up to which all "
+            "was safe on the disk, so the partition stays offline. Restore the file from a copy; or, to cut the log "
+            f"there, remove {checkpoints.CLEAN_SHUTDOWN} and {checkpoints.RECOVERY_POINTS} from the log directory "
+            "and start again"
         )
 
     def _scan_segments(self, first: int) -> int:
@@ -259,16 +266,16 @@ class LogLoader:
         segment.trusted_from = 0
         try:
             for position, size, header in walk(self._fs, segment.file.fd, 0, size_bytes, check=True):
-                base_offset = header[0]
+                base_offset = header[BASE_OFFSET]
                 if base_offset != expected and not (gaps_allowed and base_offset > expected):
                     raise BadBatchError(position, f"offset {base_offset} where {expected} was to come")
-                if header[2] != epoch or base_offset >= epoch_until:
+                if header[LEADER_EPOCH] != epoch or base_offset >= epoch_until:
                     epoch = self._check_epoch(position, header)
                     epoch_until = self._epochs.next_start(base_offset)
-                last_offset = base_offset + header[6]
-                note(position, size, last_offset, header[8])
-                if header[9] >= 0 and header[11] >= 0:
-                    record(header, base_offset, header[8], now_ms)
+                last_offset = base_offset + header[LAST_OFFSET_DELTA]
+                note(position, size, last_offset, header[MAX_TIMESTAMP_MS])
+                if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0:
+                    record(header, base_offset, header[MAX_TIMESTAMP_MS], now_ms)
                 expected = last_offset + 1
         except BadBatchError as error:
             return expected, error
@@ -276,12 +283,12 @@ class LogLoader:
 
     def _check_epoch(self, position: int, header: HeaderTuple) -> int:
         """The checksum does not cover the leader epoch: it must be what the checkpoint says, or grow."""
-        epoch, known = header[2], self._epochs.at(header[0])
+        epoch, known = header[LEADER_EPOCH], self._epochs.at(header[BASE_OFFSET])
         if self._epochs_are_known:
             good = known in (epoch, NO_EPOCH)
         else:
             good = epoch >= max(known, 0) or epoch == NO_EPOCH
-            self._epochs.assign(epoch, header[0])
+            self._epochs.assign(epoch, header[BASE_OFFSET])
         if not good:
             raise BadBatchError(position, f"leader epoch {epoch} where {known} was to come")
         return epoch
@@ -369,8 +376,8 @@ class LogLoader:
         if len(self._producers):
             self._producers.recall(self._headers_before(from_offset))
         for header in self._headers(from_offset, until_offset):
-            if header[9] >= 0 and header[11] >= 0:
-                self._producers.record(header, header[0], header[8], self._now_ms)
+            if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0:
+                self._producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], self._now_ms)
 
     def _headers(self, from_offset: int, until_offset: int) -> Iterator[HeaderTuple]:
         for index, segment in enumerate(self._segments):
@@ -396,7 +403,7 @@ class LogLoader:
     def _headers_of(self, segment: Segment, position: int, until_offset: int) -> Iterator[HeaderTuple]:
         try:
             for _, _, header in walk(self._fs, segment.file.fd, position, segment.size_bytes, check=False):
-                if header[0] >= until_offset:
+                if header[BASE_OFFSET] >= until_offset:
                     return
                 yield header
         except BadBatchError as error:

@@ -21,8 +21,7 @@ def expired_segments(
 ) -> int:
     """How many segments from the oldest on are to be deleted.
 
-    The newest is among them only where every record of it is too old; it must be rolled first. Nothing at or
-    past the
+    The newest is among them only where every record of it is too old; it must be rolled first. Nothing at or past the
     high watermark goes.
 
     Args:

@@ -8,7 +8,11 @@ from collections.abc import Iterator
 
 from headwater_broker.log import paths
 from headwater_broker.log.batch import (
+    BASE_OFFSET,
     HEADER,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP_MS,
     NO_TIMESTAMP,
     SEEK_CHUNK_BYTES,
     BadBatchError,
@@ -168,12 +172,12 @@ class Segment:
         for _, _, header in walk(
             self._fs, self.file.fd, 0, self.size_bytes, check=False, chunk_bytes=HEADER.size
         ):
-            self.first_timestamp_ms = header[8]
+            self.first_timestamp_ms = header[MAX_TIMESTAMP_MS]
             break
         for position, size, header in self._walk(index.last_position):
-            next_offset = header[0] + header[6] + 1
-            if header[8] > self.max_timestamp_ms:
-                self.max_timestamp_ms, self.max_timestamp_offset = header[8], next_offset - 1
+            next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+            if header[MAX_TIMESTAMP_MS] > self.max_timestamp_ms:
+                self.max_timestamp_ms, self.max_timestamp_offset = header[MAX_TIMESTAMP_MS], next_offset - 1
             entry_bytes = position + size - index.last_position
         if next_offset <= self.base_offset:
             raise BadBatchError(index.last_position, f"offsets do not follow {self.base_offset}")
@@ -220,7 +224,9 @@ class Segment:
         self.reset()
         try:
             for position, size, header in walk(self._fs, self.file.fd, 0, size_bytes, check=True):
-                self.note(position, size, header[0] + header[6], header[8])
+                self.note(
+                    position, size, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP_MS]
+                )
         finally:
             self.size_bytes = size_bytes
 
@@ -234,10 +240,10 @@ class Segment:
             return 0
         indexed_position, last_offset = self.offset_index.position_for(offset)
         for position, _, header in self._walk(indexed_position):
-            if last_offset is not None and header[0] + header[6] != last_offset:
+            if last_offset is not None and header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] != last_offset:
                 raise BadBatchError(position, f"the index says offset {last_offset}")
             last_offset = None
-            if header[0] + header[6] >= offset:
+            if header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= offset:
                 return position
         return self.size_bytes
 
@@ -291,9 +297,11 @@ class Segment:
         following = self.base_offset_at(end_position) if end_position < visible_end else next_offset
         last_offset = -1
         for at, _, header in walk(self._fs, self.file.fd, position, end_position, check=True):
-            last_offset = header[0] + header[6]
-            if epochs.at(header[0]) not in (header[2], NO_EPOCH):
-                raise BadBatchError(at, f"leader epoch {header[2]} was not that of offset {header[0]}")
+            last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+            if epochs.at(header[BASE_OFFSET]) not in (header[LEADER_EPOCH], NO_EPOCH):
+                raise BadBatchError(
+                    at, f"leader epoch {header[LEADER_EPOCH]} was not that of offset {header[BASE_OFFSET]}"
+                )
         if last_offset >= following:
             raise BadBatchError(
                 position, f"last offset {last_offset} is not before {following}, which follows"

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
-from headwater_broker.log.batch import CHECKED_FROM, SEEK_CHUNK_BYTES, BadBatchError, HeaderTuple, walk
+from headwater_broker.log.batch import (
+    BASE_OFFSET,
+    CHECKED_FROM,
+    CHECKSUM_VALUE,
+    LAST_OFFSET_DELTA,
+    MAX_TIMESTAMP_MS,
+    NO_TIMESTAMP,
+    SEEK_CHUNK_BYTES,
+    BadBatchError,
+    HeaderTuple,
+    walk,
+)
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.records import UnreadableBatchError, record_timestamps
 from headwater_broker.log.segment import Segment
@@ -25,7 +36,10 @@ def find_timestamp(
     from_offset = max(segment.time_index.offset_for(timestamp_ms), start_offset)
     indexed = min(segment.offset_index.position_for(from_offset)[0], end_position)
     for position, size, header in _walk(fs, segment, indexed, end_position):
-        if header[8] < timestamp_ms or header[0] + header[6] < start_offset:
+        if (
+            header[MAX_TIMESTAMP_MS] < timestamp_ms
+            or header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] < start_offset
+        ):
             continue
         found = _first_record(
             fs,
@@ -47,18 +61,18 @@ def find_greatest(fs: FileSystem, segment: Segment, end_position: int) -> tuple[
     """
     indexed = segment.offset_index.position_for(segment.max_timestamp_offset)[0]
     greatest: tuple[int, int, HeaderTuple] | None = None
+    greatest_ms = NO_TIMESTAMP
     # The second time from the start, where what the segment knows as its greatest may not be seen yet.
     for start_position in (min(indexed, end_position), 0):
         for batch in _walk(fs, segment, start_position, end_position):
-            if batch[2][8] >= 0 and (greatest is None or batch[2][8] > greatest[2][8]):
-                greatest = batch
-                if batch[2][8] == segment.max_timestamp_ms:
+            if batch[2][MAX_TIMESTAMP_MS] > greatest_ms:
+                greatest, greatest_ms = batch, batch[2][MAX_TIMESTAMP_MS]
+                if greatest_ms == segment.max_timestamp_ms:
                     break
-        if greatest is not None and greatest[2][8] == segment.max_timestamp_ms:
+        if greatest_ms == segment.max_timestamp_ms:
             break
     if greatest is None:
         return None
-    greatest_ms = greatest[2][8]
     return _first_record(fs, segment, greatest, lambda _, stamp_ms: stamp_ms >= greatest_ms)
 
 
@@ -73,12 +87,12 @@ def _first_record(
 ) -> tuple[int, int] | None:
     position, size, header = batch
     data = fs.pread(segment.file.fd, size, position)
-    if crc32c(memoryview(data)[CHECKED_FROM:]) != header[4]:
+    if crc32c(memoryview(data)[CHECKED_FROM:]) != header[CHECKSUM_VALUE]:
         raise BadBatchError(position, "the checksum does not match")
     try:
         for offset, timestamp_ms in record_timestamps(data):
             if wanted(offset, timestamp_ms):
                 return timestamp_ms, offset
     except UnreadableBatchError:
-        return header[8], header[0]
+        return header[MAX_TIMESTAMP_MS], header[BASE_OFFSET]
     return None

@@ -5,16 +5,26 @@ from __future__ import annotations
 from crc32c import crc32c
 
 from headwater_broker.log.batch import (
+    ATTRIBUTES,
     ATTRIBUTES_POSITION,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP_MS,
+    BATCH_LENGTH,
     CHECKED_FROM,
     CHECKSUM,
     CHECKSUM_POSITION,
+    CHECKSUM_VALUE,
     CONTROL,
     HEADER,
+    LAST_OFFSET_DELTA,
     LOG_APPEND_TIME,
     MAGIC,
+    MAGIC_BYTE,
+    MAX_TIMESTAMP_MS,
     MAX_TIMESTAMP_POSITION,
     NO_TIMESTAMP,
+    PRODUCER_ID,
+    RECORD_COUNT,
     SIZE_BEFORE_LENGTH_BYTES,
     STAMPED_TIME,
     TRANSACTIONAL,
@@ -45,18 +55,20 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
     if size < HEADER.size:
         raise _malformed(records)
     header = _unpack_header(records)
-    if header[3] != MAGIC or header[1] + SIZE_BEFORE_LENGTH_BYTES != size:
+    if header[MAGIC_BYTE] != MAGIC or header[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES != size:
         raise _malformed(records)
     if size > max_bytes:
         raise RecordTooLargeError(f"a batch of {size} bytes is larger than the topic's limit of {max_bytes}")
-    if crc32c(records[CHECKED_FROM:]) != header[4]:
+    if crc32c(records[CHECKED_FROM:]) != header[CHECKSUM_VALUE]:
         raise CorruptBatchError(f"the checksum of a batch of {size} bytes does not match")
-    if header[6] + 1 != header[12] or header[12] <= 0:
-        raise InvalidRecordError(f"a batch of {header[12]} records has last offset delta {header[6]}")
-    if header[5] & _UNWELCOME:
+    if header[LAST_OFFSET_DELTA] + 1 != header[RECORD_COUNT] or header[RECORD_COUNT] <= 0:
+        raise InvalidRecordError(
+            f"a batch of {header[RECORD_COUNT]} records has last offset delta {header[LAST_OFFSET_DELTA]}"
+        )
+    if header[ATTRIBUTES] & _UNWELCOME:
         raise _unwelcome(header)
-    if header[9] >= 0 and header[11] < 0:
-        raise InvalidRecordError(f"producer {header[9]} sent sequence {header[11]}")
+    if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
+        raise InvalidRecordError(f"producer {header[PRODUCER_ID]} sent sequence {header[BASE_SEQUENCE]}")
     return header
 
 
@@ -77,9 +89,9 @@ def _malformed(records: memoryview) -> CorruptBatchError | UnsupportedMagicError
 
 
 def _unwelcome(header: HeaderTuple) -> InvalidRecordError | InvalidTimestampError:
-    if header[5] & CONTROL:
+    if header[ATTRIBUTES] & CONTROL:
         return InvalidRecordError("clients may not write control records")
-    if header[5] & TRANSACTIONAL:
+    if header[ATTRIBUTES] & TRANSACTIONAL:
         return InvalidRecordError("transactional records need a transaction, which this broker did not begin")
     return InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
 
@@ -90,17 +102,15 @@ def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> Non
     Raises:
         InvalidTimestampError: Outside of what the topic allows.
     """
-    first_ms, greatest_ms = header[7], header[8]
+    first_ms, greatest_ms = header[BASE_TIMESTAMP_MS], header[MAX_TIMESTAMP_MS]
     after_ms, before_ms = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
     if greatest_ms != NO_TIMESTAMP and greatest_ms - now_ms > after_ms:
         raise InvalidTimestampError(
-            f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are "
-            f"{after_ms}"
+            f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are {after_ms}"
         )
     if first_ms != NO_TIMESTAMP and now_ms - first_ms > before_ms:
         raise InvalidTimestampError(
-            f"timestamp {first_ms} is {now_ms - first_ms} ms before the broker's clock, allowed are "
-            f"{before_ms}"
+            f"timestamp {first_ms} is {now_ms - first_ms} ms before the broker's clock, allowed are {before_ms}"
         )
 
 
