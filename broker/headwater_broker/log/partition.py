@@ -1,4 +1,8 @@
-"""One partition's log: what the server appends to and reads from."""
+"""One partition's log: what the server appends to and reads from.
+
+It stays one class, though a little long, because it is one interface, half of it documentation; the work is done by
+validation, reader, flush, recovery and retention.
+"""
 
 from __future__ import annotations
 
