@@ -25,7 +25,10 @@ from headwater_broker.server.core import Core
 
 _LOG = logging.getLogger(__name__)
 _SIZE = Struct(">i")
+# A connection begins with a small buffer, since most are idle, and gets the large one as soon as it fills it.
+_FIRST_BUFFER_BYTES = 16 * 1024
 _BUFFER_BYTES = 256 * 1024
+_IDLE_S = 10.0
 _SMALL_READS_BEFORE_SHRINKING = 64
 # Up to here one pread and one send beat the three system calls that sendfile needs around a small answer.
 _COPY_BYTES = 64 * 1024
@@ -75,7 +78,7 @@ class Channel:
         self._loop = loop
         self._max_frame_bytes = max_frame_bytes
         self._on_closed = on_closed
-        self._buffer = bytearray(_BUFFER_BYTES)
+        self._buffer = bytearray(_FIRST_BUFFER_BYTES)
         self._start = 0
         self._end = 0
         self._small_reads = 0
@@ -115,8 +118,11 @@ class Channel:
         size = len(self._buffer)
         needed = self._head_frame_bytes() if pending >= _SIZE.size else 0
         if pending == 0:
+            was_filled = self._end == size
             self._start = self._end = 0
-            if size > _BUFFER_BYTES:
+            if size < _BUFFER_BYTES and was_filled:
+                self._buffer = bytearray(_BUFFER_BYTES)
+            elif size > _BUFFER_BYTES:
                 self._small_reads += 1
                 if self._small_reads > _SMALL_READS_BEFORE_SHRINKING:
                     self._buffer = bytearray(_BUFFER_BYTES)
@@ -126,9 +132,9 @@ class Channel:
             if needed <= size:
                 return False
             # Grown as the bytes come in: a size alone, which may be a lie, allocates nothing.
-            self._replace_buffer(min(needed, 2 * size))
+            self._replace_buffer(max(min(needed, 2 * size), _BUFFER_BYTES))
         elif self._start and (self._end == size or self._start + needed > size):
-            self._replace_buffer(size)
+            self._replace_buffer(max(size, _BUFFER_BYTES) if self._end == size else size)
         if needed > _BUFFER_BYTES:
             self._small_reads = 0
         return True
@@ -316,8 +322,9 @@ class Channel:
 
     def release_memory(self) -> None:
         """Gives back a buffer that grew, if the client has been silent since."""
-        if self._start == self._end and len(self._buffer) > _BUFFER_BYTES:
-            self._buffer = bytearray(_BUFFER_BYTES)
+        is_silent = self._loop.time() - self.last_active > _IDLE_S
+        if is_silent and self._start == self._end and len(self._buffer) > _FIRST_BUFFER_BYTES:
+            self._buffer = bytearray(_FIRST_BUFFER_BYTES)
             self._start = self._end = 0
 
 

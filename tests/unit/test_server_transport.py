@@ -1,0 +1,152 @@
+"""One client's channel over a socket pair: its receive buffer, and when it reads."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from headwater_broker.server.connection import Connection
+from headwater_broker.server.core import Core
+from headwater_broker.server.transport import Channel
+from headwater_broker.wire import RequestHeader
+from headwater_broker.wire.apis import PRODUCE
+
+MAX_FRAME_BYTES = 4_000_000
+
+
+class LoopOfTest:
+    """The running loop as the core needs it."""
+
+    def call_soon(self, callback: Callable[[], None]) -> object:
+        return asyncio.get_running_loop().call_soon(callback)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> object:
+        return asyncio.get_running_loop().create_task(coroutine)
+
+
+class Pair:
+    """A channel, and the client's end of its socket. The core answers a frame with its length."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        ours, self.client = socket.socketpair()
+        ours.setblocking(False)
+        self.client.setblocking(False)
+        self.frames: list[bytes] = []
+        self.views: list[tuple[memoryview, bytes]] = []
+        self.core = Core(LoopOfTest())
+        self.core.register_raw(PRODUCE, self._answer)
+        self.core.on_detached(lambda _: None)
+        self.channel = Channel(ours, "peer:1", self.core, loop, MAX_FRAME_BYTES, lambda _: None)
+
+    def _answer(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+        self.frames.append(frame.tobytes())
+        self.views.append((frame, frame.tobytes()))
+        connection.output.append(struct.pack(">i", len(frame)))
+
+    async def exchange(self, *sizes: int) -> list[int]:
+        """Sends a frame of each size at once and waits for the answers."""
+        loop = asyncio.get_running_loop()
+        frames = [
+            struct.pack(">hhih", PRODUCE, 7, 1, -1) + bytes([size % 251]) * (size - 10) for size in sizes
+        ]
+        data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+        sending = loop.create_task(_wait(loop.sock_sendall(self.client, data)))
+        answers = b""
+        while len(answers) < 4 * len(sizes):
+            answers += await asyncio.wait_for(loop.sock_recv(self.client, 65536), 20)
+        await sending
+        assert self.frames[-len(sizes) :] == frames
+        return [value for (value,) in struct.iter_unpack(">i", answers)]
+
+    @property
+    def buffer_bytes(self) -> int:
+        return len(self.channel._buffer)
+
+    def close(self) -> None:
+        self.channel.close()
+        self.client.close()
+
+
+async def _wait(awaitable: Awaitable[None]) -> None:
+    await awaitable
+
+
+def run(story: Callable[[Pair], Awaitable[None]]) -> None:
+    """Runs a story in a loop of its own."""
+
+    async def body() -> None:
+        pair = Pair()
+        try:
+            await story(pair)
+        finally:
+            pair.close()
+
+    asyncio.run(body())
+
+
+def test_channel_buffer_begins_small_grows_for_a_large_frame_and_shrinks_after() -> None:
+    async def story(pair: Pair) -> None:
+        first = pair.buffer_bytes
+        assert await pair.exchange(20) == [20]
+        assert pair.buffer_bytes == first < 100_000
+        assert await pair.exchange(3_000_000) == [3_000_000]
+        assert 3_000_000 <= pair.buffer_bytes < 6_100_000
+        for _ in range(70):
+            await pair.exchange(20)
+        assert pair.buffer_bytes == 256 * 1024
+
+    run(story)
+
+
+def test_channel_announced_size_alone_allocates_nothing() -> None:
+    async def story(pair: Pair) -> None:
+        before = pair.buffer_bytes
+        pair.client.send(struct.pack(">i", MAX_FRAME_BYTES) + bytes(100))
+        await asyncio.sleep(0.05)
+        assert pair.buffer_bytes == before
+
+    run(story)
+
+
+@pytest.mark.parametrize("size", [11, 300, 5000, 16_380, 16_381, 70_000])
+def test_channel_many_frames_at_once_arrive_whole_and_in_order(size: int) -> None:
+    async def story(pair: Pair) -> None:
+        sizes = [size + index % 7 for index in range(min(2000, 4_000_000 // size))]
+        assert await pair.exchange(*sizes) == sizes
+
+    run(story)
+
+
+def test_channel_frames_of_a_tick_stay_as_they_are_until_it_ends() -> None:
+    async def story(pair: Pair) -> None:
+        end_of_tick = pair.core.end_of_tick
+
+        def checked() -> None:
+            for view, copy in pair.views:
+                assert view == copy
+            pair.views.clear()
+            end_of_tick()
+
+        pair.core.end_of_tick = checked  # type: ignore[method-assign]
+        sizes = [20, 5000, 400_000, 30, 16_000, 250_000] * 30
+        assert await pair.exchange(*sizes) == sizes
+
+    run(story)
+
+
+def test_channel_client_that_goes_away_is_detached() -> None:
+    async def story(pair: Pair) -> None:
+        gone: list[Connection] = []
+        pair.core.on_detached(gone.append)
+        pair.client.close()
+        await asyncio.sleep(0.05)
+        assert gone == [pair.channel.connection]
+        assert pair.channel.connection.is_closed
+
+    run(story)
