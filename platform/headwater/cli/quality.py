@@ -97,7 +97,7 @@ def show(
     table: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TABLE]", help="Only this table's runs; its newest in full.", show_default=False
+            metavar="TABLE", help="Only this table's runs; its newest in full.", show_default=False
         ),
     ] = None,
     json_output: JsonOption = False,

@@ -20,7 +20,7 @@ def sql(
     statement: Annotated[
         str | None,
         typer.Argument(
-            metavar="[STATEMENT]",
+            metavar="STATEMENT",
             help="SQL, or `tables`, or `describe SCHEMA.TABLE`. Without it: standard input, or a prompt.",
             show_default=False,
         ),
