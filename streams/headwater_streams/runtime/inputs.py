@@ -85,7 +85,9 @@ class InputReader:
 
     def _table_batch(self, before: dict[str, Any] | None, end: dict[str, Any]) -> BatchInput:
         versions = (next_version(before) if before else 0, next_version(end))
-        read = [c for c in commits(self.path, since=versions[0], until=versions[1]) if c.is_append]
+        # A batch whose rows were all removed or quarantined adds no file, but its offsets were read all the same.
+        passed = commits(self.path, since=versions[0], until=versions[1])
+        read = [c for c in passed if c.is_append or not (c.added_paths or c.removed_files)]
         ranges = merge_ranges([s.ranges for c in read if c.entry is not None for s in c.entry.sources])
         files = tuple(str(self.path / added) for c in read for added in c.added_paths)
         return BatchInput(SourceRange(self.name, ranges, table=self.declared.name, versions=versions), files)
