@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater_broker.server.process import main, parse_arguments
+from headwater_broker.server.arguments import parse_arguments
+from headwater_broker.server.process import main
 
 
 def exit_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -41,6 +42,8 @@ def exit_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, s
         (("--data", "x", "--coordinator", "memory", "--properties", "/nowhere/file"), "cannot be read"),
         (("--data", "x", "--coordinator", "memory", "--id", "-5"), "broker.id"),
         (("--data", "x", "--coordinator", "memory", "--frobnicate"), "--frobnicate"),
+        (("--coordinator", "memory", "--set", "log.dirs=a,b"), "one log directory"),
+        (("--data", "x", "--coordinator", "memory", "--set", "listeners=SSL://:1"), "PLAINTEXT://"),
     ],
 )
 def test_process_wrong_arguments_exit_2_with_one_sentence(
@@ -61,6 +64,25 @@ def test_process_properties_file_is_read_and_flags_win(tmp_path: Path) -> None:
     assert options.broker.broker_id == 7
     assert options.broker.settings.num_partitions == 4
     assert parse_arguments([*arguments, "--id", "9"]).broker.broker_id == 9
+
+
+def test_process_kafkas_own_properties_say_where_things_are(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "broker.id=3\nlisteners=PLAINTEXT://:9093\nadvertised.listeners=PLAINTEXT://kafka.example:9093\n"
+        "log.dirs=/var/kafka\nzookeeper.connect=a:2181,b:2181/kafka\nnum.network.threads=3\n",
+        encoding="ascii",
+    )
+    options = parse_arguments(["--properties", str(file)])
+    assert (options.broker.host, options.broker.port) == ("0.0.0.0", 9093)
+    assert options.broker.advertised == ("kafka.example", 9093)
+    assert options.broker.data_dir == Path("/var/kafka")
+    assert options.zookeeper == "a:2181,b:2181/kafka"
+    flags = ["--listen", "127.0.0.1:0", "--data", "here", "--coordinator", "memory"]
+    options = parse_arguments(["--properties", str(file), *flags])
+    assert (options.broker.host, options.broker.port) == ("127.0.0.1", 0)
+    assert options.broker.data_dir == Path("here")
+    assert options.zookeeper is None
 
 
 def test_process_port_in_use_exits_3_before_the_logs_are_opened(

@@ -1,36 +1,20 @@
 """The broker as a process: arguments in, one line out when it is ready, an exit status at the end."""
 
-import argparse
 import asyncio
 import gc
 import logging
 import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from headwater_broker.coordination import Coordinator, CorruptState, MemoryCoordinator, ZooKeeperCoordinator
 from headwater_broker.log import LogDirError
+from headwater_broker.server.arguments import ProcessOptions, parse_arguments
 from headwater_broker.server.broker import Broker, BrokerOptions
 from headwater_broker.server.errors import ServerError, UsageError
-from headwater_broker.server.settings import WITHOUT_EFFECT, parse_settings
 
 _LOG = logging.getLogger(__name__)
 _FAILED = 1
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessOptions:
-    """What the command line said.
-
-    Attributes:
-        broker: The broker's options.
-        zookeeper: ZooKeeper's address; None for the coordinator in memory.
-    """
-
-    broker: BrokerOptions
-    zookeeper: str | None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,32 +41,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parse_arguments(arguments: Sequence[str]) -> ProcessOptions:
-    """Reads the command line.
-
-    Raises:
-        UsageError: It makes no sense; the message says why.
-    """
-    given = _parser().parse_args(arguments)
-    properties: dict[str, str] = {}
-    if given.properties is not None:
-        properties.update(_read_properties(Path(given.properties)))
-    for setting in given.set:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise UsageError(f"--set {setting}: write it as key=value")
-        properties[name.strip()] = value.strip()
-    if given.id is not None:
-        properties["broker.id"] = str(given.id)
-    settings = parse_settings(properties)
-    for name in sorted(WITHOUT_EFFECT & properties.keys()):
-        _LOG.warning("broker property %s is about machinery that this broker does not have", name)
-    host, port = _address(given.listen, "--listen")
-    advertised = None if given.advertise is None else _address(given.advertise, "--advertise")
-    broker = BrokerOptions(settings.broker_id, Path(given.data), host, port, advertised, settings)
-    return ProcessOptions(broker, given.zookeeper)
-
-
 def make_coordinator(options: ProcessOptions) -> Coordinator:
     """Shared state as the command line asks for it, not connected yet."""
     if options.zookeeper is None:
@@ -93,61 +51,6 @@ def make_coordinator(options: ProcessOptions) -> Coordinator:
         )
     except ValueError as error:
         raise UsageError(f"--zookeeper {options.zookeeper}: {error}") from error
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:  # type: ignore[override]
-        raise UsageError(f"{message} (see --help)")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(
-        prog="python -m headwater_broker",
-        description="Runs one broker, which every Kafka client speaks to.",
-        epilog="example: python -m headwater_broker --listen 127.0.0.1:9092 --data data --coordinator memory",
-    )
-    parser.add_argument("--id", type=int, metavar="N", help="broker id (default: broker.id, else 1)")
-    parser.add_argument(
-        "--listen",
-        default="127.0.0.1:9092",
-        metavar="HOST:PORT",
-        help="port 0 takes a free one (%(default)s)",
-    )
-    parser.add_argument("--advertise", metavar="HOST:PORT", help="what clients are told (default: --listen)")
-    parser.add_argument("--data", required=True, metavar="DIR", help="log directory")
-    shared = parser.add_mutually_exclusive_group(required=True)
-    shared.add_argument("--zookeeper", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="ZooKeeper")
-    shared.add_argument("--coordinator", choices=["memory"], help="no ZooKeeper: a single broker")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker property by Kafka's name"
-    )
-    parser.add_argument("--properties", metavar="FILE", help="a file of broker properties, as Kafka has it")
-    return parser
-
-
-def _address(text: str, option: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise UsageError(f"{option} {text}: write it as host:port, such as 127.0.0.1:9092")
-    return host, int(port)
-
-
-def _read_properties(path: Path) -> dict[str, str]:
-    try:
-        lines = path.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--properties {path} cannot be read: {error}") from error
-    properties = {}
-    for number, line in enumerate(lines, 1):
-        line = line.strip()
-        if not line or line[0] in "#!":
-            continue
-        name, equals, value = line.partition("=")
-        if not equals:
-            raise UsageError(f"{path}, line {number}: write it as key=value, not {line!r}")
-        properties[name.strip()] = value.strip()
-    return properties
 
 
 async def _serve(options: BrokerOptions, coordinator: Coordinator) -> None:

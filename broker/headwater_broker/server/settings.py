@@ -126,6 +126,9 @@ _IN_OTHER_UNITS: Mapping[str, tuple[str, int]] = {
 }
 """Kafka's coarser spellings; the one in milliseconds wins where both are given."""
 
+PLACES = frozenset({"advertised.listeners", "listeners", "log.dir", "log.dirs", "zookeeper.connect"})
+"""Properties that say where things are; each has a flag of its own, which wins."""
+
 WITHOUT_EFFECT = frozenset(
     {
         "background.threads",
@@ -176,7 +179,7 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
 
 def known_properties() -> list[str]:
     """The names of all properties that are taken."""
-    return sorted({*PROPERTIES, *BROKER_DEFAULTS, *_IN_OTHER_UNITS, *WITHOUT_EFFECT})
+    return sorted({*PROPERTIES, *BROKER_DEFAULTS, *_IN_OTHER_UNITS, *PLACES, *WITHOUT_EFFECT})
 
 
 def describe_settings(settings: BrokerSettings) -> dict[str, tuple[str | None, str, str]]:

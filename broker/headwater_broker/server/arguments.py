@@ -1,0 +1,142 @@
+"""The broker's command line and its properties file, read into typed options."""
+
+import argparse
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headwater_broker.server.broker import BrokerOptions
+from headwater_broker.server.errors import UsageError
+from headwater_broker.server.settings import PLACES, WITHOUT_EFFECT, parse_settings
+
+_LOG = logging.getLogger(__name__)
+_DEFAULT_LISTEN = "127.0.0.1:9092"
+_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - what Kafka means by an empty host
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessOptions:
+    """What the command line said.
+
+    Attributes:
+        broker: The broker's options.
+        zookeeper: ZooKeeper's address; None for the coordinator in memory.
+    """
+
+    broker: BrokerOptions
+    zookeeper: str | None
+
+
+def parse_arguments(arguments: Sequence[str]) -> ProcessOptions:
+    """Reads the command line; a flag wins over --set, and that over the properties file.
+
+    Raises:
+        UsageError: It makes no sense; the message says why.
+    """
+    given = _parser().parse_args(arguments)
+    properties: dict[str, str] = {}
+    if given.properties is not None:
+        properties.update(_read_properties(Path(given.properties)))
+    for setting in given.set:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise UsageError(f"--set {setting}: write it as key=value")
+        properties[name.strip()] = value.strip()
+    if given.id is not None:
+        properties["broker.id"] = str(given.id)
+    places = {name: properties.pop(name) for name in PLACES & properties.keys()}
+    settings = parse_settings(properties)
+    for name in sorted(WITHOUT_EFFECT & properties.keys()):
+        _LOG.warning("broker property %s is about machinery that this broker does not have", name)
+    data = given.data or _log_dir(places)
+    listen = given.listen or _listener(places, "listeners") or _DEFAULT_LISTEN
+    advertise = given.advertise or _listener(places, "advertised.listeners")
+    host, port = _address(listen, "--listen")
+    advertised = None if advertise is None else _address(advertise, "--advertise")
+    zookeeper = given.zookeeper or (None if given.coordinator else places.get("zookeeper.connect"))
+    if zookeeper is None and given.coordinator is None:
+        raise UsageError(
+            "say where shared state is: --zookeeper HOST:PORT, or --coordinator memory for one broker"
+        )
+    broker = BrokerOptions(settings.broker_id, Path(data), host, port, advertised, settings)
+    return ProcessOptions(broker, zookeeper)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:  # type: ignore[override]
+        raise UsageError(f"{message} (see --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m headwater_broker",
+        description="Runs one broker, which every Kafka client speaks to.",
+        epilog="example: python -m headwater_broker --listen 127.0.0.1:9092 --data data --coordinator memory",
+    )
+    parser.add_argument("--id", type=int, metavar="N", help="broker id (default: broker.id, else 1)")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        help=f"port 0 takes a free one (default: listeners, else {_DEFAULT_LISTEN})",
+    )
+    parser.add_argument(
+        "--advertise",
+        metavar="HOST:PORT",
+        help="what clients are told (default: advertised.listeners, else --listen)",
+    )
+    parser.add_argument("--data", metavar="DIR", help="log directory (default: log.dirs)")
+    shared = parser.add_mutually_exclusive_group()
+    shared.add_argument(
+        "--zookeeper", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="default: zookeeper.connect"
+    )
+    shared.add_argument("--coordinator", choices=["memory"], help="no ZooKeeper: a single broker")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="a broker property by Kafka's name"
+    )
+    parser.add_argument("--properties", metavar="FILE", help="a file of broker properties, as Kafka has it")
+    return parser
+
+
+def _address(text: str, option: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise UsageError(f"{option} {text}: write it as host:port, such as 127.0.0.1:9092")
+    return host, int(port)
+
+
+def _read_properties(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"--properties {path} cannot be read: {error}") from error
+    properties = {}
+    for number, line in enumerate(lines, 1):
+        line = line.strip()
+        if not line or line[0] in "#!":
+            continue
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise UsageError(f"{path}, line {number}: write it as key=value, not {line!r}")
+        properties[name.strip()] = value.strip()
+    return properties
+
+
+def _log_dir(places: Mapping[str, str]) -> str:
+    text = places.get("log.dirs") or places.get("log.dir")
+    if text is None:
+        raise UsageError("say where the data is: --data DIR")
+    if "," in text:
+        raise UsageError(f"log.dirs={text}: a broker has one log directory here")
+    return text
+
+
+def _listener(places: Mapping[str, str], name: str) -> str | None:
+    text = places.get(name)
+    if text is None:
+        return None
+    protocol, separator, address = text.partition("://")
+    if not separator or protocol != "PLAINTEXT" or "," in text:
+        raise UsageError(f"{name}={text}: write one PLAINTEXT://host:port")
+    return f"{_ALL_ADDRESSES}{address}" if address.startswith(":") else address
