@@ -1,0 +1,39 @@
+"""Backfills: rewind offsets, rebuild a range aside, prove it, swap it in.
+
+    planned = plan(context, job, event_time=("2013-01-01", "2013-02-01"))
+    preview(context, planned.id, job)       # the keyed diff; nothing is written
+    run(context, planned.id, job)           # into a shadow; killed, it goes on where it was
+    verify(context, planned.id, job)        # the verdict is stored with the plan
+    swap(context, planned.id)               # one commit
+    rollback(context, planned.id)           # one commit back
+
+A backfill *repairs* a closed range of what a live job wrote, with the job's code as it is now. The job's checkpoint
+stays where it is, and it may run meanwhile. Ranges are half-open everywhere.
+"""
+
+from headwater_streams.backfill.planning import plan
+from headwater_streams.backfill.running import Progress, preview, run
+from headwater_streams.backfill.spec import BackfillPlan
+from headwater_streams.backfill.status import abort, list_backfills, pause, resume, status
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.swapping import rollback, swap
+from headwater_streams.backfill.verifying import Finding, Verdict, verify
+
+__all__ = [
+    "BackfillError",
+    "BackfillPlan",
+    "Finding",
+    "Progress",
+    "Verdict",
+    "abort",
+    "list_backfills",
+    "pause",
+    "plan",
+    "preview",
+    "resume",
+    "rollback",
+    "run",
+    "status",
+    "swap",
+    "verify",
+]

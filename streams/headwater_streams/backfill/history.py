@@ -1,0 +1,178 @@
+"""What the live job did, read from its target's ledger entries: its batches, its progress, earlier backfills."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from headwater_streams.backfill.spec import LiveBatchId, Span, micros
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.dedup.intervals import IntervalSet
+from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.ledger.log import Commit, commits
+
+SWAP, ROLLBACK = "swap", "rollback"
+
+
+@dataclass(frozen=True)
+class LiveBatch:
+    """A batch of a row job, and what the job remembered when it began.
+
+    Attributes:
+        id: Its generation, number and offsets; an offset delivered again belongs to the first batch that had it.
+        seen: The offsets seen before, as the ledger holds them.
+        max_event_time_us: The greatest event time seen before.
+        shortfall: How many of its offsets held no record: control records, aborted and compacted ones.
+    """
+
+    id: LiveBatchId
+    seen: dict[str, list[tuple[int, int]]] | None
+    max_event_time_us: int | None
+    shortfall: int = 0
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Late rows that an earlier backfill folded in: those of its windows, up to a commit of the input."""
+
+    windows: tuple[Span, ...]
+    until: tuple[int, int]
+
+
+class TableHistory:
+    """The commits of a table that a job writes, up to now or to a version."""
+
+    def __init__(self, table: Path, name: str, job: str | None = None, *, until: int | None = None) -> None:
+        """Reads the log once; of a given job, or of whichever job writes the table.
+
+        Raises:
+            BackfillError: The table does not exist.
+        """
+        self.name = name
+        self._job = job
+        self.commits: list[Commit] = list(commits(table, until=None if until is None else until + 1))
+        if not self.commits:
+            raise BackfillError(
+                f"there is no table {name} yet, so there is nothing to mend; run the job first"
+            )
+
+    @property
+    def version(self) -> int:
+        """The newest version."""
+        return self.commits[-1].version
+
+    def entries(self, *, since: int = -1) -> list[LedgerEntry]:
+        """The live job's own entries, oldest first, of versions after `since`."""
+        found = ((c.version, c.entry) for c in self.commits)
+        return [
+            e
+            for v, e in found
+            if e is not None and v > since and e.kind != "backfill" and self._job in (None, e.job)
+        ]
+
+    def last_entry(self) -> LedgerEntry:
+        """The live job's newest entry.
+
+        Raises:
+            BackfillError: It has not committed anything.
+        """
+        entries = self.entries()
+        if not entries:
+            writer = f"the job {self._job!r}" if self._job else "a job"
+            raise BackfillError(f"{writer} has not committed anything to {self.name} yet; run the job first")
+        return entries[-1]
+
+    def read_ranges(self, *, since: int = -1) -> dict[str, dict[int, tuple[int, int]]]:
+        """The offsets that the live job read, by topic and partition."""
+        return ranges_of(s for e in self.entries(since=since) for s in e.sources)
+
+    def batches(self) -> list[LiveBatch]:
+        """The live job's batches, each offset in one of them only."""
+        covered: dict[tuple[str, int], IntervalSet] = {}
+        before: dict[int, LedgerEntry] = {}
+        found = []
+        for entry in self.entries():
+            previous = before.get(entry.generation)
+            before[entry.generation] = entry
+            seen = dict(previous.seen) if previous and previous.seen is not None else None
+            newest = previous.max_event_time_us if previous else None
+            pieces = _pieces(entry.sources, covered)
+            read = sum(terms["read"] for terms in entry.accounting.values())
+            shortfall = max(0, sum(count_of(ranges) for ranges in pieces) - read)
+            for ranges in pieces:
+                id_ = LiveBatchId(entry.generation, entry.batch, ranges)
+                found.append(LiveBatch(id_, seen, newest, shortfall))
+                shortfall = 0
+        return found
+
+    def backfills(self, backfill: str) -> list[tuple[int, LedgerEntry]]:
+        """The commits that a backfill made, with their versions, oldest first."""
+        return [
+            (c.version, c.entry)
+            for c in self.commits
+            if c.entry is not None and c.entry.kind == "backfill" and c.entry.extra["backfill"] == backfill
+        ]
+
+    def folded(self) -> list[Folded]:
+        """The late rows that swaps folded in and no rollback took out again."""
+        found: dict[str, Folded] = {}
+        for commit in self.commits:
+            entry = commit.entry
+            if entry is None or entry.kind != "backfill" or "until" not in entry.extra:
+                continue
+            extra: dict[str, Any] = dict(entry.extra)
+            if extra["action"] == ROLLBACK:
+                found.pop(extra["backfill"], None)
+                continue
+            windows = tuple((micros(start), micros(end)) for start, end in extra["windows"])
+            found[extra["backfill"]] = Folded(windows, (extra["until"][0], extra["until"][1]))
+        return list(found.values())
+
+
+def ranges_of(sources: Iterable[SourceRange]) -> dict[str, dict[int, tuple[int, int]]]:
+    """The smallest ranges that hold all that was read."""
+    merged = merge_ranges([source.ranges for source in sources])
+    return {
+        topic: {partition: pair for partition, pair in partitions.items() if pair[0] < pair[1]}
+        for topic, partitions in merged.items()
+    }
+
+
+def intersection(one: Ranges, other: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
+    """The offsets that are in both."""
+    common: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic, partitions in one.items():
+        for partition, (start, end) in partitions.items():
+            low, high = other.get(topic, {}).get(partition, (0, 0))
+            if max(start, low) < min(end, high):
+                common.setdefault(topic, {})[partition] = (max(start, low), min(end, high))
+    return common
+
+
+def count_of(ranges: Ranges) -> int:
+    """How many offsets ranges hold."""
+    return sum(end - start for partitions in ranges.values() for start, end in partitions.values())
+
+
+def _pieces(sources: Iterable[SourceRange], covered: dict[tuple[str, int], IntervalSet]) -> list[Ranges]:
+    """What a batch read and no batch before it did; one piece, unless it lies on both sides of what was covered."""
+    pieces: list[dict[str, dict[int, tuple[int, int]]]] = []
+    for source in sources:
+        for topic, partitions in source.ranges.items():
+            for partition, (start, end) in partitions.items():
+                if start >= end:
+                    continue
+                known = covered.setdefault((topic, partition), IntervalSet())
+                at, free = start, []
+                for low, high in known.overlapping(start, end):
+                    if at < low:
+                        free.append((at, low))
+                    at = max(at, high)
+                if at < end:
+                    free.append((at, end))
+                known.add(start, end)
+                for place, pair in enumerate(free):
+                    while len(pieces) <= place:
+                        pieces.append({})
+                    pieces[place].setdefault(topic, {})[partition] = pair
+    return list(pieces)

@@ -1,0 +1,145 @@
+"""Plans the repair of a row-by-row job: offsets of the topic, in steps of whole batches of the live job.
+
+A step reads whole batches where copies are told by their origin, for of two copies in one batch the first stays.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.history import (
+    LiveBatch,
+    TableHistory,
+    count_of,
+    intersection,
+)
+from headwater_streams.backfill.selection import Selection
+from headwater_streams.backfill.spec import BackfillPlan, Chunk, LiveBatchId
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sources.decode import VALUE, decode_records
+from headwater_streams.sources.inputs import TopicInput
+
+
+def plan_rows(
+    context: StageContext,
+    job_plan: JobPlan,
+    history: TableHistory,
+    selection: Selection,
+    draft: BackfillPlan,
+    rows_per_chunk: int,
+) -> BackfillPlan:
+    """The plan of a row job.
+
+    Raises:
+        BackfillError: The job reads a table, or nothing is in the range, or the job has not read it yet.
+        DataLossError: Records of the range are gone from the topic.
+    """
+    (declared,) = job_plan.job.inputs.values()
+    if not isinstance(declared, TopicInput):
+        raise BackfillError(
+            f"the job {draft.job!r} reads the table {declared.name} row by row; only jobs over a topic are repaired"
+        )
+    read = history.read_ranges()
+    ranges = intersection(_asked(context, declared, selection, history, read, draft.job), read)
+    if not ranges:
+        raise BackfillError(f"no record of {declared.name} is in the range, so there is nothing to mend")
+    batches = [
+        (batch, common) for batch in history.batches() if (common := intersection(batch.id.ranges, ranges))
+    ]
+    dedup = job_plan.job.dedup
+    origin = dedup is not None and dedup.origin
+    needed: list[Ranges] = [batch.id.ranges for batch, _ in batches] if origin else [ranges]
+    _require_retained(context, declared.name, merge_ranges(needed))
+    return replace(draft, ranges=ranges, rows=count_of(ranges), chunks=_chunks(batches, rows_per_chunk))
+
+
+def require_read(asked: Ranges, read: Ranges, job: str) -> None:
+    """Checks that the job has read the offsets that are asked for.
+
+    Raises:
+        BackfillError: It has not; the message says what it has read.
+    """
+    for topic, partitions in asked.items():
+        for partition, (start, end) in partitions.items():
+            low, high = read.get(topic, {}).get(partition, (0, 0))
+            if start < low or end > high:
+                there = (
+                    f"[{low}, {high})" if low < high else f"none (its topics are {', '.join(sorted(read))})"
+                )
+                raise BackfillError(
+                    f"{topic} {partition}: offsets [{start}, {end}) are asked for, and the job {job!r} has read {there}"
+                )
+
+
+def _asked(
+    context: StageContext,
+    declared: TopicInput,
+    selection: Selection,
+    history: TableHistory,
+    read: Ranges,
+    job: str,
+) -> Ranges:
+    if selection.offsets is not None:
+        require_read(selection.offsets, read, job)
+        return selection.offsets
+    if selection.since_version is not None:
+        return history.read_ranges(since=selection.since_version)
+    if selection.timestamps is not None:
+        return _ranges_between(context, declared, read, selection.timestamps, F.unix_micros("_timestamp"))
+    if selection.event_time is not None:
+        if declared.event_time is None:
+            raise BackfillError(
+                f"the topic {declared.name} has no event_time=, so give offsets or timestamps"
+            )
+        time = F.unix_micros(F.col(f"{VALUE}.`{declared.event_time}`"))
+        return _ranges_between(context, declared, read, selection.event_time, time)
+    return read
+
+
+def _ranges_between(
+    context: StageContext, declared: TopicInput, read: Ranges, span: tuple[int, int], time_us: Column
+) -> Ranges:
+    """From the first to the last record of each partition whose time is in the span."""
+    there = context.source.partitions(declared.name)
+    held = {p: (max(pair[0], there[p][0]), pair[1]) for p, pair in read[declared.name].items() if p in there}
+    records = context.source.read(
+        context.spark, declared.name, {p: pair for p, pair in held.items() if pair[0] < pair[1]}
+    )
+    decoded = decode_records(records, declared, (), origin=False)
+    inside = decoded.filter((time_us >= span[0]) & (time_us < span[1]))
+    found = inside.groupBy("_partition").agg(
+        F.min("_offset").alias("start"), (F.max("_offset") + 1).alias("end")
+    )
+    return {declared.name: {row["_partition"]: (row["start"], row["end"]) for row in found.collect()}}
+
+
+def _require_retained(context: StageContext, topic: str, needed: Ranges) -> None:
+    there = context.source.partitions(topic)
+    for partition, (start, end) in sorted(needed.get(topic, {}).items()):
+        earliest = there.get(partition, (end, end))[0]
+        if start < earliest:
+            rest = f"; from {earliest} on it can be repaired" if earliest < end else ""
+            raise DataLossError(
+                f"{topic} {partition}: offsets [{start}, {min(end, earliest)}) of the range are gone from the topic, "
+                f"which begins at {earliest}{rest}"
+            )
+
+
+def _chunks(batches: Sequence[tuple[LiveBatch, Ranges]], rows_per_chunk: int) -> tuple[Chunk, ...]:
+    chunks: list[Chunk] = []
+    ids: list[LiveBatchId] = []
+    rows = 0
+    for batch, common in batches:
+        size = count_of(common)
+        if ids and rows + size > rows_per_chunk:
+            chunks.append(Chunk(len(chunks), rows, batches=tuple(ids)))
+            ids, rows = [], 0
+        ids.append(LiveBatchId(batch.id.generation, batch.id.batch, common))
+        rows += size
+    return (*chunks, Chunk(len(chunks), rows, batches=tuple(ids)))

@@ -1,0 +1,167 @@
+"""Runs a backfill into its shadow table, chunk by chunk, each committed once; and previews what it would change."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from headwater_streams.backfill.diff import Diff, keyed_diff
+from headwater_streams.backfill.spec import BackfillPlan
+from headwater_streams.backfill.steps import chunk_entry, steps_of
+from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.sinks.delta_table import DeltaTransaction
+from headwater_streams.sinks.file_swap import read_version
+
+PAUSE = "pause"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        state: `"planned"`, `"running"`, `"paused"` or `"done"`.
+        chunks_done, chunks: Steps committed, and in all.
+        rows_read, rows: Rows read, and as many as the plan estimated.
+        accounting: The terms, summed over the chunks.
+        rows_per_second: Of the chunks that this process ran.
+        updated_at: When a chunk was last committed.
+    """
+
+    state: str
+    chunks_done: int
+    chunks: int
+    rows_read: int
+    rows: int
+    accounting: dict[str, int]
+    rows_per_second: float
+    updated_at: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The progress as it is stored and printed."""
+        return dict(vars(self))
+
+
+def run(
+    context: StageContext,
+    backfill: str,
+    job: Job,
+    *,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Runs what is left of a backfill; killed at any point, the next call goes on from the last chunk committed.
+
+    Args:
+        context: The session, the home, the record source.
+        backfill: The backfill's id.
+        job: The job that was planned.
+        on_progress: Called after each chunk.
+
+    Returns:
+        The progress: `"done"`, or `"paused"` where `pause` was called.
+
+    Raises:
+        BackfillError: There is no such backfill, it was aborted, another process runs it, or the code was changed.
+        CheckFailedError: A check with `action="fail"` does not hold; the chunk was not committed.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        folder.require_open()
+        planned = folder.plan()
+        if len(shadow_entries(folder)) == len(planned.chunks):
+            return _told(folder, planned, "done", 0.0, on_progress)
+        steps = steps_of(context, planned, job)
+        steps.prepare(folder)
+        started, read, rate = time.monotonic(), 0, 0.0
+        for chunk in planned.chunks:
+            transaction = DeltaTransaction(context.spark, folder.shadow)
+            if transaction.last_batch(planned.app_id) >= chunk.number:
+                continue
+            if folder.has_flag(PAUSE):
+                return _told(folder, planned, "paused", 0.0, on_progress)
+            files, accounting = steps.write(folder, transaction, chunk)
+            entry = chunk_entry(planned, chunk, accounting, rows=files.rows)
+            context.step(planned.job, "before chunk", chunk.number)
+            transaction.commit(planned.app_id, chunk.number, entry.to_json(), files)
+            context.step(planned.job, "after chunk", chunk.number)
+            read += accounting["read"]
+            rate = read / max(time.monotonic() - started, 1e-9)
+            if chunk is not planned.chunks[-1]:
+                _told(folder, planned, "running", rate, on_progress)
+        return _told(folder, planned, "done", rate, on_progress)
+
+
+def preview(context: StageContext, backfill: str, job: Job) -> Diff:
+    """The keyed diff that the run would make; nothing is written.
+
+    Raises:
+        BackfillError: There is no such backfill, or the job is not the one that was planned.
+    """
+    planned = BackfillFolder(context.home, backfill).plan()
+    target = read_version(context.spark, context.home.table(planned.target), planned.base_version)
+    after = steps_of(context, planned, job).preview()
+    return keyed_diff(target.filter(planned.affected.condition()), after, planned.keys, planned.columns)
+
+
+def shadow_entries(folder: BackfillFolder) -> list[LedgerEntry]:
+    """The entries of the chunks that were committed."""
+    if not (folder.shadow / "_delta_log").exists():
+        return []
+    return [c.entry for c in commits(folder.shadow) if c.entry is not None]
+
+
+def summed(entries: list[LedgerEntry]) -> dict[str, int]:
+    """The terms of all chunks."""
+    total: dict[str, int] = {}
+    for entry in entries:
+        for terms in entry.accounting.values():
+            for name, value in terms.items():
+                total[name] = total.get(name, 0) + value
+    return total
+
+
+def require_done(folder: BackfillFolder, planned: BackfillPlan) -> list[LedgerEntry]:
+    """The entries of a run that is complete.
+
+    Raises:
+        BackfillError: It is not.
+    """
+    entries = shadow_entries(folder)
+    if [entry.batch for entry in entries] != [chunk.number for chunk in planned.chunks]:
+        raise BackfillError(
+            f"{len(entries)} of {len(planned.chunks)} chunks of the backfill {planned.id!r} are done; run it first"
+        )
+    return entries
+
+
+def _progress(folder: BackfillFolder, planned: BackfillPlan, state: str, rate: float) -> Progress:
+    entries = shadow_entries(folder)
+    accounting = summed(entries)
+    return Progress(
+        state,
+        len(entries),
+        len(planned.chunks),
+        accounting.get("read", 0),
+        planned.rows,
+        accounting,
+        round(rate, 1),
+        datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+    )
+
+
+def _told(
+    folder: BackfillFolder,
+    planned: BackfillPlan,
+    state: str,
+    rate: float,
+    on_progress: Callable[[Progress], None],
+) -> Progress:
+    progress = _progress(folder, planned, state, rate)
+    folder.write("progress", progress.to_json())
+    on_progress(progress)
+    return progress

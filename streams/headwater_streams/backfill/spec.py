@@ -1,0 +1,297 @@
+"""What a backfill is about: the range asked for, the rows of the target that it replaces, the plan as it is stored.
+
+Every range is half-open. Times are microseconds since the epoch in the program and ISO 8601 in the stored plan.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import reduce
+from typing import Any, Literal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+
+FORMAT = 1
+WINDOW_START = "window_start"
+"""The column of a windowed target that says where a row's window begins."""
+
+Span = tuple[int, int]
+"""A half-open stretch of event time in microseconds."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Affected:
+    """The rows of the target that a backfill replaces: windows of these times, or rows of these offsets."""
+
+    ranges: Ranges
+    windows: tuple[Span, ...] = ()
+
+    def condition(self) -> Column:
+        """True for an affected row of the target, never NULL."""
+        return self.of_times(F.unix_micros(WINDOW_START)) if self.windows else self.of_offsets()
+
+    def of_times(self, time_us: Column) -> Column:
+        """True where a time, in microseconds, is in one of the windows."""
+        return _any([(time_us >= start) & (time_us < end) for start, end in self.windows])
+
+    def of_offsets(self) -> Column:
+        """True where a row's coordinates are in one of the ranges."""
+        return in_ranges(self.ranges)
+
+    def between(self, start: int, end: int) -> "Affected":
+        """The part of the windows that lies in `[start, end)`."""
+        cut = ((max(start, s), min(end, e)) for s, e in self.windows)
+        return Affected(self.ranges, tuple((s, e) for s, e in cut if s < e))
+
+
+@dataclass(frozen=True)
+class LiveBatchId:
+    """A batch of the live job, and the part of its offsets that belongs to the backfill."""
+
+    generation: int
+    batch: int
+    ranges: Ranges
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """What is committed to the shadow in one step: windows of a stretch of time, or some batches of the live job.
+
+    Attributes:
+        number: 0 for the first; the chunk's transaction mark.
+        rows: How many rows it was estimated to read.
+        span: The stretch of window starts.
+        batches: The batches, in their order.
+    """
+
+    number: int
+    rows: int
+    span: Span | None = None
+    batches: tuple[LiveBatchId, ...] = ()
+
+
+@dataclass(frozen=True)
+class PinnedInput:
+    """A table that is read at one version, so that every step reads the same rows.
+
+    Attributes:
+        table: Its name.
+        version: The last version that is read; everything up to it was read by the live job.
+        until: The (generation, batch) of the last commit of rows in it.
+        was_rewritten: Whether rows in it were replaced since the live job read them.
+    """
+
+    table: str
+    version: int
+    until: tuple[int, int]
+    was_rewritten: bool
+
+
+@dataclass(frozen=True)
+class BackfillPlan:
+    """A backfill, decided and never changed.
+
+    Attributes:
+        id: Its name; the same range, code and tables give the same one.
+        job: The job.
+        reference: Where the job was loaded from, for the command line; empty from Python.
+        kind: `"row"` or `"window"`.
+        target: The table that is mended.
+        quarantine: The table of the job's rejected records.
+        input_name: The input's name in the job's function, by which the ledger accounts for it.
+        keys: The columns that name a row of the target.
+        columns: The columns that are compared.
+        fingerprint: The digest of the code that will run.
+        asked: The range as it was asked for.
+        ranges: The offsets that are read again, by topic and partition.
+        windows: The windows that are folded again, whole; empty for a row job.
+        rows: How many rows the run is estimated to read.
+        chunks: The steps of the run.
+        base_version: The target's version that was planned on.
+        generation: The live job's generation.
+        batch: The live job's last batch then.
+        pinned: The table that is read, for a windowed job.
+        notes: What a person should know, each a sentence.
+        created_at: When it was made.
+        mode: `"repair"`: a closed range is replaced; the job's checkpoint stays.
+    """
+
+    id: str
+    job: str
+    reference: str
+    kind: Literal["row", "window"]
+    target: str
+    quarantine: str
+    input_name: str
+    keys: tuple[str, ...]
+    columns: tuple[str, ...]
+    fingerprint: str
+    asked: Mapping[str, Any]
+    ranges: Ranges
+    windows: tuple[Span, ...]
+    rows: int
+    chunks: tuple[Chunk, ...]
+    base_version: int
+    generation: int
+    batch: int
+    pinned: PinnedInput | None
+    notes: tuple[str, ...]
+    created_at: str
+    mode: Literal["repair"] = "repair"
+
+    @property
+    def affected(self) -> Affected:
+        """The rows of the target that are replaced."""
+        return Affected(self.ranges, self.windows)
+
+    @property
+    def app_id(self) -> str:
+        """The Delta application id of the backfill's commits."""
+        return f"backfill/{self.id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan as it is stored and printed."""
+        pinned = self.pinned
+        return {
+            "format": FORMAT,
+            "id": self.id,
+            "mode": self.mode,
+            "job": self.job,
+            "reference": self.reference,
+            "kind": self.kind,
+            "target": self.target,
+            "quarantine": self.quarantine,
+            "input_name": self.input_name,
+            "keys": list(self.keys),
+            "columns": list(self.columns),
+            "fingerprint": self.fingerprint,
+            "asked": dict(self.asked),
+            "ranges": ranges_to_json(self.ranges),
+            "windows": [[iso(start), iso(end)] for start, end in self.windows],
+            "rows": self.rows,
+            "chunks": [_chunk_to_json(chunk) for chunk in self.chunks],
+            "base_version": self.base_version,
+            "generation": self.generation,
+            "batch": self.batch,
+            "input": None
+            if pinned is None
+            else {
+                "table": pinned.table,
+                "version": pinned.version,
+                "until": list(pinned.until),
+                "was_rewritten": pinned.was_rewritten,
+            },
+            "notes": list(self.notes),
+            "created_at": self.created_at,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "BackfillPlan":
+        """The plan as it was stored."""
+        pinned = value["input"]
+        return cls(
+            value["id"],
+            value["job"],
+            value["reference"],
+            value["kind"],
+            value["target"],
+            value["quarantine"],
+            value["input_name"],
+            tuple(value["keys"]),
+            tuple(value["columns"]),
+            value["fingerprint"],
+            value["asked"],
+            ranges_from_json(value["ranges"]),
+            tuple((micros(start), micros(end)) for start, end in value["windows"]),
+            value["rows"],
+            tuple(_chunk_from_json(number, chunk) for number, chunk in enumerate(value["chunks"])),
+            value["base_version"],
+            value["generation"],
+            value["batch"],
+            None
+            if pinned is None
+            else PinnedInput(
+                pinned["table"], pinned["version"], tuple(pinned["until"]), pinned["was_rewritten"]
+            ),
+            tuple(value["notes"]),
+            value["created_at"],
+        )
+
+
+def in_ranges(ranges: Ranges) -> Column:
+    """True where a row's coordinates are in one of the ranges, never NULL."""
+    return _any(
+        [
+            (F.col(TOPIC) == topic)
+            & (F.col(PARTITION) == partition)
+            & (F.col(OFFSET) >= start)
+            & (F.col(OFFSET) < end)
+            for topic, partitions in ranges.items()
+            for partition, (start, end) in partitions.items()
+        ]
+    )
+
+
+def iso(time_us: int) -> str:
+    """Microseconds since the epoch as ISO 8601 in UTC."""
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.isoformat(timespec="microseconds" if moment.microsecond else "seconds").replace(
+        "+00:00", "Z"
+    )
+
+
+def micros(moment: str | datetime) -> int:
+    """A moment as microseconds since the epoch; without an offset it is taken for UTC.
+
+    Raises:
+        ValueError: The text is not ISO 8601.
+    """
+    parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    return (parsed - _EPOCH) // timedelta(microseconds=1)
+
+
+def ranges_to_json(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
+    """Ranges with string keys, partitions in order."""
+    return {
+        topic: {str(partition): list(pair) for partition, pair in sorted(partitions.items())}
+        for topic, partitions in sorted(ranges.items())
+    }
+
+
+def ranges_from_json(value: Mapping[str, Mapping[str, list[int]]]) -> dict[str, dict[int, tuple[int, int]]]:
+    """The inverse of `ranges_to_json`."""
+    return {
+        topic: {int(partition): (pair[0], pair[1]) for partition, pair in partitions.items()}
+        for topic, partitions in value.items()
+    }
+
+
+def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
+    if chunk.span is not None:
+        return {"rows": chunk.rows, "windows": [iso(chunk.span[0]), iso(chunk.span[1])]}
+    batches = [
+        {"generation": b.generation, "batch": b.batch, "ranges": ranges_to_json(b.ranges)}
+        for b in chunk.batches
+    ]
+    return {"rows": chunk.rows, "batches": batches}
+
+
+def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
+    if "windows" in value:
+        start, end = value["windows"]
+        return Chunk(number, value["rows"], span=(micros(start), micros(end)))
+    batches = tuple(
+        LiveBatchId(b["generation"], b["batch"], ranges_from_json(b["ranges"])) for b in value["batches"]
+    )
+    return Chunk(number, value["rows"], batches=batches)
+
+
+def _any(conditions: list[Column]) -> Column:
+    return F.coalesce(reduce(lambda one, other: one | other, conditions, F.lit(False)), F.lit(False))

@@ -1,0 +1,105 @@
+"""Where backfills are, read from their folders and their targets' logs; and the flags that steer a run. No Spark."""
+
+import shutil
+from typing import Any
+
+from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
+from headwater_streams.backfill.running import PAUSE, shadow_entries
+from headwater_streams.backfill.store import BackfillError, BackfillFolder, backfill_ids
+from headwater_streams.runtime.home import Home
+
+
+def status(home: Home, backfill: str) -> dict[str, Any]:
+    """One backfill: its plan in short, its state, its progress, its verdict, its swap.
+
+    The states, in their order: planned, running, paused, done, verified or failed, swapped, rolled back; or aborted.
+
+    Raises:
+        BackfillError: There is no such backfill.
+    """
+    folder = BackfillFolder(home, backfill)
+    planned = folder.plan()
+    verdict = folder.read("verdict")
+    return {
+        "id": planned.id,
+        "state": _state(home, folder),
+        "job": planned.job,
+        "target": planned.target,
+        "mode": planned.mode,
+        "asked": dict(planned.asked),
+        "rows": planned.rows,
+        "chunks_done": len(shadow_entries(folder)),
+        "chunks": len(planned.chunks),
+        "created_at": planned.created_at,
+        "progress": folder.read("progress"),
+        "passed": None if verdict is None else verdict["passed"],
+        "digest": None if verdict is None else verdict["diff"]["digest"],
+        "swap": folder.read("swap"),
+        "rollback": folder.read("rollback"),
+    }
+
+
+def list_backfills(home: Home) -> list[dict[str, Any]]:
+    """The backfills of a home, the oldest first, each as `status` tells it."""
+    return [status(home, backfill) for backfill in backfill_ids(home)]
+
+
+def pause(home: Home, backfill: str) -> dict[str, Any]:
+    """Makes a run stop at its next chunk; it stays so, across restarts, until `resume`.
+
+    Raises:
+        BackfillError: There is no such backfill, or it was aborted.
+    """
+    folder = BackfillFolder(home, backfill)
+    folder.plan()
+    folder.require_open()
+    folder.set_flag(PAUSE)
+    return status(home, backfill)
+
+
+def resume(home: Home, backfill: str) -> dict[str, Any]:
+    """Takes the pause back; the next `run` goes on.
+
+    Raises:
+        BackfillError: There is no such backfill, or it was aborted.
+    """
+    folder = BackfillFolder(home, backfill)
+    folder.plan()
+    folder.require_open()
+    folder.clear_flag(PAUSE)
+    return status(home, backfill)
+
+
+def abort(home: Home, backfill: str) -> dict[str, Any]:
+    """Gives a backfill up and removes its shadow; the target is as it was.
+
+    Raises:
+        BackfillError: It was swapped in, or another process works on it.
+    """
+    folder = BackfillFolder(home, backfill)
+    with folder.held():
+        if _state(home, folder) == "swapped":
+            raise BackfillError(f"the backfill {backfill!r} was swapped in; roll it back instead")
+        folder.set_flag("aborted")
+        for shadow in (folder.shadow, folder.quarantine):
+            shutil.rmtree(shadow, ignore_errors=True)
+    return status(home, backfill)
+
+
+def _state(home: Home, folder: BackfillFolder) -> str:
+    planned = folder.plan()
+    if folder.has_flag("aborted"):
+        return "aborted"
+    history = TableHistory(home.table(planned.target), planned.target, planned.job)
+    made = {entry.extra["action"] for _, entry in history.backfills(planned.id)}
+    if ROLLBACK in made:
+        return "rolled back"
+    if SWAP in made:
+        return "swapped"
+    verdict = folder.read("verdict")
+    done = len(shadow_entries(folder))
+    if done == len(planned.chunks):
+        return "done" if verdict is None else ("verified" if verdict["passed"] else "failed")
+    if folder.has_flag(PAUSE):
+        return "paused"
+    return "running" if done else "planned"

@@ -1,0 +1,151 @@
+"""The steps of a run, one for each chunk of the plan: what is written to the shadow, and the account of it."""
+
+from typing import Protocol
+
+from pyspark.sql import DataFrame
+
+from headwater_streams.backfill.history import Folded, TableHistory
+from headwater_streams.backfill.jobs import same_job
+from headwater_streams.backfill.row_replay import RowReplay
+from headwater_streams.backfill.spec import BackfillPlan, Chunk
+from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.backfill.window_replay import WindowReplay
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange, merge_ranges
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles, ensure_table
+from headwater_streams.sinks.file_swap import read_version
+from headwater_streams.sinks.side import quarantine_schema, write_side
+
+CHUNK = "chunk"
+
+
+class Steps(Protocol):
+    """How one kind of job is rebuilt."""
+
+    def prepare(self, folder: BackfillFolder) -> None:
+        """Makes the shadow tables."""
+
+    def write(
+        self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
+    ) -> tuple[WrittenFiles, dict[str, int]]:
+        """Writes a chunk's files; the commit is left to the caller."""
+
+    def preview(self) -> DataFrame:
+        """All rows that the run would write."""
+
+
+def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
+    """The steps of a plan.
+
+    Raises:
+        BackfillError: The job is not the one that was planned.
+    """
+    job_plan = same_job(context, job, backfill)
+    history = TableHistory(
+        context.home.table(backfill.target), backfill.target, backfill.job, until=backfill.base_version
+    )
+    if backfill.kind == "window":
+        return _WindowSteps(context, backfill, job_plan, history.folded())
+    return _RowSteps(context, backfill, job_plan, history)
+
+
+def chunk_entry(
+    backfill: BackfillPlan, chunk: Chunk, accounting: dict[str, int], **extra: object
+) -> LedgerEntry:
+    """The ledger entry of a chunk's commit to the shadow."""
+    ranges = merge_ranges([batch.ranges for batch in chunk.batches]) if chunk.batches else backfill.ranges
+    pinned = backfill.pinned
+    source = SourceRange(
+        backfill.input_name,
+        ranges,
+        topic=next(iter(ranges), None) if pinned is None else None,
+        table=pinned.table if pinned else None,
+        versions=(0, pinned.version + 1) if pinned else None,
+    )
+    return LedgerEntry(
+        backfill.job,
+        backfill.generation,
+        chunk.number,
+        backfill.target,
+        "backfill",
+        (source,),
+        {backfill.input_name: accounting},
+        backfill.fingerprint,
+        extra={"backfill": backfill.id, "action": CHUNK, **extra},
+    )
+
+
+def _make_shadow(context: StageContext, backfill: BackfillPlan, folder: BackfillFolder) -> None:
+    schema = read_version(context.spark, context.home.table(backfill.target), backfill.base_version).schema
+    ensure_table(context.spark, folder.shadow, f"the shadow of {backfill.target}", schema)
+
+
+class _WindowSteps:
+    def __init__(
+        self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, earlier: list[Folded]
+    ) -> None:
+        assert backfill.pinned is not None
+        self._context, self._backfill, self._earlier = context, backfill, earlier
+        self._replay = WindowReplay(context, plan, backfill.pinned)
+
+    def prepare(self, folder: BackfillFolder) -> None:
+        _make_shadow(self._context, self._backfill, folder)
+
+    def write(
+        self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
+    ) -> tuple[WrittenFiles, dict[str, int]]:
+        assert chunk.span is not None
+        affected = self._backfill.affected.between(*chunk.span)
+        folded = self._replay.fold(self._backfill, affected, self._earlier)
+        files = transaction.write(folded.rows)
+        self._replay.judge_input(affected, folded.gate, chunk.number)
+        seen = folded.counts.get
+        terms = {name: int(seen[name]) for name in ("read", "quarantined", "late_folded")}
+        return files, terms
+
+    def preview(self) -> DataFrame:
+        return self._replay.fold(self._backfill, self._backfill.affected, self._earlier).rows
+
+
+class _RowSteps:
+    def __init__(
+        self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, history: TableHistory
+    ) -> None:
+        self._context, self._backfill = context, backfill
+        self._replay = RowReplay(context, plan, history)
+
+    def prepare(self, folder: BackfillFolder) -> None:
+        _make_shadow(self._context, self._backfill, folder)
+        ensure_table(self._context.spark, folder.quarantine, "the quarantine", quarantine_schema())
+
+    def write(
+        self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
+    ) -> tuple[WrittenFiles, dict[str, int]]:
+        replayed = self._replay.replay(chunk)
+        files = transaction.write(replayed.rows)
+        replayed.judge(chunk.number)
+        after = replayed.counts["result"].get["rows"]
+        if files.rows != after:
+            raise DataLossError(
+                f"{self._backfill.id}, chunk {chunk.number}: {files.rows} rows were written where {after} came out of "
+                "the function; nothing was committed, and the run can be started again"
+            )
+        accounting = replayed.accounting(files.rows)
+        if accounting["quarantined"]:
+            entry = chunk_entry(self._backfill, chunk, {"quarantined": accounting["quarantined"]})
+            write_side(
+                self._context.spark,
+                folder.quarantine,
+                replayed.rejected,
+                self._backfill.app_id,
+                entry,
+                accounting["quarantined"],
+            )
+        return files, accounting | {"live_shortfall": self._replay.live_shortfall(chunk)}
+
+    def preview(self) -> DataFrame:
+        everything = tuple(batch for chunk in self._backfill.chunks for batch in chunk.batches)
+        return self._replay.replay(Chunk(0, self._backfill.rows, batches=everything)).rows

@@ -1,0 +1,113 @@
+"""A backfill's folder, `<home>/backfills/<id>/`: plan, progress, verdict and swap as JSON, the shadow as Delta tables.
+
+plan.json       written once
+progress.json   after each chunk; the shadow's own log is the truth, this is for people and `status`
+verdict.json    the last verification
+swap.json       what the swap did, rollback.json what the rollback did; the target's log is the truth
+pause, aborted  flags
+lock            held by the process that works on the backfill; it ends with the process
+shadow/         the new rows; quarantine/ the rows that the run rejected (row jobs)
+"""
+
+import fcntl
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from headwater_streams.backfill.spec import BackfillPlan
+from headwater_streams.errors import StreamsError
+from headwater_streams.runtime.home import Home, write_atomically
+
+
+class BackfillError(StreamsError):
+    """A step of a backfill is refused; the message says why and what to do."""
+
+
+class BackfillFolder:
+    """One backfill's folder."""
+
+    def __init__(self, home: Home, backfill: str) -> None:
+        self.path = home.root / "backfills" / backfill
+        self.id = backfill
+
+    @property
+    def shadow(self) -> Path:
+        """The table of the new rows."""
+        return self.path / "shadow"
+
+    @property
+    def quarantine(self) -> Path:
+        """The table of the rows that the run rejected."""
+        return self.path / "quarantine"
+
+    def plan(self) -> BackfillPlan:
+        """The plan.
+
+        Raises:
+            BackfillError: There is no such backfill.
+        """
+        value = self.read("plan")
+        if value is None:
+            there = sorted(p.parent.name for p in self.path.parent.glob("*/plan.json"))
+            raise BackfillError(
+                f"there is no backfill {self.id!r}; there are {', '.join(there) or 'none'} (make one with plan)"
+            )
+        return BackfillPlan.from_json(value)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """A stored JSON object, or None if it was not written yet."""
+        path = self.path / f"{name}.json"
+        if not path.exists():
+            return None
+        value: dict[str, Any] = json.loads(path.read_text())
+        return value
+
+    def write(self, name: str, value: dict[str, Any]) -> None:
+        """Stores a JSON object; a reader sees the old one or the new one."""
+        write_atomically(self.path / f"{name}.json", value)
+
+    def has_flag(self, name: str) -> bool:
+        """Whether a flag is set."""
+        return (self.path / name).exists()
+
+    def set_flag(self, name: str) -> None:
+        """Sets a flag."""
+        (self.path / name).touch()
+
+    def clear_flag(self, name: str) -> None:
+        """Takes a flag away."""
+        (self.path / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds the backfill while the block runs.
+
+        Raises:
+            BackfillError: Another process works on it.
+        """
+        self.plan()
+        with (self.path / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise BackfillError(
+                    f"another process works on the backfill {self.id!r}; wait for it, or pause it"
+                ) from error
+            yield
+
+    def require_open(self) -> None:
+        """Checks that the backfill was not aborted.
+
+        Raises:
+            BackfillError: It was.
+        """
+        if self.has_flag("aborted"):
+            raise BackfillError(f"the backfill {self.id!r} was aborted; plan again")
+
+
+def backfill_ids(home: Home) -> list[str]:
+    """The backfills of a home, the oldest first."""
+    found = (home.root / "backfills").glob("*/plan.json")
+    return [path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime_ns, path))]

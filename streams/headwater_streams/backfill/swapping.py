@@ -1,0 +1,280 @@
+"""Swaps a verified shadow into its table, and takes a swap back: one Delta commit each."""
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark.sql import Column, DataFrame
+
+from headwater_streams.backfill.diff import content_of
+from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
+from headwater_streams.backfill.running import require_done
+from headwater_streams.backfill.spec import BackfillPlan, iso
+from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.sinks.file_swap import FileSwap, Swapped, read_version
+
+_MARKS = {SWAP: 1, ROLLBACK: 2}
+_ATTEMPTS = 10
+_PAUSE_S = 0.2
+
+Result = TypeVar("Result")
+
+
+def swap(context: StageContext, backfill: str) -> dict[str, Any]:
+    """Replaces the affected rows of the target by the shadow's, in one commit; done already, it says so again.
+
+    For a row job the rejected records of the range change hands first, in the quarantine table.
+
+    Returns:
+        `{"backfill", "target", "version", "removed_rows", "added_rows", "kept_rows", "replaced_version", "proof"}`.
+
+    Raises:
+        BackfillError: There is no passing verdict, or affected rows of the target changed since the plan was made.
+        DataLossError: The rows outside of the range are not what they were; roll back.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        folder.require_open()
+        planned = folder.plan()
+        history = TableHistory(context.home.table(planned.target), planned.target, planned.job)
+        done = {entry.extra["action"] for _, entry in history.backfills(backfill)}
+        if ROLLBACK in done:
+            raise BackfillError(f"the backfill {backfill!r} was rolled back; plan again")
+        if SWAP not in done:
+            verdict = _passing(folder, planned)
+            if planned.kind == "row":
+                _swap_quarantine(context, planned, folder)
+            _commit_swap(context, planned, folder, verdict)
+        return _swap_result(context, planned, folder)
+
+
+def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
+    """Puts the rows before the swap back into the affected range, in one commit; done already, it says so again.
+
+    Returns:
+        `{"backfill", "target", "version", "removed_rows", "added_rows", "kept_rows"}`.
+
+    Raises:
+        BackfillError: It was never swapped in, or affected rows changed since.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        planned = folder.plan()
+        made = _by_action(context, planned, planned.target)
+        if SWAP not in made:
+            raise BackfillError(
+                f"the backfill {backfill!r} was not swapped in, so there is nothing to roll back"
+            )
+        if ROLLBACK not in made:
+            if planned.kind == "row":
+                _roll_back_table(context, planned, planned.quarantine, planned.affected.of_offsets())
+            _roll_back_table(context, planned, planned.target, planned.affected.condition())
+            made = _by_action(context, planned, planned.target)
+        stored = folder.read("rollback")
+        if stored is None:
+            version, entry = made[ROLLBACK]
+            stored = _told(planned, version, entry)
+            folder.write("rollback", stored)
+        return stored
+
+
+def _passing(folder: BackfillFolder, planned: BackfillPlan) -> dict[str, Any]:
+    require_done(folder, planned)
+    verdict = folder.read("verdict")
+    *_, last = commits(folder.shadow)
+    if verdict is None or verdict["shadow_version"] != last.version:
+        raise BackfillError(f"the backfill {planned.id!r} is not verified; verify it first")
+    if not verdict["passed"]:
+        broken = [f["name"] + ": " + f["detail"] for f in verdict["findings"] if not f["ok"]]
+        raise BackfillError(f"the verdict on {planned.id!r} did not pass ({'; '.join(broken)})")
+    return verdict
+
+
+def _commit_swap(
+    context: StageContext, planned: BackfillPlan, folder: BackfillFolder, verdict: Mapping[str, Any]
+) -> None:
+    target, affected = context.home.table(planned.target), planned.affected.condition()
+    base = read_version(context.spark, target, planned.base_version)
+
+    def attempt() -> Swapped:
+        transaction = FileSwap(context.spark, target)
+        _require_unmoved(planned, transaction, target, base, planned.base_version, affected)
+        entry = _entry(planned, SWAP, planned.target, verdict["accounting"], transaction.version)
+        context.step(planned.job, "before swap", 0)
+        done = transaction.replace(
+            affected, planned.app_id, _MARKS[SWAP], entry.to_json(), shadow=folder.shadow
+        )
+        context.step(planned.job, "after swap", 0)
+        return done
+
+    _retried(attempt, planned.target)
+
+
+def _swap_quarantine(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> None:
+    table, affected = context.home.table(planned.quarantine), planned.affected.of_offsets()
+
+    def attempt() -> None:
+        transaction = FileSwap(context.spark, table)
+        if transaction.last_batch(planned.app_id) >= _MARKS[SWAP]:
+            return
+        before = transaction.frame().filter(affected).count()
+        shadow = context.spark.read.format("delta").load(str(folder.quarantine))
+        after = shadow.count()
+        if not before and not after:
+            return
+        entry = _entry(
+            planned,
+            SWAP,
+            planned.quarantine,
+            {"quarantined": after, "before": before},
+            transaction.version,
+        )
+        context.step(planned.job, "before quarantine swap", 0)
+        transaction.replace(affected, planned.app_id, _MARKS[SWAP], entry.to_json(), shadow=folder.quarantine)
+        context.step(planned.job, "after quarantine swap", 0)
+
+    _retried(attempt, planned.quarantine)
+
+
+def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str, affected: Column) -> None:
+    table = context.home.table(name)
+    made = _by_action(context, planned, name)
+    if SWAP not in made or ROLLBACK in made:
+        return
+    swapped_at, swapped = made[SWAP]
+    replaced = read_version(context.spark, table, int(swapped.extra["replaced_version"])).filter(affected)
+    after_swap = read_version(context.spark, table, swapped_at)
+
+    def attempt() -> Swapped:
+        transaction = FileSwap(context.spark, table)
+        _require_unmoved(planned, transaction, table, after_swap, swapped_at, affected)
+        (terms,) = swapped.accounting.values()
+        entry = _entry(planned, ROLLBACK, name, _undone(terms), transaction.version)
+        context.step(planned.job, "before rollback", 0)
+        done = transaction.replace(affected, planned.app_id, _MARKS[ROLLBACK], entry.to_json(), rows=replaced)
+        context.step(planned.job, "after rollback", 0)
+        return done
+
+    _retried(attempt, name)
+
+
+def _undone(terms: Mapping[str, int]) -> dict[str, int]:
+    """The account of the way back, so that swap and rollback add up to nothing."""
+    now = next(name for name in ("folded", "written", "quarantined") if name in terms)
+    undone = {now: terms["before"], "before": terms[now]}
+    if "late_folded" in terms:
+        undone["late_folded"] = -terms["late_folded"]
+    if "quarantined_before" in terms:
+        undone |= {"quarantined": terms["quarantined_before"], "quarantined_before": terms["quarantined"]}
+    return undone
+
+
+def _require_unmoved(
+    planned: BackfillPlan,
+    transaction: FileSwap,
+    table: Path,
+    known: DataFrame,
+    known_version: int,
+    affected: Column,
+) -> None:
+    """Checks that commits since `known_version` left the affected rows alone."""
+    newer = commits(table, since=known_version + 1, until=transaction.version + 1)
+    if not any(commit.data_changed for commit in newer):
+        return
+    if content_of(known, affected)[0] != content_of(transaction.frame(), affected)[0]:
+        raise BackfillError(
+            f"rows of {planned.target} in the affected range changed between version {known_version} and version "
+            f"{transaction.version}, so the backfill {planned.id!r} does not fit any more; plan again"
+        )
+
+
+def _entry(
+    planned: BackfillPlan, action: str, table: str, accounting: Mapping[str, int], version: int
+) -> LedgerEntry:
+    pinned = planned.pinned
+    source = SourceRange(
+        planned.input_name,
+        planned.ranges,
+        topic=next(iter(planned.ranges), None) if pinned is None else None,
+        table=pinned.table if pinned else None,
+        versions=(0, pinned.version + 1) if pinned else None,
+    )
+    extra: dict[str, Any] = {"backfill": planned.id, "action": action, "replaced_version": version}
+    if pinned is not None:
+        extra |= {
+            "windows": [[iso(start), iso(end)] for start, end in planned.windows],
+            "until": list(pinned.until),
+        }
+    return LedgerEntry(
+        planned.job,
+        planned.generation,
+        _MARKS[action],
+        table,
+        "backfill",
+        (source,),
+        {planned.input_name: accounting},
+        planned.fingerprint,
+        extra=extra,
+    )
+
+
+def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> dict[str, Any]:
+    stored = folder.read("swap")
+    if stored is not None:
+        return stored
+    version, entry = _by_action(context, planned, planned.target)[SWAP]
+    replaced = version - 1
+    path, affected = context.home.table(planned.target), planned.affected.condition()
+    shadow = context.spark.read.format("delta").load(str(folder.shadow))
+    _, outside_before = content_of(read_version(context.spark, path, replaced), affected)
+    inside, outside = content_of(read_version(context.spark, path, version), affected)
+    proof = {
+        "rows_outside": outside.rows,
+        "outside_unchanged": outside == outside_before,
+        "inside_is_the_shadow": inside == content_of(shadow, affected)[0],
+    }
+    if not all((proof["outside_unchanged"], proof["inside_is_the_shadow"])):
+        raise DataLossError(
+            f"{planned.target}: version {version} is not {replaced} with the affected rows replaced ({proof}); "
+            f"roll the backfill {planned.id!r} back"
+        )
+    stored = {**_told(planned, version, entry), "proof": proof}
+    folder.write("swap", stored)
+    return stored
+
+
+def _told(planned: BackfillPlan, version: int, entry: LedgerEntry) -> dict[str, Any]:
+    (terms,) = entry.accounting.values()
+    return {
+        "backfill": planned.id,
+        "target": planned.target,
+        "version": version,
+        "replaced_version": entry.extra["replaced_version"],
+        "accounting": dict(terms),
+    }
+
+
+def _by_action(
+    context: StageContext, planned: BackfillPlan, table: str
+) -> dict[str, tuple[int, LedgerEntry]]:
+    history = TableHistory(context.home.table(table), table, planned.job)
+    return {entry.extra["action"]: (version, entry) for version, entry in history.backfills(planned.id)}
+
+
+def _retried(attempt: Callable[[], Result], table: str) -> Result:
+    """Tries again while other writers of the table come first."""
+    from delta.exceptions import DeltaConcurrentModificationException
+
+    for _ in range(_ATTEMPTS):
+        try:
+            return attempt()
+        except DeltaConcurrentModificationException:
+            time.sleep(_PAUSE_S)
+    raise BackfillError(
+        f"{table} was changed by others {_ATTEMPTS} times while its commit was prepared; try again when it is quieter"
+    )

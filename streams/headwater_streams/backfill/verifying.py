@@ -1,0 +1,259 @@
+"""Proves a backfill before it is swapped in, and stores the verdict with the plan."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.diff import Diff, content_of, keyed_diff
+from headwater_streams.backfill.history import count_of
+from headwater_streams.backfill.jobs import same_job
+from headwater_streams.backfill.running import require_done, summed
+from headwater_streams.backfill.spec import BackfillPlan, iso
+from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.backfill.window_replay import WINDOW_US, WindowReplay
+from headwater_streams.errors import CheckFailedError
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.job import Job
+from headwater_streams.sinks.file_swap import read_version
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: its name, whether it holds, and what was seen."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verification found.
+
+    Attributes:
+        backfill: The backfill's id.
+        passed: Whether every finding holds; only then can it be swapped in.
+        findings: What was looked at.
+        accounting: The terms of the run, as the swap's ledger entry will carry them.
+        diff: What the swap changes.
+        notes: What a person should know.
+        shadow_version: The shadow's version that was verified.
+        verified_at: When.
+    """
+
+    backfill: str
+    passed: bool
+    findings: tuple[Finding, ...]
+    accounting: Mapping[str, int]
+    diff: Diff
+    notes: tuple[str, ...]
+    shadow_version: int
+    verified_at: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as it is stored and printed."""
+        return {
+            "backfill": self.backfill,
+            "passed": self.passed,
+            "findings": [vars(finding) for finding in self.findings],
+            "accounting": dict(self.accounting),
+            "diff": self.diff.to_json(),
+            "notes": list(self.notes),
+            "shadow_version": self.shadow_version,
+            "verified_at": self.verified_at,
+        }
+
+
+def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
+    """Verifies a finished run against its plan, its input and the live table, and stores the verdict.
+
+    Looked at: the accounting identity; that every offset or window is in one chunk; that the shadow lies inside the
+    affected range and names no row twice; the job's checks on the result; that the affected rows of the live table
+    are those that were planned on; and what differs from them, by key.
+
+    Raises:
+        BackfillError: The run is not complete, or the job is not the one that was planned.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        folder.require_open()
+        planned = folder.plan()
+        entries = require_done(folder, planned)
+        job_plan = same_job(context, job, planned)
+        *_, last = commits(folder.shadow)
+        shadow = read_version(context.spark, folder.shadow, last.version)
+        target = context.home.table(planned.target)
+        base = read_version(context.spark, target, planned.base_version)
+        affected = planned.affected.condition()
+        before = base.filter(affected)
+        findings, notes = [_unmoved(context, planned, base)], list(planned.notes)
+        terms = summed(entries)
+        if planned.kind == "window":
+            assert planned.pinned is not None
+            replay = WindowReplay(context, job_plan, planned.pinned)
+            accounting = _window_accounting(terms, shadow, before)
+            findings += _window_findings(planned, entries, accounting, replay)
+            expected = accounting["before"] + accounting["late_folded"]
+            if accounting["folded"] != expected:
+                because = " (its input was rewritten since)" if planned.pinned.was_rewritten else ""
+                notes.append(
+                    f"the windows counted {accounting['before']} rows and {accounting['late_folded']} were late, "
+                    f"now they count {accounting['folded']}{because}"
+                )
+        else:
+            accounting = _row_accounting(context, planned, terms, before)
+            findings += _row_findings(planned, entries, accounting, terms)
+        findings.append(_inside(shadow, planned))
+        findings += _checks(job_plan.job, shadow, notes)
+        diff = keyed_diff(before, shadow, planned.keys, planned.columns)
+        verdict = Verdict(
+            planned.id,
+            all(finding.ok for finding in findings),
+            tuple(findings),
+            accounting,
+            diff,
+            tuple(notes),
+            last.version,
+            datetime.fromtimestamp(context.now_ms() / 1000, UTC)
+            .isoformat(timespec="seconds")
+            .replace("+00:00", "Z"),
+        )
+        folder.write("verdict", verdict.to_json())
+        return verdict
+
+
+def _unmoved(context: StageContext, planned: BackfillPlan, base: DataFrame) -> Finding:
+    target = context.home.table(planned.target)
+    newer = [c for c in commits(target, since=planned.base_version + 1) if c.data_changed]
+    if not newer:
+        return Finding("target unmoved", True, f"{planned.target} is at version {planned.base_version} still")
+    now = read_version(context.spark, target, newer[-1].version)
+    condition = planned.affected.condition()
+    same = content_of(base, condition)[0] == content_of(now, condition)[0]
+    return Finding(
+        "target unmoved",
+        same,
+        f"{len(newer)} commits since version {planned.base_version}, "
+        + (
+            "none of them in the affected range"
+            if same
+            else "and rows of the affected range changed; plan again"
+        ),
+    )
+
+
+def _window_accounting(terms: dict[str, int], shadow: DataFrame, before: DataFrame) -> dict[str, int]:
+    folded, replaced = (
+        rows.agg(F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")).first() for rows in (shadow, before)
+    )
+    assert folded is not None
+    assert replaced is not None
+    return {
+        "read": terms["read"],
+        "folded": int(folded["rows"]),
+        "quarantined": terms["quarantined"],
+        "late_folded": terms["late_folded"],
+        "before": int(replaced["rows"]),
+    }
+
+
+def _window_findings(
+    planned: BackfillPlan, entries: list[LedgerEntry], accounting: dict[str, int], replay: WindowReplay
+) -> list[Finding]:
+    balanced = accounting["read"] == accounting["folded"] + accounting["quarantined"]
+    identity = (
+        f"read {accounting['read']} = folded {accounting['folded']} + quarantined {accounting['quarantined']}"
+    )
+    spans = [chunk.span for chunk in planned.chunks if chunk.span is not None]
+    tiled = all(one[1] == other[0] for one, other in pairwise(spans))
+    covered = (spans[0][0], spans[-1][1]) == (planned.windows[0][0], planned.windows[-1][1])
+    inside = replay.rows().filter(planned.affected.of_times(F.col(WINDOW_US)))
+    counted = inside.agg(
+        F.count(F.lit(1)).alias("rows"), F.count_distinct(TOPIC, PARTITION, OFFSET).alias("offsets")
+    ).first()
+    assert counted is not None
+    once = counted["rows"] == counted["offsets"] == accounting["read"]
+    return [
+        Finding("accounting", balanced, identity if balanced else identity.replace(" = ", " is not ", 1)),
+        Finding(
+            "windows once",
+            tiled and covered and len(entries) == len(spans),
+            f"{len(spans)} chunks tile [{iso(spans[0][0])}, {iso(spans[-1][1])})",
+        ),
+        Finding(
+            "offsets once",
+            once,
+            f"{counted['rows']} rows of {counted['offsets']} offsets in the windows, {accounting['read']} were read",
+        ),
+    ]
+
+
+def _row_accounting(
+    context: StageContext, planned: BackfillPlan, terms: dict[str, int], before: DataFrame
+) -> dict[str, int]:
+    quarantine = context.home.table(planned.quarantine)
+    rejected = context.spark.read.format("delta").load(str(quarantine))
+    return {
+        **{name: terms[name] for name in ("read", "written", "filtered", "duplicate", "quarantined")},
+        "before": before.count(),
+        "quarantined_before": rejected.filter(planned.affected.of_offsets()).count(),
+    }
+
+
+def _row_findings(
+    planned: BackfillPlan, entries: list[LedgerEntry], accounting: dict[str, int], terms: dict[str, int]
+) -> list[Finding]:
+    parts = {name: accounting[name] for name in ("written", "filtered", "duplicate", "quarantined")}
+    balanced = accounting["read"] == sum(parts.values())
+    spelled = " + ".join(f"{value} {name}" for name, value in parts.items())
+    offsets = sum(count_of(source.ranges) for entry in entries for source in entry.sources)
+    planned_offsets = count_of(planned.ranges)
+    missing = planned_offsets - accounting["read"]
+    return [
+        Finding(
+            "accounting", balanced, f"read {accounting['read']} {'is' if balanced else 'is not'} {spelled}"
+        ),
+        Finding(
+            "offsets once",
+            offsets == planned_offsets and 0 <= missing <= terms["live_shortfall"],
+            f"{planned_offsets} offsets in the range, {offsets} in the chunks, {accounting['read']} records read"
+            + (f"; {missing} offsets hold no record" if missing else ""),
+        ),
+    ]
+
+
+def _inside(shadow: DataFrame, planned: BackfillPlan) -> Finding:
+    counted = shadow.agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(~planned.affected.condition()).alias("outside"),
+        F.count_distinct(F.struct(*[F.col(f"`{key}`") for key in planned.keys])).alias("keys"),
+    ).first()
+    assert counted is not None
+    return Finding(
+        "rows inside the range",
+        counted["outside"] == 0 and counted["keys"] == counted["rows"],
+        f"{counted['rows']} rows of {counted['keys']} keys, {counted['outside']} of them outside of the range",
+    )
+
+
+def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
+    gate = CheckGate(job, "output")
+    if not gate.aggregates():
+        return []
+    outcome = shadow.agg(F.lit(True), *gate.aggregates()).first()
+    assert outcome is not None
+    try:
+        gate.judge(outcome.asDict(), len(notes))
+    except CheckFailedError as error:
+        return [Finding("checks", False, str(error))]
+    notes += gate.warnings
+    return [Finding("checks", True, f"{len(gate.aggregates())} checks of the result hold")]

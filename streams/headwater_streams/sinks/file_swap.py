@@ -1,0 +1,169 @@
+"""Replaces data files of a Delta table by others in one commit: those of a shadow table, linked into its folder.
+
+No row of the shadow is copied. A file of the table that holds rows to keep beside rows to replace is rewritten without
+the latter; where no file does, the commit moves metadata only.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater_streams.errors import DataLossError
+from headwater_streams.sinks.delta_table import DeltaTransaction
+
+
+@dataclass(frozen=True)
+class Swapped:
+    """What a swap moved.
+
+    Attributes:
+        version: The table's version that it made.
+        removed_rows: Rows of the table that are replaced.
+        added_rows: Rows that came in their place.
+        kept_rows: Rows that stood in one file with replaced ones and were copied.
+    """
+
+    version: int
+    removed_rows: int
+    added_rows: int
+    kept_rows: int
+
+
+class FileSwap(DeltaTransaction):
+    """One commit that replaces the rows of a condition. It conflicts with every other change of the table's rows
+    but appends that read nothing, so it is built anew when the table moved (Delta raises
+    `DeltaConcurrentModificationException`)."""
+
+    def __init__(self, spark: SparkSession, path: Path) -> None:
+        super().__init__(spark, path)
+        self._path = path
+
+    @property
+    def version(self) -> int:
+        """The table's version that the transaction reads."""
+        return int(self._transaction.readVersion())
+
+    def frame(self) -> DataFrame:
+        """The table at that version."""
+        return read_version(self._spark, self._path, self.version)
+
+    def replace(
+        self,
+        affected: Column,
+        app_id: str,
+        mark: int,
+        user_metadata: str,
+        *,
+        shadow: Path | None = None,
+        rows: DataFrame | None = None,
+    ) -> Swapped:
+        """Takes the affected rows away and adds those of a shadow table, or of a frame, as one version.
+
+        Args:
+            affected: Which rows of the table are replaced; true or false, never NULL.
+            app_id: The mark's application id.
+            mark: The mark's version.
+            user_metadata: The ledger entry.
+            shadow: A Delta table with the same columns, whose files are linked into this one's folder.
+            rows: Rows to write instead.
+
+        Raises:
+            DataLossError: Not as many rows would be kept as were counted; nothing is committed.
+        """
+        # Reading all files makes Delta check every concurrent change of rows against this commit.
+        files = {Path(str(add.path())).name: add for add in self._java(self._transaction.filterFiles())}
+        touched = self._touched(affected)
+        removed = {name: counts for name, counts in touched.items() if counts[0]}
+        if not removed and files:
+            # A commit that only adds would be news to the table's streaming readers, and it is not.
+            smallest = min(files, key=lambda name: int(files[name].size()))
+            removed = {smallest: touched.get(smallest, (0, 0))}
+        actions = [files[name].remove() for name in sorted(removed)]
+        kept = sum(total - gone for gone, total in removed.values())
+        if kept:
+            mixed = [name for name, (gone, total) in removed.items() if total > gone]
+            rest = self.frame().filter(F.col("_metadata.file_name").isin(mixed) & ~affected)
+            actions += self._written(rest, kept)
+        if shadow is not None:
+            linked = self._linked(shadow)
+            added = sum(json.loads(add.stats())["numRecords"] for add in linked)
+            actions += linked
+        else:
+            assert rows is not None
+            added = rows.count()
+            actions += self._written(rows, added) if added else []
+        version = self._commit(actions, app_id, mark, user_metadata)
+        return Swapped(version, sum(gone for gone, _ in removed.values()), added, kept)
+
+    def _touched(self, affected: Column) -> Mapping[str, tuple[int, int]]:
+        found = self.frame().groupBy(F.col("_metadata.file_name").alias("file"))
+        counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
+        return {row["file"]: (row["gone"], row["total"]) for row in counts}
+
+    def _written(self, rows: DataFrame, expected: int) -> list[Any]:
+        files = self.write(rows)
+        if files.rows != expected:
+            raise DataLossError(
+                f"{self._path}: {files.rows} rows to write where {expected} were counted; nothing was committed"
+            )
+        return list(self._java(files.actions))
+
+    def _linked(self, shadow: Path) -> list[Any]:
+        from_json = getattr(getattr(self._delta.actions, "Action$"), "MODULE$").fromJson
+        linked = []
+        for add in live_files(shadow):
+            _link(shadow / add["path"], self._path / add["path"])
+            value = {**add, "dataChange": True, "modificationTime": int(time.time() * 1000)}
+            linked.append(from_json(json.dumps({"add": value})))
+        return linked
+
+    def _commit(self, actions: list[Any], app_id: str, mark: int, user_metadata: str) -> int:
+        scala, none = self._jvm.scala, self._jvm.scala.Option.empty()
+        marked = getattr(self._delta.actions, "SetTransaction")(  # noqa: B009 - a JVM class
+            app_id, mark, scala.Some(int(time.time() * 1000))
+        )
+        operation = getattr(self._delta, "DeltaOperations$Write")(
+            self._jvm.org.apache.spark.sql.SaveMode.Overwrite,
+            none,
+            scala.Some(f"the rows of {app_id}"),
+            scala.Some(user_metadata),
+            *[none] * 5,
+        )
+        to_seq = self._jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        return int(self._transaction.commit(to_seq([marked, *actions]), operation))
+
+    def _java(self, sequence: Any) -> Any:
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(sequence)
+
+
+def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
+    """A table as it was at a version."""
+    return spark.read.format("delta").option("versionAsOf", version).load(str(path))
+
+
+def live_files(shadow: Path) -> list[dict[str, Any]]:
+    """The `add` actions of a table that was only ever appended to, oldest first."""
+    found: list[dict[str, Any]] = []
+    for log in sorted((shadow / "_delta_log").glob("*.json")):
+        actions = (json.loads(line) for line in log.read_text().splitlines())
+        found += [action["add"] for action in actions if "add" in action]
+    return found
+
+
+def _link(source: Path, target: Path) -> None:
+    if target.exists():
+        return  # an earlier try of the same swap died before its commit
+    try:
+        os.link(source, target)
+    except OSError:  # another file system, or one without links
+        scratch = target.with_name(f".{target.name}.copying")
+        shutil.copyfile(source, scratch)
+        scratch.replace(target)

@@ -1,0 +1,127 @@
+"""Backfills of a windowed job: whole windows folded again, late rows folded in, one commit there and one back.
+
+departed_at   10:00      11:00      12:00      13:00
+               |-- 10 ----|-- 11 ----|-- 12 ----|
+first run      a b                     d           watermark 11:31 closes window 10
+second run       L          c                      L is late: gold.delays__late
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.backfill import BackfillError
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.testing import JobDriver
+
+departures = hw.topic(
+    "departures",
+    schema="carrier STRING, departed_at TIMESTAMP, delay_minutes INT",
+    event_time="departed_at",
+)
+departed = hw.table("silver.departures", event_time="departed_at", watermark="30 minutes")
+
+
+@hw.job(target=hw.delta("silver.departures"), dedup=hw.by_offset())
+def clean(departures: DataFrame) -> DataFrame:
+    return departures
+
+
+@hw.job(target=hw.delta("gold.delays", keys=["carrier", "window_start"], mode="update"))
+def delays(departed: DataFrame) -> DataFrame:
+    return hw.tumbling(departed, "departed_at", "1 hour", by=["carrier"]).agg(
+        F.count("*").alias("departures"), F.max(F.least("delay_minutes", F.lit(100))).alias("max_delay")
+    )
+
+
+def mended() -> Job:
+    @hw.job(name="delays", target=hw.delta("gold.delays", keys=["carrier", "window_start"], mode="update"))
+    @hw.check("counts", "departures > 0", on="output", action="fail")
+    def delays(departed: DataFrame) -> DataFrame:
+        return hw.tumbling(departed, "departed_at", "1 hour", by=["carrier"]).agg(
+            F.count("*").alias("departures"), F.max("delay_minutes").alias("max_delay")
+        )
+
+    return bind(delays)
+
+
+AT = "2013-01-01T13:00:00+00:00"
+CUT = [("DL", 10, 1, 5), ("UA", 10, 2, 100), ("UA", 11, 1, 9), ("UA", 12, 1, 100)]
+MENDED = [("DL", 10, 1, 5), ("UA", 10, 3, 500), ("UA", 11, 1, 9), ("UA", 12, 1, 300)]
+
+
+def event(time: str, carrier: str, delay: int) -> dict[str, object]:
+    return {"carrier": carrier, "departed_at": f"2013-01-01T{time}:00Z", "delay_minutes": delay}
+
+
+def live(drive: Callable[..., JobDriver]) -> JobDriver:
+    driver = drive(clean, delays)
+    first = [event("10:00", "UA", 400), event("10:05", "DL", 5), event("10:59", "UA", 1)]
+    driver.send("departures", *first, event("12:01", "UA", 300), timestamp=AT)
+    driver.run()
+    driver.send("departures", event("10:30", "UA", 500), event("11:31", "UA", 9), timestamp=AT)
+    driver.run()
+    assert windows(driver) == CUT
+    assert len(driver.rows("gold.delays__late")) == 1
+    return driver
+
+
+def windows(driver: JobDriver) -> list[tuple[Any, ...]]:
+    found = driver.table("gold.delays").collect()
+    return sorted((r["carrier"], r["window_start"].hour, r["departures"], r["max_delay"]) for r in found)
+
+
+def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = live(drive), mended()
+    context, home = driver._context, driver.home
+    planned = backfill.plan(context, job)
+    assert backfill.plan(context, job).id == planned.id, "the same plan is the same backfill"
+    previewed = backfill.preview(context, planned.id, job)
+    assert (previewed.added, previewed.removed, previewed.changed, previewed.unchanged) == (0, 0, 2, 2)
+    assert not (home.root / "backfills" / planned.id / "shadow").exists()
+    with pytest.raises(BackfillError, match=r"0 of 1 chunks .* run it first"):
+        backfill.swap(context, planned.id)
+    assert backfill.run(context, planned.id, job).state == "done"
+    with pytest.raises(BackfillError, match="not verified; verify it first"):
+        backfill.swap(context, planned.id)
+    verdict = backfill.verify(context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert verdict.diff.digest == previewed.digest
+    assert verdict.accounting == {"read": 6, "folded": 6, "quarantined": 0, "late_folded": 1, "before": 5}
+    assert windows(driver) == CUT, "nothing has changed yet"
+    swapped = backfill.swap(context, planned.id)
+    assert windows(driver) == MENDED
+    assert swapped["proof"] == {"rows_outside": 0, "outside_unchanged": True, "inside_is_the_shadow": True}
+    assert backfill.swap(context, planned.id) == swapped
+    entry = driver.ledger("gold.delays")[-1]
+    assert (entry.kind, entry.accounting["departed"]) == ("backfill", dict(verdict.accounting))
+    assert sum(row["_rows"] for row in driver.table("gold.delays").collect()) == 6
+
+    # The live job runs on behind the swap, in the same generation.
+    driver.send("departures", event("12:30", "UA", 310), event("10:31", "UA", 7), timestamp=AT)
+    driver.run()
+    assert len(driver.rows("gold.delays__late")) == 2
+    again = backfill.plan(context, job, event_time=("2013-01-01T10:10:00Z", "2013-01-01T10:20:00Z"))
+    assert "aligned outwards to whole windows: [2013-01-01T10:00:00Z, 2013-01-01T11:00:00Z)" in again.notes[0]
+    backfill.run(context, again.id, job)
+    second = backfill.verify(context, again.id, job)
+    assert second.accounting["late_folded"] == 1, "what the first backfill folded in is not late again"
+    assert second.accounting["before"] == 4
+    backfill.swap(context, again.id)
+    assert windows(driver)[1] == ("UA", 10, 4, 500)
+    backfill.rollback(context, again.id)
+    assert windows(driver)[1] == ("UA", 10, 3, 500)
+    assert [b["state"] for b in backfill.list_backfills(home)] == ["swapped", "rolled back"]
+    undone = driver.ledger("gold.delays")[-1].accounting["departed"]
+    assert undone == {"folded": 4, "before": 5, "late_folded": -1}
+    with pytest.raises(BackfillError, match=r"was rolled back; plan again"):
+        backfill.swap(context, again.id)
+    with pytest.raises(BackfillError, match="in the affected range changed between version"):
+        backfill.rollback(context, planned.id)
