@@ -1,5 +1,6 @@
 """ApiVersions, Metadata, DescribeCluster and FindCoordinator: who is there and who leads what."""
 
+import logging
 from collections.abc import Awaitable
 from typing import Any
 
@@ -13,6 +14,7 @@ from headwater_broker.server.node import Node
 from headwater_broker.wire import APIS
 from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 
+_LOG = logging.getLogger(__name__)
 _GROUP_KEY = 0
 
 
@@ -120,6 +122,11 @@ class MetadataApis:
         """The broker that coordinates a group; there are no transactions yet, so no coordinator for them."""
         key_type = request.get("key_type", _GROUP_KEY)
         keys = request.get("coordinator_keys")
+        if key_type != _GROUP_KEY:
+            # Some clients try again without a word: here the operator can find out why.
+            _LOG.warning(
+                "%s asks for a transaction coordinator; there are no transactions", request.client_id
+            )
         if keys is None:
             return self._coordinator(request.body.key, key_type)
         return {"coordinators": [{"key": key, **self._coordinator(key, key_type)} for key in keys]}
