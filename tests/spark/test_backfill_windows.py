@@ -100,6 +100,7 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
     assert windows(driver) == MENDED
     assert swapped["proof"] == {"rows_outside": 0, "outside_unchanged": True, "inside_is_the_shadow": True}
     assert backfill.swap(context, planned.id) == swapped
+    assert backfill.verify(context, planned.id, job) == verdict
     entry = driver.ledger("gold.delays")[-1]
     assert (entry.kind, entry.accounting["departed"]) == ("backfill", dict(verdict.accounting))
     assert sum(row["_rows"] for row in driver.table("gold.delays").collect()) == 6

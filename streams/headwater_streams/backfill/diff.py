@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,11 @@ class Diff:
             "digest": self.digest,
             "samples": self.samples,
         }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Diff":
+        """The diff as it was stored."""
+        return cls(**{**value, "keys": tuple(value["keys"])})
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.diff import Diff, content_of, keyed_diff
-from headwater_streams.backfill.history import count_of
+from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import same_job
 from headwater_streams.backfill.running import require_done, summed
 from headwater_streams.backfill.spec import BackfillPlan, iso
@@ -72,13 +72,28 @@ class Verdict:
             "verified_at": self.verified_at,
         }
 
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Verdict":
+        """The verdict as it was stored."""
+        return cls(
+            value["backfill"],
+            value["passed"],
+            tuple(Finding(**finding) for finding in value["findings"]),
+            value["accounting"],
+            Diff.from_json(value["diff"]),
+            tuple(value["notes"]),
+            value["shadow_version"],
+            value["verified_at"],
+        )
+
 
 def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
     """Verifies a finished run against its plan, its input and the live table, and stores the verdict.
 
     Looked at: the accounting identity; that every offset or window is in one chunk; that the shadow lies inside the
     affected range and names no row twice; the job's checks on the result; that the affected rows of the live table
-    are those that were planned on; and what differs from them, by key.
+    are those that were planned on; and what differs from them, by key. Of a backfill that was swapped in, the verdict
+    is the one that it was swapped in with.
 
     Raises:
         BackfillError: The run is not complete, or the job is not the one that was planned.
@@ -87,11 +102,14 @@ def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
     with folder.held():
         folder.require_open()
         planned = folder.plan()
+        target = context.home.table(planned.target)
+        stored = folder.read("verdict")
+        if stored and TableHistory(target, planned.target, planned.job).backfills(planned.id):
+            return Verdict.from_json(stored)
         entries = require_done(folder, planned)
         job_plan = same_job(context, job, planned)
         *_, last = commits(folder.shadow)
         shadow = read_version(context.spark, folder.shadow, last.version)
-        target = context.home.table(planned.target)
         base = read_version(context.spark, target, planned.base_version)
         affected = planned.affected.condition()
         before = base.filter(affected)
