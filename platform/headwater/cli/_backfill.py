@@ -1,0 +1,131 @@
+"""What `headwater backfill` prints for people, and how it reads the ranges that people write."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from headwater.cli._common import console, print_table
+from headwater.errors import UsageError
+
+if TYPE_CHECKING:
+    from headwater_streams.backfill import BackfillPlan, Verdict
+    from headwater_streams.backfill.diff import Diff
+
+_OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>\d+)=(?P<start>\d+)-(?P<end>\d+)")
+
+
+def parse_offsets(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int]]]:
+    """Reads `topic:partition=start-end`, the end exclusive.
+
+    Raises:
+        UsageError: One of them is not of that form, or a partition is given twice.
+    """
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    for text in texts:
+        match = _OFFSETS.fullmatch(text)
+        if match is None:
+            raise UsageError(
+                f"--offsets {text}: write TOPIC:PARTITION=START-END, the end exclusive, such as flights:0=100-200"
+            )
+        partitions = found.setdefault(match["topic"], {})
+        partition = int(match["partition"])
+        if partition in partitions:
+            raise UsageError(f"--offsets {text}: partition {partition} of {match['topic']} is given twice")
+        partitions[partition] = (int(match["start"]), int(match["end"]))
+    return found
+
+
+def print_plan(planned: "BackfillPlan") -> None:
+    """The plan: what is read, what is replaced, what to know."""
+    value = planned.to_json()
+    read = ", ".join(
+        f"{topic} {partition} [{start}, {end})"
+        for topic, partitions in value["ranges"].items()
+        for partition, (start, end) in partitions.items()
+    )
+    windows = value["windows"]
+    replaced = f"the rows of {read}"
+    if windows:
+        replaced = ", ".join(f"[{start}, {end})" for start, end in windows[:3])
+        replaced = f"windows {replaced}" + (f" and {len(windows) - 3} more" if len(windows) > 3 else "")
+    lines = {
+        "backfill": planned.id,
+        "job": f"{planned.job}, code {planned.fingerprint}",
+        "table": f"{planned.target}, planned on version {planned.base_version}",
+        "reads": f"{planned.rows:,} rows of {read or 'no offset'}",
+        "replaces": replaced,
+        "steps": f"{len(planned.chunks)}",
+    }
+    if planned.pinned is not None:
+        lines["input"] = f"{planned.pinned.table} at version {planned.pinned.version}"
+    _print_lines(lines)
+    print_notes(planned.notes)
+    print(f"next: headwater backfill preview {planned.id}, or run {planned.id}")
+
+
+def print_diff(diff: "Diff") -> None:
+    """The counts of a diff and some of its rows."""
+    print(
+        f"{diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed, "
+        f"{diff.unchanged:,} unchanged; digest {diff.digest}"
+    )
+    rows = [
+        (kind, _short(sample["key"]), _changes(sample))
+        for kind, samples in diff.samples.items()
+        for sample in samples
+    ]
+    if rows:
+        print_table(["row", "key", "what"], rows, empty="")
+
+
+def print_verdict(verdict: "Verdict") -> None:
+    """The findings, the diff, the outcome."""
+    rows = [("✓" if f.ok else "✗", f.name, f.detail) for f in verdict.findings]
+    print_table(["", "finding", "seen"], rows, empty="")
+    print_diff(verdict.diff)
+    print_notes(verdict.notes)
+    if verdict.passed:
+        print(f"passed; next: headwater backfill swap {verdict.backfill}")
+    else:
+        broken = ", ".join(f.name for f in verdict.findings if not f.ok)
+        print(f"did not pass: {broken}")
+
+
+def print_status(found: Sequence[Mapping[str, Any]]) -> None:
+    """One line for each backfill."""
+    columns = ["backfill", "state", "job", "table", "steps", "rows", "planned at (UTC)"]
+    rows = [
+        (
+            s["id"],
+            s["state"],
+            s["job"],
+            s["target"],
+            f"{s['chunks_done']} of {s['chunks']}",
+            s["rows"],
+            s["created_at"].rstrip("Z").replace("T", " "),
+        )
+        for s in found
+    ]
+    print_table(columns, rows, empty="there is no backfill yet: headwater backfill plan JOBFILE")
+
+
+def print_notes(notes: Sequence[str]) -> None:
+    """What a person should know."""
+    for note in notes:
+        console().print(f"note: {note}", style="dim", markup=False)
+
+
+def _print_lines(lines: Mapping[str, str]) -> None:
+    for name, text in lines.items():
+        console().print(f"{name:<9} {text}", markup=False, soft_wrap=True)
+
+
+def _changes(sample: Mapping[str, Any]) -> str:
+    before, after = sample.get("before"), sample.get("after")
+    if before is None or after is None:
+        return _short(after or before or {})
+    return ", ".join(f"{n}: {before[n]} -> {after[n]}" for n in before if before[n] != after[n])
+
+
+def _short(value: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={part}" for name, part in value.items())

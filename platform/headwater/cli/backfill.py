@@ -1,0 +1,385 @@
+"""`headwater backfill`: rewind offsets, rebuild a range aside, prove it, swap it in."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    print_json,
+    progress_console,
+)
+from headwater.errors import EXIT_FAILED, UsageError, UserError
+
+if TYPE_CHECKING:
+    from headwater_streams.runtime.context import StageContext
+    from headwater_streams.runtime.home import Home
+    from headwater_streams.runtime.job import Job
+
+app = typer.Typer(
+    rich_markup_mode="rich",
+    no_args_is_help=True,
+    help=(
+        "Rewind offsets, rebuild a table's range aside, prove it, swap it in. Ranges are half-open: the end is "
+        "exclusive.\n\n\b\nExample:\n  headwater backfill plan jobs/flights.py:delay_by_carrier --all"
+    ),
+)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The backfill, as `plan` and `list` name it.")]
+_RANGES = "--offsets, --start and --end, --event-time, --since-version or --all"
+
+
+@app.command("plan")
+def plan_backfill(
+    reference: Annotated[
+        str, typer.Argument(metavar="PATH_OR_MODULE[:job]", help="The job, with the code that is to run.")
+    ],
+    offsets: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--offsets", metavar="TOPIC:PARTITION=START-END", help="Offsets, the end exclusive; repeats."
+        ),
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The records' timestamps from here on, with --end.")
+    ] = None,
+    end: Annotated[
+        str | None, typer.Option(metavar="TIME", help="The records' timestamps before this.")
+    ] = None,
+    event_time: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--event-time", metavar="START END", help="The event time; aligned outwards to whole windows."
+        ),
+    ] = None,
+    since_version: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="What the job committed after version N of its table."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Everything that the job has read.")] = False,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Plan the repair of a range: what is read again, which rows are replaced. Nothing is changed.
+
+    \b
+    Examples:
+      headwater backfill plan jobs/flights.py:delay_by_carrier --event-time 2013-01-05 2013-01-06
+      headwater backfill plan jobs/flights.py:clean_departures --offsets departures:0=100-200
+      headwater backfill plan jobs/flights.py:clean_departures --start 2013-01-05T10:00:00Z --end 2013-01-06
+    """
+    from headwater.cli._backfill import parse_offsets, print_plan
+
+    if (start is None) != (end is None):
+        raise UsageError("give --start and --end together; the end is exclusive")
+    given = [bool(offsets), start is not None, event_time is not None, since_version is not None, everything]
+    if sum(given) != 1:
+        raise UsageError(f"say which range: give one of {_RANGES}")
+    job, where = _one_job(reference)
+    with _errors(), _context(home, bootstrap, needs_broker=bool(job.topics)) as context:
+        from headwater_streams import backfill
+
+        planned = backfill.plan(
+            context,
+            job,
+            offsets=parse_offsets(offsets) if offsets else None,
+            timestamps=None if start is None or end is None else (start, end),
+            event_time=event_time,
+            since_version=since_version,
+            reference=where,
+        )
+    if json_output:
+        print_json(planned.to_json())
+    else:
+        print_plan(planned)
+
+
+@app.command()
+def preview(
+    backfill_id: IdArgument,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Show which rows the backfill would add, remove and change. Nothing is written.
+
+    \b
+    Example:
+      headwater backfill preview delay_by_carrier-1f0c92ab
+    """
+    from headwater.cli._backfill import print_diff
+
+    with _planned(home, bootstrap, backfill_id) as (context, job):
+        from headwater_streams import backfill
+
+        diff = backfill.preview(context, backfill_id, job)
+    if json_output:
+        print_json(diff.to_json())
+    else:
+        print_diff(diff)
+
+
+@app.command()
+def run(
+    backfill_id: IdArgument,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Rebuild the range in a shadow table; killed at any point, the same command goes on.
+
+    \b
+    Example:
+      headwater backfill run delay_by_carrier-1f0c92ab
+    """
+    _run(home, bootstrap, backfill_id, json_output)
+
+
+@app.command()
+def resume(
+    backfill_id: IdArgument,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Take a pause back and run what is left.
+
+    \b
+    Example:
+      headwater backfill resume delay_by_carrier-1f0c92ab
+    """
+    from headwater_streams import backfill
+
+    with _errors():
+        backfill.resume(_home(home), backfill_id)
+    _run(home, bootstrap, backfill_id, json_output)
+
+
+@app.command()
+def pause(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -> None:
+    """Make a run stop after the step that it is at; it stays so until `resume`.
+
+    \b
+    Example:
+      headwater backfill pause delay_by_carrier-1f0c92ab
+    """
+    from headwater_streams import backfill
+
+    with _errors():
+        _show(backfill.pause(_home(home), backfill_id), json_output)
+
+
+@app.command()
+def status(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -> None:
+    """Show where a backfill is.
+
+    \b
+    Example:
+      headwater backfill status delay_by_carrier-1f0c92ab --json
+    """
+    from headwater_streams import backfill
+
+    with _errors():
+        _show(backfill.status(_home(home), backfill_id), json_output)
+
+
+@app.command("list")
+def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -> None:
+    """Show the backfills of this home, the oldest first.
+
+    \b
+    Example:
+      headwater backfill list
+    """
+    from headwater.cli._backfill import print_status
+    from headwater_streams import backfill
+
+    with _errors():
+        found = backfill.list_backfills(_home(home))
+    if json_output:
+        print_json(found)
+    else:
+        print_status(found)
+
+
+@app.command()
+def verify(
+    backfill_id: IdArgument,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Prove a finished run: accounting, offsets, checks, a keyed diff. Exit status 0: passed, 1: not.
+
+    \b
+    Example:
+      headwater backfill verify delay_by_carrier-1f0c92ab
+    """
+    from headwater.cli._backfill import print_verdict
+
+    with _planned(home, bootstrap, backfill_id, needs_broker=False) as (context, job):
+        from headwater_streams import backfill
+
+        verdict = backfill.verify(context, backfill_id, job)
+    if json_output:
+        print_json(verdict.to_json())
+    else:
+        print_verdict(verdict)
+    if not verdict.passed:
+        raise typer.Exit(EXIT_FAILED)
+
+
+@app.command()
+def swap(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -> None:
+    """Replace the range in the table by the verified shadow, in one commit. Readers see the old or the new.
+
+    \b
+    Example:
+      headwater backfill swap delay_by_carrier-1f0c92ab
+    """
+    with _errors(), _context(home, None, needs_broker=False) as context:
+        from headwater_streams import backfill
+
+        done = backfill.swap(context, backfill_id)
+    if json_output:
+        print_json(done)
+    else:
+        outside = done["proof"]["rows_outside"]
+        print(
+            f"swapped in as version {done['version']} of {done['target']}; {outside:,} other rows unchanged"
+        )
+
+
+@app.command()
+def rollback(
+    backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
+) -> None:
+    """Put the rows before the swap back, in one commit.
+
+    \b
+    Example:
+      headwater backfill rollback delay_by_carrier-1f0c92ab
+    """
+    with _errors(), _context(home, None, needs_broker=False) as context:
+        from headwater_streams import backfill
+
+        done = backfill.rollback(context, backfill_id)
+    if json_output:
+        print_json(done)
+    else:
+        print(f"rolled back as version {done['version']} of {done['target']}")
+
+
+@app.command()
+def abort(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -> None:
+    """Give a backfill up that was not swapped in, and remove its shadow.
+
+    \b
+    Example:
+      headwater backfill abort delay_by_carrier-1f0c92ab
+    """
+    from headwater_streams import backfill
+
+    with _errors():
+        _show(backfill.abort(_home(home), backfill_id), json_output)
+
+
+def _run(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool) -> None:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    with _planned(home, bootstrap, backfill_id) as (context, job):
+        from headwater_streams import backfill
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=progress_console(), transient=True) as bar:
+            steps = bar.add_task(backfill_id, total=None)
+
+            def show(progress: "backfill.Progress") -> None:
+                rate = f"{progress.rows_read:,} rows, {progress.rows_per_second:,.0f}/s"
+                bar.update(steps, completed=progress.chunks_done, total=progress.chunks, description=rate)
+
+            done = backfill.run(context, backfill_id, job, on_progress=show)
+    if json_output:
+        print_json(done.to_json())
+        return
+    said = f"{done.state}: {done.chunks_done} of {done.chunks} steps, {done.rows_read:,} rows read"
+    print(
+        f"{said}; next: headwater backfill {'resume' if done.state == 'paused' else 'verify'} {backfill_id}"
+    )
+
+
+def _one_job(reference: str) -> tuple["Job", str]:
+    from headwater.running.environment import find_jobs
+
+    jobs = find_jobs([reference])
+    if len(jobs) != 1:
+        names = ", ".join(job.name for job in jobs)
+        raise UsageError(f"{reference} has several jobs: write {reference}:NAME with one of {names}")
+    # Another folder may be the current one when the backfill is run.
+    module = reference.rpartition(":")[0] or reference
+    where = str(Path(module).resolve()) if Path(module).is_file() else module
+    return jobs[0], f"{where}:{jobs[0].name}"
+
+
+def _home(home: Path) -> "Home":
+    from headwater_streams.runtime.home import Home
+
+    return Home(home.resolve())
+
+
+def _show(found: dict[str, Any], json_output: bool) -> None:
+    from headwater.cli._backfill import print_status
+
+    if json_output:
+        print_json(found)
+    else:
+        print_status([found])
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    from headwater_streams.errors import JobDefinitionError, StreamsError
+
+    try:
+        yield
+    except JobDefinitionError as error:
+        raise UsageError(str(error)) from error
+    except StreamsError as error:
+        raise UserError(str(error), EXIT_FAILED) from error
+
+
+@contextmanager
+def _context(home: Path, bootstrap: str | None, *, needs_broker: bool) -> Iterator["StageContext"]:
+    from headwater.running.environment import open_environment
+
+    environment = open_environment(home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker)
+    try:
+        yield environment.context
+    finally:
+        environment.context.spark.stop()
+
+
+@contextmanager
+def _planned(
+    home: Path, bootstrap: str | None, backfill_id: str, *, needs_broker: bool = True
+) -> Iterator[tuple["StageContext", "Job"]]:
+    """The session and the job of a backfill; a row job's records are read from the brokers."""
+    from headwater_streams.backfill.store import BackfillFolder
+
+    with _errors():
+        planned = BackfillFolder(_home(home), backfill_id).plan()
+        if not planned.reference:
+            raise UserError(
+                f"{backfill_id} was planned from Python and does not say where its job is; run it there"
+            )
+        job, _ = _one_job(planned.reference)
+        broker = needs_broker and planned.kind == "row"
+        with _context(home, bootstrap, needs_broker=broker) as context:
+            yield context, job
