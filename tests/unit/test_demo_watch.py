@@ -16,14 +16,17 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def _commit(home: Home, entry: LedgerEntry | None, table: str = "silver.arrivals") -> None:
+def _commit(home: Home, entry: LedgerEntry | None, table: str = "silver.arrivals", rows: int = 0) -> None:
     log = home.table(table) / "_delta_log"
     log.mkdir(parents=True, exist_ok=True)
     info = {"timestamp": 0, "operation": "STREAMING UPDATE"}
     if entry is not None:
         info["userMetadata"] = entry.to_json()
     version = len(list(log.iterdir()))
-    (log / f"{version:020}.json").write_text(json.dumps({"commitInfo": info}) + "\n")
+    stats = json.dumps({"numRecords": rows})
+    actions = [{"commitInfo": info}, {"add": {"path": "part-0", "dataChange": True, "stats": stats}}]
+    text = "".join(json.dumps(action) + "\n" for action in actions[: 1 + bool(rows)])
+    (log / f"{version:020}.json").write_text(text)
 
 
 def _entry(
@@ -49,7 +52,7 @@ def _record(offset: int) -> LogRecord:
 
 def test_watch_no_tables_everything_is_behind(home: Home) -> None:
     behind = Watch(home).behind({("arrivals", 0): 1, ("departures", 2): 5})
-    assert behind == ["silver.departures", "silver.arrivals", "gold.delay_by_carrier", "gold.flights"]
+    assert behind == ["silver.departures", "silver.arrivals"]
 
 
 def test_watch_nothing_produced_nobody_is_behind(home: Home) -> None:
@@ -67,6 +70,24 @@ def test_watch_follows_new_commits(home: Home) -> None:
     history = watch.tables["silver.arrivals"]
     assert history.batches == {(1, 0), (1, 1)}
     assert history.totals == {"read": 15, "written": 15, "duplicate": 0}
+
+
+def test_watch_job_behind_a_table_lacks_its_rows_but_not_its_empty_commits(home: Home) -> None:
+    watch = Watch(home)
+    for entry in (_entry(0, 0, 10), _entry(1, 10, 12)):
+        _commit(home, entry, rows=1)
+    _commit(home, _entry(2, 12, 15, written=0))
+    assert watch.behind({}) == ["gold.flights"]
+    read = LedgerEntry(
+        job="join_flights",
+        generation=1,
+        batch=0,
+        table="gold.flights",
+        kind="join",
+        sources=(SourceRange("landed", {}, table="silver.arrivals", versions=(0, 2)),),
+    )
+    _commit(home, read, table="gold.flights")
+    assert watch.behind({}) == []
 
 
 def test_watch_empty_batch_and_backfill_are_no_live_batches(home: Home) -> None:

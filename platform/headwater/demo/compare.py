@@ -111,7 +111,9 @@ class WindowSums:
     late_rows: int
 
 
-def add_up_windows(oracle: Oracle, live: Path, late: Path, version: int | None = None) -> WindowSums:
+def add_up_windows(
+    oracle: Oracle, live: Path, late: Path, version: int | None = None, late_version: int | None = None
+) -> WindowSums:
     """Check that in every window rows folded and rows late together make the CSV's number of departures.
 
     Args:
@@ -119,11 +121,12 @@ def add_up_windows(oracle: Oracle, live: Path, late: Path, version: int | None =
         live: The folder of gold.delay_by_carrier.
         late: The folder of its late table.
         version: The version of the live table; the newest if None.
+        late_version: The version of its late table; the newest if None.
 
     Returns:
         The windows that do not add up, and those that have late rows.
     """
-    _load(oracle, late, None)
+    _load(oracle, late, late_version)
     oracle.connection.execute(
         "create or replace temp table late as"
         " select carrier, date_trunc('hour', departed_at) as window_start, count(*) as departures"
@@ -142,6 +145,27 @@ def add_up_windows(oracle: Oracle, live: Path, late: Path, version: int | None =
     late_windows = _keys(oracle, "select carrier, window_start::varchar from late")
     rows = oracle.connection.execute("select coalesce(sum(departures), 0)::bigint from late").fetchall()[0][0]
     return WindowSums(wrong, frozenset((carrier, start) for carrier, start in late_windows), rows)
+
+
+def quarantined_flights(oracle: Oracle, path: Path) -> Comparison:
+    """Compare the quarantine of departures with the flights that, by the CSV, never left.
+
+    Args:
+        oracle: The answers.
+        path: The folder of silver.departures__quarantine.
+    """
+    _load(oracle, path, None)
+    found = oracle.connection.execute("select decode(_raw)::json->>'flight_id' from actual").fetchall()
+    rows = [flight_id for (flight_id,) in found]
+    expected = oracle.flights_that_never_left()
+    return Comparison(
+        "silver.departures__quarantine",
+        len(rows),
+        len(expected),
+        missing=tuple((key,) for key in sorted(expected - set(rows))),
+        unexpected=tuple((key,) for key in sorted(set(rows) - expected)),
+        doubled=tuple((key,) for key in sorted({key for key in rows if rows.count(key) > 1})),
+    )
 
 
 def _load(oracle: Oracle, path: Path, version: int | None) -> dict[str, str]:

@@ -2,13 +2,13 @@
 
 The replayed clock runs over the month. An event is sent up to 15 minutes after it happened, so events
 arrive out of order; a share is sent 2 to 6 hours late; a share is sent again with the same origin, half of
-those copies two to four days later. The clock is cut twice:
+those copies three to six days later. The clock is cut twice:
 
 - into **slices** of 15 minutes, each delivered before the next is sent. Partitions are therefore never
   further apart than a slice: an event on time is at most 30 minutes behind any other that was seen, which
   is the delay of the windows, so the only late rows are those that the seed made late.
-- into **chunks** of two days. Between two chunks the producer waits for the jobs, so a later chunk is in
-  later batches.
+- into **chunks**, the first of one day, the others of three: eleven in February, at most twelve. Between two
+  chunks the producer waits for the jobs, so a later chunk is in later batches.
 
 Every event has an origin, as if it came from an upstream cluster: one upstream partition for each airport,
 with consecutive offsets in the order in which things happened there.
@@ -33,7 +33,8 @@ _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 DISORDER_MS = 15 * _MINUTE_MS
 SLICE_MS = 15 * _MINUTE_MS
-CHUNK_MS = 48 * _HOUR_MS
+FIRST_CHUNK_MS = 24 * _HOUR_MS
+CHUNK_MS = 72 * _HOUR_MS
 LATE_MIN_MS, LATE_MAX_MS = 2 * _HOUR_MS, 6 * _HOUR_MS
 
 Headers = tuple[tuple[str, bytes], ...]
@@ -215,7 +216,7 @@ def _numbered(raw: Iterable[_Unnumbered]) -> list[Event]:
 
 def _barriers(month: int, last_ms: int) -> list[int]:
     start_ms = _epoch_ms(datetime(2013, month, 1, tzinfo=UTC))
-    return list(range(start_ms + CHUNK_MS, last_ms, CHUNK_MS))
+    return list(range(start_ms + FIRST_CHUNK_MS, last_ms, CHUNK_MS))
 
 
 def _first_sendings(
@@ -233,7 +234,7 @@ def _late_sendings(
 ) -> dict[Event, int]:
     """The events sent late, and when.
 
-    A window is closed by what earlier batches saw, and a batch can hold two days: an event late by hours is
+    A window is closed by what earlier batches saw, and a batch can hold three days: an event late by hours is
     mostly in one batch with its neighbours, and in time. So one in four late events (at least one) happens
     3 to 5 hours before a chunk ends and is sent after: its window closed before its batch began, for every
     seed.

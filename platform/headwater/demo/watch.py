@@ -11,13 +11,14 @@ from headwater.demo.reconcile import LogRecord
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.home import Home
 
-TOPICS_BEHIND = {
-    "silver.departures": (DEPARTURES,),
-    "silver.arrivals": (ARRIVALS,),
-    "gold.delay_by_carrier": (DEPARTURES,),
-    "gold.flights": (DEPARTURES, ARRIVALS),
+TOPIC_OF = {"silver.departures": DEPARTURES, "silver.arrivals": ARRIVALS}
+"""The tables that are made from a topic."""
+
+TABLES_OF = {
+    "gold.delay_by_carrier": ("silver.departures",),
+    "gold.flights": ("silver.departures", "silver.arrivals"),
 }
-"""The demo's tables, and the topics that each is made from, directly or through a silver table."""
+"""The tables that are made from tables."""
 
 _LIVE_KINDS = ("row", "window", "join")
 
@@ -28,6 +29,8 @@ class TableHistory:
 
     Attributes:
         next_version: The first version that was not looked at.
+        last_with_rows: The last version that added rows; those after it have nothing for the jobs behind.
+        read_versions: The end of the versions that the job read, by the table read.
         batches: (generation, batch) of each commit of a job that read something.
         ends: How far the job read each partition, to the first offset not read.
         starts: The first offset of each batch, by partition, with the batch's number, in order.
@@ -36,6 +39,8 @@ class TableHistory:
     """
 
     next_version: int = 0
+    last_with_rows: int = -1
+    read_versions: dict[str, int] = field(default_factory=dict)
     batches: set[tuple[int, int]] = field(default_factory=set)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     starts: defaultdict[TopicPartition, list[tuple[int, int]]] = field(
@@ -51,13 +56,15 @@ class Watch:
     def __init__(self, home: Home) -> None:
         """Start with nothing read; the tables need not exist yet."""
         self._home = home
-        self.tables = {name: TableHistory() for name in TOPICS_BEHIND}
+        self.tables = {name: TableHistory() for name in (*TOPIC_OF, *TABLES_OF)}
 
     def look(self) -> None:
         """Read the commits that are new."""
         for name, history in self.tables.items():
             for commit in commits(self._home.table(name), since=history.next_version):
                 history.next_version = commit.version + 1
+                if commit.rows_added:
+                    history.last_with_rows = commit.version
                 entry = commit.entry
                 if entry is None or entry.kind not in _LIVE_KINDS:
                     continue
@@ -68,6 +75,8 @@ class Watch:
                     if terms.get("read"):
                         history.batches.add((entry.generation, entry.batch))
                 for source in entry.sources:
+                    if source.table is not None and source.versions is not None:
+                        history.read_versions[source.table] = source.versions[1]
                     for topic, partitions in source.ranges.items():
                         for partition, (start, end) in partitions.items():
                             place = topic, partition
@@ -82,15 +91,16 @@ class Watch:
             produced: The end of each partition, to the first offset not produced.
         """
         self.look()
-        return [
-            name
-            for name, history in self.tables.items()
-            if any(
-                history.ends.get((topic, partition), 0) < end
-                for (topic, partition), end in produced.items()
-                if topic in TOPICS_BEHIND[name]
-            )
-        ]
+        late = [name for name in TOPIC_OF if self._lacks_records(name, produced)]
+        return late + [name for name in TABLES_OF if self._lacks_rows(name)]
+
+    def _lacks_records(self, name: str, produced: Mapping[TopicPartition, int]) -> bool:
+        ends = self.tables[name].ends
+        return any(ends.get(place, 0) < end for place, end in produced.items() if place[0] == TOPIC_OF[name])
+
+    def _lacks_rows(self, name: str) -> bool:
+        read = self.tables[name].read_versions
+        return any(read.get(table, 0) <= self.tables[table].last_with_rows for table in TABLES_OF[name])
 
     def batch_that_read(self, record: LogRecord) -> int:
         """The batch of the silver job that read a record of its topic.

@@ -1,0 +1,150 @@
+"""The live part: the jobs run while the events arrive, chunk by chunk, and one of them is started anew midway."""
+
+import json
+import time
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+
+from headwater.demo.events import ReplayPlan
+from headwater.demo.home import DemoHome
+from headwater.demo.journal import Journal
+from headwater.demo.producer import Replay
+from headwater.demo.show import Show
+from headwater.demo.watch import Watch
+from headwater.errors import UserError
+from headwater.running.environment import JobEnvironment, find_jobs
+from headwater.stack.local import data_dir
+from headwater.stack.state import running_state
+from headwater_streams.errors import StreamsError
+from headwater_streams.runtime.query import explain
+from headwater_streams.runtime.runner import JobRunner
+
+MODULE = "jobs/flights.py"
+FIRST_VERSION = "jobs/first_version/delay_by_carrier.py"
+WINDOWED = "delay_by_carrier"
+
+_LIVE = (f"{MODULE}:clean_departures", f"{MODULE}:clean_arrivals", f"{MODULE}:join_flights", FIRST_VERSION)
+_TRIGGER_S = 1.0
+_POLL_S = 0.1
+_PATIENCE_S = 300.0
+_AGAIN = "the same command goes on from here"
+
+
+class LivePart:
+    """Runs the jobs and the replay until everything that is to be sent was read by every job."""
+
+    def __init__(
+        self,
+        environment: JobEnvironment,
+        home: DemoHome,
+        plan: ReplayPlan,
+        journal: Journal,
+        watch: Watch,
+        show: Show,
+    ) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            environment: The session, the leases, the brokers.
+            home: The demo's home.
+            plan: What to send.
+            journal: What was sent.
+            watch: What the jobs committed.
+            show: Whom to tell.
+        """
+        self._environment = environment
+        self._home = home
+        self._plan = plan
+        self._journal = journal
+        self._watch = watch
+        self._show = show
+        self._starts = home.folder / "starts"
+        self._last_check_s = 0.0
+
+    def run(self, rate: float) -> None:
+        """Start the jobs, send what is left, wait for the jobs, stop them.
+
+        Raises:
+            UserError: A job failed, or the stack or Spark ended; the same command goes on.
+        """
+        try:
+            runner = JobRunner(self._environment.context, find_jobs(_LIVE), lease=self._environment.leases)
+            runner.start(interval_s=_TRIGGER_S)
+            self._note_start("all")
+            try:
+                self._replay(runner, rate)
+                self._await_jobs(runner)
+            finally:
+                runner.stop()
+        except StreamsError as error:
+            raise UserError(f"{error}; {_AGAIN}") from error
+        except (Py4JError, ConnectionError) as error:
+            raise UserError(f"Spark's JVM ended while the jobs ran; {_AGAIN}") from error
+
+    def restarts(self) -> list[str]:
+        """The jobs that were started anew after the first event was sent and before the last; `all` after a stop."""
+        return [
+            start["job"]
+            for start in map(json.loads, _lines(self._starts))
+            if 0 < start["slice"] < len(self._plan.slices)
+        ]
+
+    def _replay(self, runner: JobRunner, rate: float) -> None:
+        middle = self._plan.chunks // 2
+
+        def at_chunk(chunk: int) -> None:
+            if chunk == middle and not self.restarts():
+                runner.restart(WINDOWED, interval_s=_TRIGGER_S)
+                self._note_start(WINDOWED)
+                self._show.say(f"{WINDOWED} was stopped and started again while events arrive")
+            self._await_jobs(runner)
+
+        replay = Replay(
+            self._plan,
+            self._journal,
+            self._environment.bootstrap,
+            rate=rate,
+            check=lambda: self._check(runner),
+        )
+        with self._show.replay(len(self._plan.slices), self._journal.next_slice) as progress:
+            replay.run(at_chunk, progress)
+
+    def _await_jobs(self, runner: JobRunner) -> None:
+        """Wait until every job has read what was produced."""
+        produced = self._journal.delivered + self._journal.found
+        seen, deadline_s = -1, 0.0
+        while behind := self._watch.behind(produced):
+            self._check(runner)
+            versions = sum(history.next_version for history in self._watch.tables.values())
+            if versions != seen:
+                seen, deadline_s = versions, time.monotonic() + _PATIENCE_S
+            if time.monotonic() > deadline_s:
+                raise UserError(
+                    f"no job committed for {_PATIENCE_S:.0f} s, and {', '.join(behind)} lack events; {_AGAIN}"
+                )
+            time.sleep(_POLL_S)
+
+    def _check(self, runner: JobRunner) -> None:
+        """Raise if a job, the stack or Spark ended."""
+        if running_state(data_dir(self._home.root)) is None:
+            log = data_dir(self._home.root) / "up.log"
+            raise UserError(f"the stack ended while the jobs ran (see {log}); {_AGAIN}")
+        now_s = time.monotonic()
+        if now_s - self._last_check_s < 1:
+            return
+        self._last_check_s = now_s
+        try:
+            runner.watch(0)
+        except (StreamsError, Py4JError, ConnectionError):
+            raise
+        except Exception as error:
+            raise UserError(f"a job failed: {explain(error)}; {_AGAIN}") from error
+
+    def _note_start(self, job: str) -> None:
+        with self._starts.open("a") as file:
+            file.write(json.dumps({"job": job, "slice": self._journal.next_slice}) + "\n")
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []

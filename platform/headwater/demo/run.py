@@ -1,0 +1,237 @@
+"""The demo from beginning to end: stack, events, jobs, answers, backfill, proof."""
+
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.demo.compare import compare, quarantined_flights
+from headwater.demo.events import TOPICS, ReplayPlan, ReplaySpec, plan_replay
+from headwater.demo.flights import archive_path, read_month
+from headwater.demo.home import DemoHome
+from headwater.demo.live import MODULE, LivePart
+from headwater.demo.mend import mend
+from headwater.demo.oracle import EXPECTATIONS, Oracle
+from headwater.demo.questions import ask
+from headwater.demo.reconcile import count_copies, read_records, reconcile
+from headwater.demo.result import DemoResult, EventCounts
+from headwater.demo.show import Show
+from headwater.demo.stack import create_topics, demo_stack
+from headwater.demo.topic_log import TopicLog
+from headwater.demo.watch import TABLES_OF, Watch
+from headwater.running.environment import JobEnvironment, find_jobs, open_environment
+from headwater.stack.local import running_stack
+from headwater.stack.session import spark_session
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.quality.run import run_suite
+from headwater_streams.runtime.home import Home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_APP_NAME = "headwater demo"
+_LEAST_BATCHES = 10
+_JUDGED = "silver.departures"
+
+
+@dataclass(frozen=True)
+class DemoOptions:
+    """What the demo is asked for: the replay, at most how many events a second (0: no limit), and where."""
+
+    spec: ReplaySpec
+    rate: float
+    home: Path
+
+
+def run_demo(options: DemoOptions, show: Show) -> DemoResult:
+    """Run the demo, or go on with one that was interrupted.
+
+    Args:
+        options: What to replay, and the home.
+        show: Whom to tell.
+
+    Returns:
+        What was found; `ok` if everything was as it should be.
+
+    Raises:
+        UserError: It cannot run: another home is needed, a process ended, a job failed.
+    """
+    started_s = time.monotonic()
+    result = DemoResult(options.spec.month, options.spec.seed)
+    plan = plan_replay(options.spec, read_month(options.spec.month))
+    home = DemoHome(options.home)
+    with home.locked():
+        existed = home.claim(plan)
+        _Demo(options, home, plan, show, result).run(existed)
+    result.seconds = time.monotonic() - started_s
+    return result
+
+
+class _Demo:
+    def __init__(
+        self, options: DemoOptions, home: DemoHome, plan: ReplayPlan, show: Show, result: DemoResult
+    ) -> None:
+        self._options = options
+        self._home = home
+        self._plan = plan
+        self._show = show
+        self._result = result
+        self._journal = home.journal()
+        self._tables = Home(home.root.resolve())
+        self._watch = Watch(self._tables)
+
+    @cached_property
+    def _oracle(self) -> Oracle:
+        return Oracle(archive_path(), self._plan.spec.month)
+
+    def run(self, existed: bool) -> None:
+        if existed:
+            self._say_what_was_found()
+        self._show.step("Starting ZooKeeper, a broker and Spark")
+        with ThreadPoolExecutor(1) as pool:
+            # The stack is a child of this very thread and must not outlive it; Spark's JVM may start beside it.
+            session = pool.submit(spark_session, self._home.root, app_name=_APP_NAME)
+            try:
+                with running_stack(demo_stack(self._home.root)) as stack:
+                    self._run_with(stack.bootstrap, session)
+            finally:
+                _stop(session)
+        self._compare()
+
+    def _run_with(self, bootstrap: str, session: "Future[SparkSession]") -> None:
+        create_topics(bootstrap)
+        with TopicLog(bootstrap) as log:
+            found = reconcile(self._plan, self._journal, log)
+        if found:
+            self._show.say(f"{found} records are in the log whose delivery reports a kill had lost: counted")
+        session.result()
+        environment = open_environment(self._home.root, bootstrap, app_name=_APP_NAME)
+        self._live(environment)
+        self._answer()
+        self._judge(environment)
+        self._mend(environment)
+        self._audit(bootstrap)
+
+    def _say_what_was_found(self) -> None:
+        slices = len(self._plan.slices)
+        records = sum(map(self._journal.produced, TOPICS))
+        self._watch.look()
+        batches = {name: len(history.batches) for name, history in self._watch.tables.items()}
+        told = ", ".join(f"{name} {count} batches" for name, count in batches.items() if count)
+        self._show.say(
+            f"going on in {self._home.root}: {self._journal.next_slice} of {slices} slices were delivered "
+            f"({records:,} records){'; ' + told if told else ''}"
+        )
+
+    def _live(self, environment: JobEnvironment) -> None:
+        live = LivePart(environment, self._home, self._plan, self._journal, self._watch, self._show)
+        produced = self._journal.delivered + self._journal.found
+        if self._journal.next_slice < len(self._plan.slices) or self._watch.behind(produced):
+            self._show.step("Events arrive, four jobs run")
+            live.run(self._options.rate)
+        for topic in TOPICS:
+            total = self._journal.produced(topic)
+            self._result.events[topic] = EventCounts(
+                total, total - self._plan.events(topic), self._plan.late(topic)
+            )
+        for name, history in self._watch.tables.items():
+            terms = ", ".join(f"{count:,} {term}" for term, count in history.totals.items() if count)
+            self._show.say(f"{name}: {len(history.batches)} batches; rows: {terms}")
+            if len(history.batches) < _LEAST_BATCHES:
+                self._differs(
+                    f"{name} was made in {len(history.batches)} batches, not {_LEAST_BATCHES} or more"
+                )
+            for sentence in history.imbalances:
+                self._differs(sentence)
+        if not live.restarts():
+            self._differs("no job was started anew while events arrived")
+
+    def _answer(self) -> None:
+        self._show.step("Three questions in SQL")
+        for answer in ask(self._home.root):
+            self._show.table(answer.question.text, answer.rows)
+
+    def _judge(self, environment: JobEnvironment) -> None:
+        self._show.step(f"great-expectations judges {_JUDGED}")
+        (job,) = find_jobs([f"{MODULE}:clean_departures"])
+        result = run_suite(
+            environment.context.spark, self._home.root, _JUDGED, checks=job.checks, keys=("flight_id",)
+        )
+        held = sum(outcome.passed for outcome in result.outcomes)
+        self._show.say(f"{held} of {len(result.outcomes)} expectations hold for {result.rows:,} rows")
+        self._show.say(f"Data Docs: {result.docs.resolve().as_uri()}")
+        if not result.passed:
+            failed = ", ".join(outcome.name for outcome in result.failed)
+            self._differs(f"great-expectations: {_JUDGED} fails {failed}")
+
+    def _mend(self, environment: JobEnvironment) -> None:
+        self._show.step("A bug in the first version of gold.delay_by_carrier, mended by a backfill")
+        mended = mend(environment.context, self._home, self._oracle, self._show)
+        self._result.backfill = {"plan": mended.plan, "verdict": mended.verdict}
+        for sentence in mended.differences:
+            self._differs(sentence)
+        if self._plan.spec.late and not mended.late_rows:
+            self._differs("no departure came after its window had closed")
+
+    def _audit(self, bootstrap: str) -> None:
+        self._show.step("The books, for every topic and partition")
+        with TopicLog(bootstrap) as log:
+            records = [record for topic in TOPICS for record in read_records(log, topic)]
+            for topic in TOPICS:
+                for partition in log.partitions(topic):
+                    start, end = log.offsets(topic, partition)
+                    produced = self._journal.next_offset(topic, partition)
+                    if end - start != produced:
+                        self._differs(
+                            f"{topic}-{partition} holds {end - start} records, {produced} were produced"
+                        )
+        copies = count_copies(records, self._watch.batch_that_read)
+        self._show.say(
+            f"{copies.all:,} of {len(records):,} records were copies, {copies.in_later_batches:,} of them in a later "
+            "batch than the first"
+        )
+        if self._plan.spec.duplicates and not copies.in_later_batches:
+            self._differs("no copy came in a later batch than its first")
+        for audit in audit_home(self._tables, list(EXPECTATIONS)):
+            for sentence in audit.findings:
+                self._differs(sentence)
+            for found in audit.partitions:
+                produced = self._journal.next_offset(found.topic, found.partition)
+                # A job behind a table leaves no account of a batch that brought it no row.
+                whole = (found.start, found.end) == (0, produced) or found.table in TABLES_OF
+                balanced = found.ok and whole
+                if not whole:
+                    self._differs(
+                        f"{found.table} accounts for offsets [{found.start}, {found.end}) of {found.topic}-"
+                        f"{found.partition}, {produced} records were produced"
+                    )
+                self._result.audit.append({**asdict(found), "produced": produced, "ok": balanced})
+        well = sum(entry["ok"] for entry in self._result.audit)
+        self._show.say(f"{well} of {len(self._result.audit)} accounts balance")
+
+    def _compare(self) -> None:
+        self._show.step("Every table against the CSV, computed by DuckDB")
+        compared = [compare(self._oracle, name, self._tables.table(name)) for name in EXPECTATIONS]
+        quarantine = self._tables.table("silver.departures__quarantine")
+        compared.append(quarantined_flights(self._oracle, quarantine))
+        for comparison in compared:
+            self._show.say(comparison.explain())
+            self._result.tables[comparison.table] = comparison
+            if not comparison.equal:
+                self._differs(comparison.explain())
+
+    def _differs(self, sentence: str) -> None:
+        self._result.differences.append(sentence)
+
+
+def _stop(session: "Future[SparkSession]") -> None:
+    """End Spark, so that its JVM writes nothing after the last line."""
+    from py4j.protocol import Py4JError
+
+    if session.exception() is None:
+        try:
+            session.result().stop()
+        except (Py4JError, ConnectionError):
+            return  # the JVM ended before; what that broke was said by whoever needed it

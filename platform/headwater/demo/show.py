@@ -1,0 +1,62 @@
+"""Tells people how the demo goes: steps, a progress bar, tables."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from headwater.demo.producer import ReplayProgress
+
+
+class Show:
+    """Writes to one console; what it writes is for eyes, never for scripts."""
+
+    def __init__(self, console: Console) -> None:
+        """Write to `console`."""
+        self.console = console
+        self._started_s = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """The time since the demo began."""
+        return time.monotonic() - self._started_s
+
+    def step(self, text: str) -> None:
+        """A new part begins."""
+        self.console.print(Text.assemble((f"[{self.seconds:5.1f} s] ", "dim"), (text, "bold")))
+
+    def say(self, text: str) -> None:
+        """A remark within the part."""
+        self.console.print(Text(f"          {text}"), soft_wrap=True)
+
+    def table(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
+        """Rows of equal keys, numbers to the right."""
+        shown = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        for name, value in (rows[0] if rows else {}).items():
+            shown.add_column(name, justify="right" if isinstance(value, int | float) else "left")
+        for row in rows:
+            shown.add_row(*("" if value is None else str(value) for value in row.values()))
+        self.console.print(shown)
+
+    @contextmanager
+    def replay(self, of_slices: int, done: int) -> Iterator[Callable[[ReplayProgress], None]]:
+        """A bar for the replay; gives the function that moves it."""
+        columns = (
+            TextColumn("          {task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self.console, transient=True) as bar:
+            task = bar.add_task("replaying", total=of_slices, completed=done)
+
+            def move(progress: ReplayProgress) -> None:
+                day = time.strftime("%d %b %Y", time.gmtime(progress.clock_ms / 1000))
+                bar.update(task, completed=progress.slices, description=f"replaying {day}")
+
+            yield move
