@@ -7,6 +7,7 @@ second run       L          c                      L is late: gold.delays__late
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.runtime.job import Job, bind
-from headwater_streams.testing import JobDriver
+from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(
     "departures",
@@ -126,3 +127,53 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
         backfill.swap(context, again.id)
     with pytest.raises(BackfillError, match="in the affected range changed between version"):
         backfill.rollback(context, planned.id)
+
+
+def test_window_backfill_of_offsets_over_a_rewritten_input_survives_kill_and_concurrent_writer(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(name="clean", target=hw.delta("silver.departures"), dedup=hw.by_offset())
+    def doubled(departures: DataFrame) -> DataFrame:
+        return departures.withColumn("delay_minutes", F.col("delay_minutes") * 2)
+
+    driver, job = live(drive), mended()
+    context, home = driver._context, driver.home
+    first = backfill.plan(context, bind(doubled), offsets={"departures": {0: (0, 1)}})
+    backfill.run(context, first.id, bind(doubled))
+    assert backfill.verify(context, first.id, bind(doubled)).passed
+    backfill.swap(context, first.id)
+    assert driver.rows("silver.departures", "delay_minutes")[-1] == (9,)
+
+    # Offsets 0 to 3 are in the windows of 10 and of 12 o'clock; that of 11 stays as it is.
+    planned = backfill.plan(context, job, offsets={"departures": {0: (0, 4)}}, rows_per_chunk=1)
+    assert [hours(span) for span in planned.windows] == [(10, 11), (12, 13)]
+    assert [hours(chunk.span) for chunk in planned.chunks] == [(10, 12), (12, 13)]
+    assert planned.pinned is not None
+    assert (planned.pinned.version, planned.pinned.was_rewritten) == (3, True)
+    for step in ("before chunk", "after chunk"):
+        driver.crash_at(step)
+        with pytest.raises(SimulatedCrash):
+            backfill.run(context, planned.id, job)
+    assert backfill.run(context, planned.id, job).rows_read == 5
+    verdict = backfill.verify(context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert verdict.accounting == {"read": 5, "folded": 5, "quarantined": 0, "late_folded": 1, "before": 4}
+
+    updates = [f"UPDATE delta.`{home.table('gold.delays')}` SET max_delay = 77 WHERE hour(window_start) = 11"]
+
+    def somebody_comes_first(_job: str, step: str, _number: int) -> None:
+        if step == "before swap" and updates:
+            context.spark.sql(updates.pop())
+
+    swapped = backfill.swap(replace(context, step=somebody_comes_first), planned.id)
+    repaired = [("DL", 10, 1, 5), ("UA", 10, 3, 800), ("UA", 11, 1, 77), ("UA", 12, 1, 300)]
+    assert windows(driver) == repaired
+    assert swapped["proof"]["rows_outside"] == 1
+    driver.send("departures", event("13:30", "UA", 3), timestamp=AT)
+    driver.run()
+    assert windows(driver) == [*repaired, ("UA", 13, 1, 3)], "the live jobs run on over both swaps"
+
+
+def hours(span: tuple[int, int] | None) -> tuple[int, int]:
+    assert span is not None
+    return span[0] // 3_600_000_000 % 24, span[1] // 3_600_000_000 % 24

@@ -16,7 +16,7 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sinks.file_swap import FileSwap, Swapped, read_version
+from headwater_streams.sinks.file_swap import FileSwap, Swapped, conflicts, read_version
 
 _MARKS = {SWAP: 1, ROLLBACK: 2}
 _ATTEMPTS = 10
@@ -268,12 +268,10 @@ def _by_action(
 
 def _retried(attempt: Callable[[], Result], table: str) -> Result:
     """Tries again while other writers of the table come first."""
-    from delta.exceptions import DeltaConcurrentModificationException
-
     for _ in range(_ATTEMPTS):
         try:
             return attempt()
-        except DeltaConcurrentModificationException:
+        except conflicts():
             time.sleep(_PAUSE_S)
     raise BackfillError(
         f"{table} was changed by others {_ATTEMPTS} times while its commit was prepared; try again when it is quieter"

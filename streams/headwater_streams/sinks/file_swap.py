@@ -39,8 +39,7 @@ class Swapped:
 
 class FileSwap(DeltaTransaction):
     """One commit that replaces the rows of a condition. It conflicts with every other change of the table's rows
-    but appends that read nothing, so it is built anew when the table moved (Delta raises
-    `DeltaConcurrentModificationException`)."""
+    but appends that read nothing; it is built anew when Delta raises one of `conflicts()`."""
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         super().__init__(spark, path)
@@ -142,6 +141,21 @@ class FileSwap(DeltaTransaction):
 
     def _java(self, sequence: Any) -> Any:
         return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(sequence)
+
+
+def conflicts() -> tuple[type[Exception], ...]:
+    """What Delta raises when another commit came first; in Python they have no common base of their own."""
+    from delta import exceptions
+
+    return (
+        exceptions.DeltaConcurrentModificationException,
+        exceptions.ConcurrentAppendException,
+        exceptions.ConcurrentDeleteDeleteException,
+        exceptions.ConcurrentDeleteReadException,
+        exceptions.ConcurrentTransactionException,
+        exceptions.ConcurrentWriteException,
+        exceptions.MetadataChangedException,
+    )
 
 
 def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
