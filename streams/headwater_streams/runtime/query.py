@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from typing import Any, Protocol
 
 from pyspark.errors import StreamingQueryException
@@ -84,10 +85,9 @@ class JobQuery:
         query = self._query
         if query is not None and query.isActive:
             # Stopping Spark's thread in the middle of a batch function is what is to be avoided.
-            waited = 0.0
-            while query.isActive and query.status["isTriggerActive"] and waited < timeout_s:
-                query.awaitTermination(1)
-                waited += 1
+            until = time.monotonic() + timeout_s
+            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+                self.wait(1)
             query.stop()
         self._lease.release()
 
