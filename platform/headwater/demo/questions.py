@@ -21,7 +21,8 @@ QUESTIONS = (
         """
         select carrier, sum(departures)::bigint as departures,
             round(sum(departures * avg_delay) / sum(departures), 1) as avg_delay, max(max_delay) as worst
-        from gold.delay_by_carrier group by carrier order by avg_delay desc limit 5""",
+        from gold.delay_by_carrier group by carrier
+        having sum(departures) >= 20 order by avg_delay desc limit 5""",
     ),
     Question(
         "Which were the worst hours to leave New York?",

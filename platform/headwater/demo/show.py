@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -28,7 +29,8 @@ class Show:
 
     def step(self, text: str) -> None:
         """A new part begins."""
-        self.console.print(Text.assemble((f"[{self.seconds:5.1f} s] ", "dim"), (text, "bold")))
+        told = Text.assemble((f"[{self.seconds:5.1f} s] ", "dim"), (text, "bold"))
+        self.console.print(told, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A remark within the part."""
@@ -36,12 +38,13 @@ class Show:
 
     def table(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
         """Rows of equal keys, numbers to the right."""
-        shown = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+        self.say(title)
+        shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name, value in (rows[0] if rows else {}).items():
             shown.add_column(name, justify="right" if isinstance(value, int | float) else "left")
         for row in rows:
             shown.add_row(*("" if value is None else str(value) for value in row.values()))
-        self.console.print(shown)
+        self.console.print(Padding(shown, (0, 0, 0, 10)))
 
     @contextmanager
     def replay(self, of_slices: int, done: int) -> Iterator[Callable[[ReplayProgress], None]]:
