@@ -1,7 +1,6 @@
 """A Spark session with everything pinned that Headwater relies on."""
 
 import logging
-import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
