@@ -122,6 +122,10 @@ def test_row_backfill_of_offsets_gives_the_rows_that_should_have_been(
         with pytest.raises(SimulatedCrash):
             backfill.swap(context, planned.id)
         assert rows(driver) == ([*REPAIRED, behind] if step == "after swap" else [*BROKEN, behind])
+        if step == "after quarantine swap":
+            assert backfill.status(driver.home, planned.id)["state"] == "swapping"
+            with pytest.raises(BackfillError, match="was swapped in; roll it back instead"):
+                backfill.abort(driver.home, planned.id)
     swapped = backfill.swap(context, planned.id)
     assert rows(driver) == [*REPAIRED, behind]
     assert rejected(driver) == [(2, "has_carrier", 0), (3, "not_early", 1)]

@@ -105,13 +105,14 @@ class TableHistory:
                 shortfall = 0
         return found
 
-    def backfills(self, backfill: str) -> list[tuple[int, LedgerEntry]]:
-        """The commits that a backfill made, with their versions, oldest first."""
-        return [
-            (c.version, c.entry)
-            for c in self.commits
-            if c.entry is not None and c.entry.kind == "backfill" and c.entry.extra["backfill"] == backfill
-        ]
+    def backfill(self, backfill: str) -> dict[str, tuple[int, LedgerEntry]]:
+        """The commits that a backfill made, by what they did, each with its version."""
+        entries = ((c.version, c.entry) for c in self.commits)
+        return {
+            entry.extra["action"]: (version, entry)
+            for version, entry in entries
+            if entry is not None and entry.kind == "backfill" and entry.extra["backfill"] == backfill
+        }
 
     def folded(self) -> list[Folded]:
         """The late rows that swaps folded in and no rollback took out again."""

@@ -81,6 +81,7 @@ def plan(
     job_plan = planned_job(context, job)
     target = job_plan.job.target.name
     history = TableHistory(context.home.table(target), target, job_plan.job.name)
+    _require_columns(context, job_plan)
     draft = BackfillPlan(
         id="",
         job=job_plan.job.name,
@@ -109,6 +110,20 @@ def plan(
     else:
         made = row_planning.plan_rows(context, job_plan, history, selection, draft, rows_per_chunk)
     return _stored(context, made)
+
+
+def _require_columns(context: StageContext, job_plan: JobPlan) -> None:
+    target = job_plan.job.target.name
+    there = context.spark.read.format("delta").load(str(context.home.table(target))).schema
+    types = {f.name: f.dataType.simpleString() for f in there.fields}
+    for field in job_plan.target_schema.fields:
+        kind = field.dataType.simpleString()
+        if types.get(field.name) != kind:
+            has = f"has it as {types[field.name]}" if field.name in types else "does not have it"
+            raise BackfillError(
+                f"the job {job_plan.job.name!r} gives a column {field.name} {kind}, and {target} {has}; a new one is "
+                "added when the job is started, one of another type needs another name"
+            )
 
 
 def _keys(job_plan: JobPlan) -> tuple[str, ...]:

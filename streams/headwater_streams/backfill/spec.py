@@ -6,7 +6,6 @@ Every range is half-open. Times are microseconds since the epoch in the program 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import Any, Literal
 
 from pyspark.sql import Column
@@ -149,6 +148,11 @@ class BackfillPlan:
     def affected(self) -> Affected:
         """The rows of the target that are replaced."""
         return Affected(self.ranges, self.windows)
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that a swap changes, in its order; the target is the last."""
+        return (self.quarantine, self.target) if self.kind == "row" else (self.target,)
 
     @property
     def app_id(self) -> str:
@@ -294,4 +298,12 @@ def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
 
 
 def _any(conditions: list[Column]) -> Column:
-    return F.coalesce(reduce(lambda one, other: one | other, conditions, F.lit(False)), F.lit(False))
+    return F.coalesce(_either(conditions), F.lit(False))
+
+
+def _either(conditions: list[Column]) -> Column:
+    """Joined as a balanced tree: Spark descends into conditions, and a thousand windows would be a thousand deep."""
+    if len(conditions) < 2:
+        return conditions[0] if conditions else F.lit(False)
+    middle = len(conditions) // 2
+    return _either(conditions[:middle]) | _either(conditions[middle:])

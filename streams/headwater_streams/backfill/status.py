@@ -12,7 +12,8 @@ from headwater_streams.runtime.home import Home
 def status(home: Home, backfill: str) -> dict[str, Any]:
     """One backfill: its plan in short, its state, its progress, its verdict, its swap.
 
-    The states, in their order: planned, running, paused, done, verified or failed, swapped, rolled back; or aborted.
+    The states, in their order: planned, running, paused, done, verified or failed, swapping (killed between its two
+    tables: swap again, or roll back), swapped, rolled back; or aborted.
 
     Raises:
         BackfillError: There is no such backfill.
@@ -78,8 +79,11 @@ def abort(home: Home, backfill: str) -> dict[str, Any]:
     """
     folder = BackfillFolder(home, backfill)
     with folder.held():
-        if _state(home, folder) == "swapped":
+        state = _state(home, folder)
+        if state in ("swapping", "swapped"):
             raise BackfillError(f"the backfill {backfill!r} was swapped in; roll it back instead")
+        if state == "rolled back":
+            raise BackfillError(f"the backfill {backfill!r} was rolled back already")
         folder.set_flag("aborted")
         for shadow in (folder.shadow, folder.quarantine):
             shutil.rmtree(shadow, ignore_errors=True)
@@ -90,12 +94,11 @@ def _state(home: Home, folder: BackfillFolder) -> str:
     planned = folder.plan()
     if folder.has_flag("aborted"):
         return "aborted"
-    history = TableHistory(home.table(planned.target), planned.target, planned.job)
-    made = {entry.extra["action"] for _, entry in history.backfills(planned.id)}
-    if ROLLBACK in made:
+    made = [TableHistory(home.table(name), name).backfill(planned.id) for name in planned.tables]
+    if any(ROLLBACK in actions for actions in made):
         return "rolled back"
-    if SWAP in made:
-        return "swapped"
+    if any(SWAP in actions for actions in made):
+        return "swapped" if SWAP in made[-1] else "swapping"
     verdict = folder.read("verdict")
     done = len(shadow_entries(folder))
     if done == len(planned.chunks):

@@ -2,10 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, TypeVar
-
-from pyspark.sql import Column, DataFrame
 
 from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
@@ -31,7 +28,7 @@ def swap(context: StageContext, backfill: str) -> dict[str, Any]:
     For a row job the rejected records of the range change hands first, in the quarantine table.
 
     Returns:
-        `{"backfill", "target", "version", "removed_rows", "added_rows", "kept_rows", "replaced_version", "proof"}`.
+        `{"backfill", "target", "version", "replaced_version", "accounting", "proof"}`.
 
     Raises:
         BackfillError: There is no passing verdict, or affected rows of the target changed since the plan was made.
@@ -41,13 +38,14 @@ def swap(context: StageContext, backfill: str) -> dict[str, Any]:
     with folder.held():
         folder.require_open()
         planned = folder.plan()
-        history = TableHistory(context.home.table(planned.target), planned.target, planned.job)
-        done = {entry.extra["action"] for _, entry in history.backfills(backfill)}
-        if ROLLBACK in done:
+        if any(ROLLBACK in _by_action(context, planned, table) for table in planned.tables):
             raise BackfillError(f"the backfill {backfill!r} was rolled back; plan again")
-        if SWAP not in done:
+        if SWAP not in _by_action(context, planned, planned.target):
             verdict = _passing(folder, planned)
             if planned.kind == "row":
+                _require_unmoved(
+                    context, planned, FileSwap(context.spark, context.home.table(planned.target))
+                )
                 _swap_quarantine(context, planned, folder)
             _commit_swap(context, planned, folder, verdict)
         return _swap_result(context, planned, folder)
@@ -57,7 +55,7 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
     """Puts the rows before the swap back into the affected range, in one commit; done already, it says so again.
 
     Returns:
-        `{"backfill", "target", "version", "removed_rows", "added_rows", "kept_rows"}`.
+        `{"backfill", "target", "version", "replaced_version", "accounting"}`.
 
     Raises:
         BackfillError: It was never swapped in, or affected rows changed since.
@@ -65,19 +63,16 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
         planned = folder.plan()
-        made = _by_action(context, planned, planned.target)
-        if SWAP not in made:
+        if not any(SWAP in _by_action(context, planned, table) for table in planned.tables):
             raise BackfillError(
                 f"the backfill {backfill!r} was not swapped in, so there is nothing to roll back"
             )
-        if ROLLBACK not in made:
-            if planned.kind == "row":
-                _roll_back_table(context, planned, planned.quarantine, planned.affected.of_offsets())
-            _roll_back_table(context, planned, planned.target, planned.affected.condition())
-            made = _by_action(context, planned, planned.target)
+        for table in planned.tables:
+            _roll_back_table(context, planned, table)
         stored = folder.read("rollback")
         if stored is None:
-            version, entry = made[ROLLBACK]
+            made = (_by_action(context, planned, table).get(ROLLBACK) for table in reversed(planned.tables))
+            version, entry = next(found for found in made if found is not None)
             stored = _told(planned, version, entry)
             folder.write("rollback", stored)
         return stored
@@ -99,11 +94,10 @@ def _commit_swap(
     context: StageContext, planned: BackfillPlan, folder: BackfillFolder, verdict: Mapping[str, Any]
 ) -> None:
     target, affected = context.home.table(planned.target), planned.affected.condition()
-    base = read_version(context.spark, target, planned.base_version)
 
     def attempt() -> Swapped:
         transaction = FileSwap(context.spark, target)
-        _require_unmoved(planned, transaction, target, base, planned.base_version, affected)
+        _require_unmoved(context, planned, transaction)
         entry = _entry(planned, SWAP, planned.target, verdict["accounting"], transaction.version)
         context.step(planned.job, "before swap", 0)
         done = transaction.replace(
@@ -116,7 +110,7 @@ def _commit_swap(
 
 
 def _swap_quarantine(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> None:
-    table, affected = context.home.table(planned.quarantine), planned.affected.of_offsets()
+    table, affected = context.home.table(planned.quarantine), planned.affected.condition()
 
     def attempt() -> None:
         transaction = FileSwap(context.spark, table)
@@ -141,18 +135,17 @@ def _swap_quarantine(context: StageContext, planned: BackfillPlan, folder: Backf
     _retried(attempt, planned.quarantine)
 
 
-def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str, affected: Column) -> None:
-    table = context.home.table(name)
+def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) -> None:
+    table, affected = context.home.table(name), planned.affected.condition()
     made = _by_action(context, planned, name)
     if SWAP not in made or ROLLBACK in made:
         return
     swapped_at, swapped = made[SWAP]
     replaced = read_version(context.spark, table, int(swapped.extra["replaced_version"])).filter(affected)
-    after_swap = read_version(context.spark, table, swapped_at)
 
     def attempt() -> Swapped:
         transaction = FileSwap(context.spark, table)
-        _require_unmoved(planned, transaction, table, after_swap, swapped_at, affected)
+        _require_unmoved(context, planned, transaction, name, swapped_at)
         (terms,) = swapped.accounting.values()
         entry = _entry(planned, ROLLBACK, name, _undone(terms), transaction.version)
         context.step(planned.job, "before rollback", 0)
@@ -175,20 +168,22 @@ def _undone(terms: Mapping[str, int]) -> dict[str, int]:
 
 
 def _require_unmoved(
+    context: StageContext,
     planned: BackfillPlan,
     transaction: FileSwap,
-    table: Path,
-    known: DataFrame,
-    known_version: int,
-    affected: Column,
+    name: str | None = None,
+    version: int | None = None,
 ) -> None:
-    """Checks that commits since `known_version` left the affected rows alone."""
-    newer = commits(table, since=known_version + 1, until=transaction.version + 1)
+    """Checks that commits since a version (by default the one planned on) left the affected rows alone."""
+    name, version = name or planned.target, planned.base_version if version is None else version
+    table, affected = context.home.table(name), planned.affected.condition()
+    newer = commits(table, since=version + 1, until=transaction.version + 1)
     if not any(commit.data_changed for commit in newer):
         return
+    known = read_version(context.spark, table, version)
     if content_of(known, affected)[0] != content_of(transaction.frame(), affected)[0]:
         raise BackfillError(
-            f"rows of {planned.target} in the affected range changed between version {known_version} and version "
+            f"rows of {name} in the affected range changed between version {version} and version "
             f"{transaction.version}, so the backfill {planned.id!r} does not fit any more; plan again"
         )
 
@@ -262,8 +257,7 @@ def _told(planned: BackfillPlan, version: int, entry: LedgerEntry) -> dict[str, 
 def _by_action(
     context: StageContext, planned: BackfillPlan, table: str
 ) -> dict[str, tuple[int, LedgerEntry]]:
-    history = TableHistory(context.home.table(table), table, planned.job)
-    return {entry.extra["action"]: (version, entry) for version, entry in history.backfills(planned.id)}
+    return TableHistory(context.home.table(table), table).backfill(planned.id)
 
 
 def _retried(attempt: Callable[[], Result], table: str) -> Result:

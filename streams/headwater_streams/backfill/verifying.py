@@ -104,7 +104,7 @@ def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
         planned = folder.plan()
         target = context.home.table(planned.target)
         stored = folder.read("verdict")
-        if stored and TableHistory(target, planned.target, planned.job).backfills(planned.id):
+        if stored and TableHistory(target, planned.target, planned.job).backfill(planned.id):
             return Verdict.from_json(stored)
         entries = require_done(folder, planned)
         job_plan = same_job(context, job, planned)

@@ -1,0 +1,203 @@
+"""Backfills without Spark: ranges as people write them, plans as they are stored, history as the ledger tells it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli import main
+from headwater.cli._backfill import parse_offsets
+from headwater.errors import UsageError
+from headwater_streams.backfill.history import TableHistory, intersection
+from headwater_streams.backfill.selection import Selection
+from headwater_streams.backfill.spec import (
+    BackfillPlan,
+    Chunk,
+    LiveBatchId,
+    PinnedInput,
+    iso,
+    micros,
+)
+from headwater_streams.backfill.status import list_backfills, pause, status
+from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.runtime.home import Home
+
+
+def plan_of(**changes: Any) -> BackfillPlan:
+    hour = micros("2013-01-01T10:00:00Z")
+    ranges = {"departures": {0: (3, 9)}}
+    batches = (LiveBatchId(1, 4, ranges),)
+    values: dict[str, Any] = {
+        "id": "delays-1",
+        "job": "delays",
+        "reference": "jobs/flights.py:delays",
+        "kind": "window",
+        "target": "gold.delays",
+        "quarantine": "gold.delays__quarantine",
+        "input_name": "departed",
+        "keys": ("carrier", "window_start"),
+        "columns": ("carrier", "window_start", "departures"),
+        "fingerprint": "f",
+        "asked": {"all": True},
+        "ranges": ranges,
+        "windows": ((hour, hour + 1),),
+        "rows": 6,
+        "chunks": (Chunk(0, 6, span=(hour, hour + 1)), Chunk(1, 6, batches=batches)),
+        "base_version": 7,
+        "generation": 1,
+        "batch": 6,
+        "pinned": PinnedInput("silver.departures", 5, (1, 4), False),
+        "notes": ("a note",),
+        "created_at": "2013-02-01T00:00:00Z",
+    }
+    return BackfillPlan(**{**values, **changes})
+
+
+def log(table: Path, *entries: LedgerEntry) -> None:
+    (table / "_delta_log").mkdir(parents=True)
+    for version, entry in enumerate(entries):
+        action = {"commitInfo": {"timestamp": 0, "operation": "WRITE", "userMetadata": entry.to_json()}}
+        (table / "_delta_log" / f"{version:020}.json").write_text(json.dumps(action))
+
+
+def batch_entry(batch: int, start: int, end: int, **more: Any) -> LedgerEntry:
+    source = SourceRange("departures", {"departures": {0: (start, end)}}, topic="departures")
+    accounting = {"departures": {"read": end - start}}
+    return LedgerEntry("clean", 1, batch, "silver.departures", "row", (source,), accounting, **more)
+
+
+def backfill_entry(name: str, action: str, until: int) -> LedgerEntry:
+    windows = [["2013-01-01T10:00:00Z", "2013-01-01T11:00:00Z"]]
+    extra = {"backfill": name, "action": action, "windows": windows, "until": [1, until]}
+    return LedgerEntry("clean", 1, 1, "silver.departures", "backfill", extra=extra)
+
+
+def test_plan_stored_and_read_back_is_the_same() -> None:
+    planned = plan_of()
+    assert BackfillPlan.from_json(json.loads(json.dumps(planned.to_json()))) == planned
+
+
+def test_times_go_there_and_back_to_the_microsecond() -> None:
+    for text in ("2013-01-01T10:00:00Z", "1969-12-31T23:59:59.999999Z", "2013-01-01T10:00:00.000001Z"):
+        assert iso(micros(text)) == text
+    assert micros("2013-01-01T10:00:00+02:00") == micros("2013-01-01T08:00:00")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (({"t": {0: (3, 3)}}, None, None, None), r"t 0: \[3, 3\) is no range of offsets"),
+        (({}, None, None, None), "no offsets are given"),
+        (
+            (None, ("2013-01-02", "2013-01-01"), None, None),
+            "timestamps: .* holds nothing; the end is exclusive",
+        ),
+        ((None, None, ("noon", "2013-01-01"), None), "event time: .*; write 2013-01-01T10:00:00Z"),
+        ((None, ("2013-01-01", "2013-01-02"), None, 3), "give one of"),
+    ],
+)
+def test_selection_that_cannot_be_meant_is_one_sentence(arguments: tuple[Any, ...], sentence: str) -> None:
+    with pytest.raises(BackfillError, match=sentence):
+        Selection.of(*arguments)
+
+
+def test_history_offset_read_again_belongs_to_its_first_batch(tmp_path: Path) -> None:
+    log(
+        tmp_path,
+        batch_entry(0, 0, 4, seen={"k": [(0, 4)]}, max_event_time_us=5),
+        batch_entry(1, 2, 9),
+        batch_entry(2, 2, 5),
+    )
+    first, second = TableHistory(tmp_path, "silver.departures", "clean").batches()
+    assert (first.id.ranges, first.seen, first.max_event_time_us) == ({"departures": {0: (0, 4)}}, None, None)
+    assert second.id.ranges == {"departures": {0: (4, 9)}}
+    assert (second.seen, second.max_event_time_us) == ({"k": [(0, 4)]}, 5)
+
+
+def test_history_rolled_back_backfill_folded_nothing(tmp_path: Path) -> None:
+    log(
+        tmp_path,
+        batch_entry(0, 0, 4),
+        backfill_entry("one", "swap", 3),
+        backfill_entry("two", "swap", 5),
+        backfill_entry("two", "rollback", 5),
+    )
+    history = TableHistory(tmp_path, "silver.departures", "clean")
+    assert [found.until for found in history.folded()] == [(1, 3)]
+    assert sorted(history.backfill("two")) == ["rollback", "swap"]
+    assert history.last_entry().kind == "row"
+
+
+def test_history_of_no_table_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(BackfillError, match=r"there is no table silver\.departures yet"):
+        TableHistory(tmp_path, "silver.departures", "clean")
+
+
+def test_intersection_of_ranges_leaves_out_what_is_empty() -> None:
+    one, other = {"t": {0: (0, 5), 1: (0, 5)}}, {"t": {0: (3, 9), 1: (5, 9)}, "u": {0: (0, 1)}}
+    assert intersection(one, other) == {"t": {0: (3, 5)}}
+
+
+def test_status_planned_then_paused_and_a_second_process_is_refused(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log(home.table("gold.delays"), batch_entry(0, 0, 4))
+    folder = BackfillFolder(home, "delays-1")
+    folder.write("plan", plan_of().to_json())
+    assert status(home, "delays-1")["state"] == "planned"
+    assert pause(home, "delays-1")["state"] == "paused"
+    assert [found["id"] for found in list_backfills(home)] == ["delays-1"]
+    with (
+        folder.held(),
+        pytest.raises(BackfillError, match="another process works on the backfill 'delays-1'"),
+        BackfillFolder(home, "delays-1").held(),
+    ):
+        pass
+
+
+def test_parse_offsets_reads_several_partitions() -> None:
+    found = parse_offsets(["a:b:0=3-9", "a:b:1=0-2"])
+    assert found == {"a:b": {0: (3, 9), 1: (0, 2)}}
+    with pytest.raises(UsageError, match="partition 0 of t is given twice"):
+        parse_offsets(["t:0=1-2", "t:0=3-4"])
+    with pytest.raises(UsageError, match="write TOPIC:PARTITION=START-END"):
+        parse_offsets(["t=1-2"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exit_status", "sentence"),
+    [
+        (["plan", "jobs/flights.py:clean_departures"], 2, "say which range: give one of --offsets"),
+        (
+            ["plan", "jobs/flights.py:clean_departures", "--start", "2013-01-01"],
+            2,
+            "--start and --end together",
+        ),
+        (["plan", "jobs/flights.py", "--all"], 2, "has several jobs"),
+        (["plan", "jobs/nothing.py", "--all"], 2, "no job module 'jobs/nothing.py'"),
+        (["status", "x"], 1, "there is no backfill 'x'; there are none (make one with plan)"),
+        (["run", "x"], 1, "there is no backfill 'x'"),
+        (["pause", "x"], 1, "there is no backfill 'x'"),
+        (["abort", "x"], 1, "there is no backfill 'x'"),
+    ],
+)
+def test_backfill_verb_mistake_is_one_sentence(
+    arguments: list[str],
+    exit_status: int,
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["backfill", *arguments, "--home", str(tmp_path)]) == exit_status
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert err.count("\n") == 1
+
+
+def test_backfill_list_of_an_empty_home_is_an_empty_array(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["backfill", "list", "--json", "--home", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "[]\n"
