@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _APP_NAME = "headwater demo"
+# For a minute or two of small batches: the first compiler only (the second took a third of all CPU time), plans as
+# they are, no batches without rows.
+_SPARK_CONF = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
 _LEAST_BATCHES = 10
 _JUDGED = "silver.departures"
 
@@ -92,7 +99,7 @@ class _Demo:
         self._show.step("Starting ZooKeeper, a broker and Spark")
         with ThreadPoolExecutor(1) as pool:
             # The stack is a child of this very thread and must not outlive it; Spark's JVM may start beside it.
-            session = pool.submit(spark_session, self._home.root, app_name=_APP_NAME)
+            session = pool.submit(spark_session, self._home.root, app_name=_APP_NAME, extra=_SPARK_CONF)
             try:
                 with running_stack(demo_stack(self._home.root)) as stack:
                     self._run_with(stack.bootstrap, session)

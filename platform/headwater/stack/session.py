@@ -91,10 +91,14 @@ def spark_session(
 
 
 def _silence_statement_errors() -> None:
-    """PySpark logs each refused statement with the stack traces of two languages; we say it in a sentence."""
+    """PySpark logs each refused statement with the stack traces of two languages; we say it in a sentence.
+
+    So does py4j with what a batch function raises, which comes back as the query's failure.
+    """
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
 
 
 @contextmanager
