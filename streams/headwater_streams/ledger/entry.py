@@ -5,14 +5,30 @@
      "sources": [{"input": "departures", "topic": "departures", "ranges": {"departures": {"0": [120, 160]}}},
                  {"input": "departures", "table": "silver.departures", "versions": [3, 5], "ranges": {...}}],
      "accounting": {"departures": {"read": 40, "written": 39, ...}},
+     "partitions": {"departures": {"0": {"read": 40, "written": 39, ...}}},
      "max_event_time_us": 1357034400000000, "seen": {"cluster\\ttopic\\t0": [[0, 160]]}}
 
-Ranges and versions are half-open. `accounting` has one set of terms for each input:
+Ranges and versions are half-open. `partitions` has the terms by topic and partition where they were counted so: for
+row stages all of them (up to 64 partitions in a batch), for stateful stages `read = kept + late + quarantined`.
+`accounting` has one set of terms for each input:
 
 - row stages: `read = written + filtered + duplicate + quarantined`
 - windows: `read = folded + late + quarantined`
 - joins, each side: `read = matched + waiting + expired + late + quarantined`, where `waiting` is the change in the
   number of waiting rows, so that the sum over all batches is the number that waits now.
+
+A commit of kind "backfill" replaces rows, so its terms say what came and what stood there `before`; a rollback's entry
+has the two changed about, so that what a table holds is the live entries' terms and, over all backfills, the sums of
+
+- windows: `folded - before` (rows that the windows count; `read = folded + quarantined`), and `late_folded`, the rows
+  of the late table that are counted from now on (negative in a rollback), each once however often it is folded;
+- row stages: `written - before` and `quarantined - quarantined_before` (`read = written + filtered + duplicate +
+  quarantined`); in the quarantine table, whose rows of the range change hands in a commit of its own:
+  `quarantined - before`.
+
+Its `extra` has `backfill` (the id), `action` ("swap" or "rollback"; "chunk" in a shadow), `replaced_version`, and for
+windows `windows` (ISO 8601, half-open) and `until` (the generation and batch of the last commit of the input that was
+folded). Its `sources` are what was read again.
 """
 
 import json
@@ -23,6 +39,8 @@ from typing import Any, Literal
 Kind = Literal["row", "window", "join", "side", "backfill"]
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
 """Half-open offset ranges: topic -> partition -> (start, end)."""
+Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
+"""Terms by topic and partition."""
 
 TERMS: Mapping[str, tuple[str, ...]] = {
     "row": ("written", "filtered", "duplicate", "quarantined"),
@@ -66,6 +84,7 @@ class LedgerEntry:
     max_event_time_us: int | None = None
     seen: Mapping[str, list[tuple[int, int]]] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    partitions: Partitions = field(default_factory=dict)
 
     def imbalances(self) -> list[str]:
         """The inputs whose terms do not add up, each as a sentence; empty when the books balance."""
@@ -96,6 +115,11 @@ class LedgerEntry:
             value["max_event_time_us"] = self.max_event_time_us
         if self.seen is not None:
             value["seen"] = dict(self.seen)
+        if self.partitions:
+            value["partitions"] = {
+                topic: {str(partition): dict(terms) for partition, terms in found.items()}
+                for topic, found in self.partitions.items()
+            }
         if self.extra:
             value["extra"] = dict(self.extra)
         return json.dumps(value, separators=(",", ":"))
@@ -124,6 +148,10 @@ class LedgerEntry:
             value.get("max_event_time_us"),
             None if seen is None else {key: [(a, b) for a, b in pairs] for key, pairs in seen.items()},
             value.get("extra", {}),
+            {
+                topic: {int(partition): terms for partition, terms in found.items()}
+                for topic, found in value.get("partitions", {}).items()
+            },
         )
 
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import CheckFailedError
@@ -25,6 +25,16 @@ class CheckGate:
     def aggregates(self) -> list[Column]:
         """One aggregate for each check, to be observed with the batch."""
         return [_aggregate(check).alias(f"check_{i}") for i, check in enumerate(self._checks)]
+
+    def judge_rows(self, rows: DataFrame, batch: int) -> None:
+        """Evaluates the checks over rows that are at hand, in a pass of their own if there is any.
+
+        Raises:
+            CheckFailedError: A check with `action="fail"` does not hold.
+        """
+        if self._checks:
+            (found,) = rows.agg(*self.aggregates()).collect()
+            self.judge(found.asDict(), batch)
 
     def judge(self, observed: Mapping[str, Any], batch: int) -> None:
         """Looks at what was observed.

@@ -56,13 +56,13 @@ class InputReader:
     def read_back(self, batch: BatchInput) -> DataFrame:
         """The rows of a batch again, from the very files that the stream read."""
         spark = self._context.spark
-        schema = spark.read.format("delta").load(str(self.path)).schema
         if not batch.files:
-            return spark.createDataFrame([], schema)
-        return spark.read.schema(schema).parquet(*batch.files)
+            return spark.createDataFrame([], self.schema)
+        return spark.read.schema(self.schema).parquet(*batch.files)
 
+    @cached_property
     def schema(self) -> T.StructType:
-        """The table's columns."""
+        """The table's columns as they were when the query began."""
         return self._context.spark.read.format("delta").load(str(self.path)).schema
 
     @cached_property

@@ -1,5 +1,6 @@
 """A join stage: Spark keeps the rows that wait for a partner, the batch appends the pairs that it found."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -66,13 +67,13 @@ class JoinStage:
         if not any(flowed) and not any(expired_now):
             return  # Spark's own batch, to move its watermark
         gate = CheckGate(self._job, "output")
-        judged = df.agg(F.lit(True), *gate.aggregates()).first()
-        assert judged is not None
-        gate.judge(judged.asDict(), batch)
+        gate.judge_rows(df, batch)
         matched = self._newly_matched(df)
         accounting: dict[str, dict[str, int]] = {}
+        partitions: dict[str, Mapping[int, Mapping[str, int]]] = {}
         for name, stateful in self._inputs.items():
-            split = stateful.divert(batch, inputs[name]) if name in inputs else None
+            split = stateful.divert(batch, inputs[name], metrics) if name in inputs else None
+            partitions |= split.partitions if split else {}
             kept = observed(metrics, f"{name}_kept")
             expired = observed(metrics, EXPIRED_METRIC, f"expired_{self._sides[name]}")
             accounting[name] = {
@@ -92,7 +93,8 @@ class JoinStage:
             sources_of(inputs),
             accounting,
             self._job.fingerprint,
-            extra={"pairs": observed(metrics, EXPIRED_METRIC, "pairs")},
+            extra={"pairs": observed(metrics, EXPIRED_METRIC, "pairs"), "sides": self._sides},
+            partitions=partitions,
         )
         rows = df.withColumn(BATCH, F.lit(batch)).withColumn(GENERATION, F.lit(self._generation))
         files = transaction.write(rows)
@@ -102,13 +104,15 @@ class JoinStage:
 
     def _newly_matched(self, pairs: DataFrame) -> dict[str, int]:
         """How many rows of each side found their first partner in this batch."""
-        matched = {}
-        for name, position in (("left", 0), ("right", 1)):
-            row = F.col(SOURCES)[position]
-            now = pairs.select(row.alias("row")).distinct()
-            before = self._context.spark.read.format("delta").load(str(self._table)).select(row.alias("row"))
-            matched[name] = now.join(before, "row", "left_anti").count()
-        return {name: matched[side] for name, side in self._sides.items()}
+        before = self._context.spark.read.format("delta").load(str(self._table))
+        fresh = _ends(pairs).distinct().join(_ends(before), ["position", "row"], "left_anti")
+        counts = {row["position"]: row["count"] for row in fresh.groupBy("position").count().collect()}
+        return {name: counts.get(0 if side == "left" else 1, 0) for name, side in self._sides.items()}
+
+
+def _ends(pairs: DataFrame) -> DataFrame:
+    """The two rows of each pair: `position` (0 left, 1 right) and `row`, its topic, partition and offset."""
+    return pairs.select(F.posexplode(SOURCES).alias("position", "row"))
 
 
 def _sides(plan: JobPlan) -> dict[str, str]:

@@ -120,9 +120,13 @@ class JobQuery:
     def _run_batch(self, df: DataFrame, batch: int) -> None:
         try:
             self._one_batch(df, batch)
-        except BaseException as error:
+        except Exception as error:
             self._failure = error
             raise
+        except BaseException as error:
+            self._failure = error
+            # py4j's callback thread answers the JVM only for exceptions; the JVM would wait for ever.
+            raise RuntimeError(f"{type(error).__name__} in a batch") from error
 
     def _one_batch(self, df: DataFrame, batch: int) -> None:
         if self._stopping.is_set():

@@ -38,6 +38,7 @@ from headwater_streams.sources.decode import PROBLEMS, VALUE, decode_records, de
 from headwater_streams.sources.inputs import Input, TopicInput
 
 _VERDICT = "_verdict"
+_MOST_PARTITIONS = 64  # each costs a handful of aggregates in the batch's pass
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class RowStage:
         self, df: DataFrame, batch: int, source: SourceRange, transaction: DeltaTransaction
     ) -> tuple[LedgerEntry, Any, RowState]:
         """Writes a batch's files and its side table; the main commit is left to the caller."""
-        observed = _Observations(batch)
+        observed = _Observations(batch, source)
         verdicts = self._judge(df, source)
         decoded = self._mark(observed.read(df), verdicts)
         bad = F.size(PROBLEMS) > 0
@@ -156,6 +157,7 @@ class RowStage:
             state.max_event_time_us,
             {key: seen.pairs() for key, seen in state.seen.items()} if self._job.dedup else None,
             {"warnings": warnings} if (warnings := [*gate_in.warnings, *gate_out.warnings]) else {},
+            observed.partitions(counts),
         )
         return entry, files, state
 
@@ -242,32 +244,61 @@ class RowStage:
 
 
 class _Observations:
-    """The counts of one pass, by where on the way they are taken."""
+    """The counts of one pass, by where on the way they are taken, in all and by partition."""
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, source: SourceRange) -> None:
         self._batch = batch
         self._taken: dict[str, Observation] = {}
+        places = [(topic, partition) for topic, found in source.ranges.items() for partition in found]
+        self._places = places if len(places) <= _MOST_PARTITIONS else []
 
     def read(self, df: DataFrame) -> DataFrame:
-        return self._observe("read", df, [F.count(F.lit(1)).alias("rows")])
+        names = ("topic", "partition") if "topic" in df.columns else (TOPIC, PARTITION)
+        return self._observe("read", df, {"rows": F.lit(True)}, [], names)
 
     def decoded(self, df: DataFrame, duplicate: Column, quarantined: Column) -> DataFrame:
-        terms = [F.count_if(duplicate).alias("duplicate"), F.count_if(quarantined).alias("quarantined")]
-        return self._observe("decoded", df, terms)
+        return self._observe("decoded", df, {"duplicate": duplicate, "quarantined": quarantined}, [])
 
     def good(self, df: DataFrame, event_time_us: Column, more: list[Column]) -> DataFrame:
-        terms = [F.count(F.lit(1)).alias("rows"), F.max(event_time_us).alias("max_event_time_us"), *more]
-        return self._observe("good", df, terms)
+        newest = F.max(event_time_us).alias("max_event_time_us")
+        return self._observe("good", df, {"rows": F.lit(True)}, [newest, *more])
 
     def result(self, df: DataFrame, more: list[Column]) -> DataFrame:
-        return self._observe("result", df, [F.count(F.lit(1)).alias("rows"), *more])
+        return self._observe("result", df, {"rows": F.lit(True)}, more)
 
     def counts(self) -> dict[str, dict[str, Any]]:
         return {name: dict(observation.get) for name, observation in self._taken.items()}
 
-    def _observe(self, name: str, df: DataFrame, terms: list[Column]) -> DataFrame:
+    def partitions(self, counts: dict[str, dict[str, Any]]) -> dict[str, dict[int, dict[str, int]]]:
+        """The terms of the identity by topic and partition."""
+        found: dict[str, dict[int, dict[str, int]]] = {}
+        for i, (topic, partition) in enumerate(self._places):
+            passed, after = counts["good"][f"rows_{i}"], counts["result"][f"rows_{i}"]
+            found.setdefault(topic, {})[partition] = {
+                "read": counts["read"][f"rows_{i}"],
+                "written": after,
+                "filtered": passed - after,
+                "duplicate": counts["decoded"][f"duplicate_{i}"],
+                "quarantined": counts["decoded"][f"quarantined_{i}"],
+            }
+        return found
+
+    def _observe(
+        self,
+        name: str,
+        df: DataFrame,
+        conditions: dict[str, Column],
+        more: list[Column],
+        names: tuple[str, str] = (TOPIC, PARTITION),
+    ) -> DataFrame:
+        terms = [F.count_if(condition).alias(term) for term, condition in conditions.items()]
+        for i, (topic, partition) in enumerate(self._places):
+            here = (F.col(names[0]) == topic) & (F.col(names[1]) == partition)
+            terms += [
+                F.count_if(condition & here).alias(f"{term}_{i}") for term, condition in conditions.items()
+            ]
         self._taken[name] = Observation(f"headwater_{name}_{self._batch}")
-        return df.observe(self._taken[name], *terms)
+        return df.observe(self._taken[name], *terms, *more)
 
 
 def _coordinates(df: DataFrame, declared: Input, dedup: ByOffset) -> Any:

@@ -5,22 +5,31 @@ on the row alone, with `_seen_until`, so that every reading of it decides alike.
 its rows back from the same files, and commits them to the side tables before the main table.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.plan import JobPlan, require_ingest
 from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sinks.side import INPUT, late_schema, quarantine_rows, quarantine_schema, write_side
-from headwater_streams.sources.coordinates import BATCH, GENERATION, ROW_COLUMNS, SEEN_UNTIL, hide
+from headwater_streams.sources.coordinates import (
+    BATCH,
+    GENERATION,
+    PARTITION,
+    ROW_COLUMNS,
+    SEEN_UNTIL,
+    TOPIC,
+    hide,
+)
 from headwater_streams.sources.decode import PROBLEMS, VALUE, decode_table_rows
 from headwater_streams.sources.inputs import TableInput
 
@@ -35,11 +44,13 @@ class SplitBatch:
         in_time: The rows that state was fed with, with their coordinates.
         late: How many were late.
         quarantined: How many were bad.
+        partitions: The same by topic and partition: `read`, `kept`, `late`, `quarantined`.
     """
 
     in_time: DataFrame
     late: int
     quarantined: int
+    partitions: Partitions
 
 
 class StatefulInput:
@@ -62,7 +73,7 @@ class StatefulInput:
 
     def prepare(self) -> None:
         """Checks that lateness can be told of the table's rows."""
-        require_ingest(self._plan.job, self._declared, self.reader.schema())
+        require_ingest(self._plan.job, self._declared, self.reader.schema)
 
     def stream(self) -> DataFrame:
         """The rows for the function: in time, with Spark's watermark, coordinates hidden."""
@@ -73,17 +84,25 @@ class StatefulInput:
         )
         return hide(kept.withWatermark(self._event_time, self._delay), ROW_COLUMNS)
 
-    def divert(self, batch: int, batch_input: BatchInput) -> SplitBatch:
-        """Commits a batch's bad and late rows to their side tables."""
+    def divert(self, batch: int, batch_input: BatchInput, metrics: Mapping[str, Any]) -> SplitBatch:
+        """Commits a batch's bad and late rows to their side tables.
+
+        Args:
+            batch: The batch.
+            batch_input: What it read.
+            metrics: What the stream observed; where it kept every row there is nothing to divert.
+        """
+        if observed(metrics, f"{self.name}_read") == observed(metrics, f"{self.name}_kept"):
+            rows = self.reader.read_back(batch_input).select(*self._columns, *ROW_COLUMNS)
+            return SplitBatch(rows, 0, 0, _all_kept(batch_input.files))
         split = self._split(self.reader.read_back(batch_input)).persist()
         try:
             bad = F.size(PROBLEMS) > 0
             late_rows, bad_rows = split.filter(~bad & F.col(_LATE)), split.filter(bad)
-            counts = split.agg(
-                F.count_if(~bad & F.col(_LATE)).alias("late"), F.count_if(bad).alias("bad")
-            ).first()
-            assert counts is not None
-            if counts["bad"]:
+            partitions = _counted(split, bad)
+            terms = [terms for found in partitions.values() for terms in found.values()]
+            late, quarantined = (sum(t[name] for t in terms) for name in ("late", "quarantined"))
+            if quarantined:
                 self._context.step(self._plan.job.name, "before quarantine", batch)
                 rows = quarantine_rows(bad_rows, batch, self._generation)
                 self._write(
@@ -92,18 +111,16 @@ class StatefulInput:
                     rows,
                     batch,
                     batch_input,
-                    counts["bad"],
+                    quarantined,
                 )
-            if counts["late"] and self._plan.job.late == "table":
+            if late and self._plan.job.late == "table":
                 self._context.step(self._plan.job.name, "before late", batch)
                 rows = self._late_rows(late_rows, batch)
-                self._write(
-                    "late", self._plan.job.target.late_table, rows, batch, batch_input, counts["late"]
-                )
+                self._write("late", self._plan.job.target.late_table, rows, batch, batch_input, late)
         finally:
             split.unpersist()
         in_time = split.filter(~bad & ~F.col(_LATE)).select(f"{VALUE}.*", *ROW_COLUMNS)
-        return SplitBatch(in_time, counts["late"], counts["bad"])
+        return SplitBatch(in_time, late, quarantined, partitions)
 
     def _split(self, rows: DataFrame) -> DataFrame:
         checks: tuple[Check, ...] = tuple(
@@ -150,6 +167,32 @@ class StatefulInput:
         # Each input commits on its own, so each has a mark of its own.
         app_id = f"{job.app_id(self._generation)}/{self.name}"
         write_side(self._context.spark, self._context.home.table(table), rows, app_id, entry, expected)
+
+
+def _all_kept(files: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
+    if not files:
+        return {}
+    places = ds.dataset(list(files)).to_table([TOPIC, PARTITION]).group_by([TOPIC, PARTITION])
+    found: dict[str, dict[int, dict[str, int]]] = {}
+    for row in places.aggregate([([], "count_all")]).to_pylist():
+        count = row["count_all"]
+        terms = {"read": count, "kept": count, "late": 0, "quarantined": 0}
+        found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
+    return found
+
+
+def _counted(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int]]]:
+    rows = split.groupBy(TOPIC, PARTITION).agg(
+        F.count(F.lit(1)).alias("read"),
+        F.count_if(~bad & ~F.col(_LATE)).alias("kept"),
+        F.count_if(~bad & F.col(_LATE)).alias("late"),
+        F.count_if(bad).alias("quarantined"),
+    )
+    found: dict[str, dict[int, dict[str, int]]] = {}
+    for row in rows.collect():
+        terms = {name: row[name] for name in ("read", "kept", "late", "quarantined")}
+        found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
+    return found
 
 
 def prepare_tables(context: StageContext, plan: JobPlan) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import LedgerEntry
@@ -35,7 +35,7 @@ class WindowStage:
         self._context, self._plan, self._generation = context, plan, generation
         self._job, self._window = plan.job, plan.operator
         self._name = next(iter(self._job.inputs))
-        self._input = StatefulInput(context, plan, generation, self._name, self._window_end)
+        self._input = StatefulInput(context, plan, generation, self._name, self._window.end)
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
         self.readers = [self._input.reader]
@@ -68,14 +68,9 @@ class WindowStage:
         if not observed(metrics, f"{self._name}_read"):
             return  # Spark's own batch, to move its watermark; an updating target has nothing to write
         gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
-        judged = df.agg(F.lit(True), *gate_out.aggregates()).first()
-        assert judged is not None
-        gate_out.judge(judged.asDict(), batch)
-        split = self._input.divert(batch, inputs[self._name])
-        if gate_in.aggregates():
-            seen = split.in_time.agg(F.lit(True), *gate_in.aggregates()).first()
-            assert seen is not None
-            gate_in.judge(seen.asDict(), batch)
+        gate_out.judge_rows(df, batch)
+        split = self._input.divert(batch, inputs[self._name], metrics)
+        gate_in.judge_rows(split.in_time, batch)
         rows = _with_sources(df, self._window, split.in_time)
         rows = rows.withColumn(BATCH, F.lit(batch)).withColumn(GENERATION, F.lit(self._generation))
         accounting = {
@@ -95,6 +90,7 @@ class WindowStage:
             {self._name: accounting},
             self._job.fingerprint,
             extra={"warnings": warnings} if warnings else {},
+            partitions=split.partitions,
         )
         self._context.step(self._job.name, "before commit", batch)
         merge_rows(
@@ -107,9 +103,6 @@ class WindowStage:
             user_metadata=entry.to_json(),
         )
         self._context.step(self._job.name, "after commit", batch)
-
-    def _window_end(self) -> Column:
-        return self._window.column()["end"]
 
 
 def window_sources(window: TumblingWindow, rows: DataFrame) -> DataFrame:

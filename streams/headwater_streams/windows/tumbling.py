@@ -42,10 +42,17 @@ class TumblingWindow:
         return F.window(F.col(self.time), self._interval)
 
     def key(self) -> Column:
-        """What names a window: a struct of its keys and its start."""
-        return F.struct(
-            *[F.col(f"`{name}`") for name in self.by], self.column()["start"].alias("window_start")
-        )
+        """What names a row's window: a struct of its keys and its start."""
+        return F.struct(*[F.col(f"`{name}`") for name in self.by], self._bound(0).alias("window_start"))
+
+    def end(self) -> Column:
+        """The end of a row's window, NULL without an event time (which `F.window` would drop)."""
+        return self._bound(1)
+
+    def _bound(self, windows_on: int) -> Column:
+        micros = round(self.size / timedelta(microseconds=1))
+        time = F.unix_micros(F.col(f"`{self.time}`"))
+        return F.timestamp_micros(time - F.pmod(time, F.lit(micros)) + F.lit(windows_on * micros))
 
 
 @dataclass(frozen=True)

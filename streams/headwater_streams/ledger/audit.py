@@ -1,0 +1,312 @@
+"""The audit: a table's rows against its ledger, and the ledger against its inputs. It needs no Spark.
+
+Every finding is a sentence. What is looked at:
+
+- each entry's identity (see `ledger.entry`), in all and by partition;
+- batches follow each other without a gap or an overlap of offsets or of table versions;
+- what was read is as much as the offsets span (`control` records are said apart by the caller);
+- a row table holds, for each batch, the rows that its commit wrote: one deleted by hand, slipped in or doubled is
+  named by its coordinates;
+- a window table's rows sum to what was folded, a join's pairs name as many rows of each side as were matched;
+- late and quarantined rows are as many as the entries say.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
+
+_STAGES = ("row", "window", "join")
+_SAMPLES = 5
+
+Coordinates = tuple[str, int, int]
+
+
+@dataclass(frozen=True)
+class PartitionAudit:
+    """One partition of one input topic, as a table's ledger accounts for it.
+
+    Attributes:
+        table: The table.
+        topic: The topic that the rows come from.
+        partition: Its partition.
+        start: The first offset read.
+        end: One past the last offset read.
+        terms: `read` and what became of the rows, summed over the batches.
+        ok: Whether nothing was found wrong with this partition.
+    """
+
+    table: str
+    topic: str
+    partition: int
+    start: int
+    end: int
+    terms: dict[str, int]
+    ok: bool
+
+
+@dataclass
+class TableAudit:
+    """What was found in a table.
+
+    Attributes:
+        table: The table.
+        job: The job that writes it.
+        kind: Its kind of stage.
+        totals: The terms of the identity, summed over the batches, by input.
+        partitions: The account of each partition.
+        findings: What is wrong, a sentence each; empty if all is well.
+    """
+
+    table: str
+    job: str
+    kind: str
+    totals: dict[str, dict[str, int]] = field(default_factory=dict)
+    partitions: list[PartitionAudit] = field(default_factory=list)
+    findings: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+
+def audit_home(home: Home, tables: Sequence[str] | None = None) -> list[TableAudit]:
+    """Audits the tables that jobs write, or those named."""
+    found = []
+    for table in tables or home.tables():
+        audit = audit_table(home, table)
+        if audit is not None:
+            found.append(audit)
+    return found
+
+
+def audit_table(home: Home, table: str) -> TableAudit | None:
+    """Audits one table; None if no job's batch stands in its log."""
+    made = list(commits(home.table(table)))
+    last = next((c.entry for c in reversed(made) if c.entry is not None and c.entry.kind in _STAGES), None)
+    if last is None:
+        return None
+    live = [
+        c
+        for c in made
+        if c.entry is not None and c.entry.kind in _STAGES and c.entry.generation == last.generation
+    ]
+    entries = [c.entry for c in live if c.entry is not None]
+    repairs = [c.entry for c in made if c.entry is not None and c.entry.kind == "backfill"]
+    audit = TableAudit(table, last.job, last.kind)
+    _sum_up(audit, entries)
+    for entry in entries:
+        audit.findings += entry.imbalances()
+    _check_sequence(audit, entries)
+    if last.kind == "row":
+        _check_rows(audit, home, live, repairs)
+    elif last.kind == "window":
+        _check_windows(audit, home, entries, repairs)
+    else:
+        _check_pairs(audit, home, live)
+    for suffix, term in ((LATE_SUFFIX, "late"), (QUARANTINE_SUFFIX, "quarantined")):
+        _check_side(audit, home, table + suffix, term, entries)
+    return audit
+
+
+def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    terms: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    for entry in entries:
+        for name, found in entry.accounting.items():
+            total = Counter(audit.totals.get(name, {}))
+            total.update(found)
+            audit.totals[name] = dict(total)
+        for source in entry.sources:
+            for topic, partitions in source.ranges.items():
+                for partition, (start, end) in partitions.items():
+                    known = spans.get((topic, partition), (start, end))
+                    spans[topic, partition] = (min(start, known[0]), max(end, known[1]))
+        for topic, counted in entry.partitions.items():
+            for partition, became in counted.items():
+                terms[topic, partition].update(became)
+    for (topic, partition), (start, end) in sorted(spans.items()):
+        summed = dict(terms[topic, partition])
+        parts = sum(value for term, value in summed.items() if term != "read")
+        ok = summed.get("read", 0) == parts
+        if audit.kind == "row" and summed and summed["read"] != end - start:
+            ok = False
+            audit.findings.append(
+                f"{audit.table}: {topic} {partition} has offsets [{start}, {end}), "
+                f"and {summed['read']} records were read"
+            )
+        if not ok:
+            audit.findings.append(f"{audit.table}: {topic} {partition}: {summed} do not add up")
+        audit.partitions.append(PartitionAudit(audit.table, topic, partition, start, end, summed, ok))
+
+
+def _check_sequence(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
+    ends: dict[tuple[str, str, int], int] = {}
+    versions: dict[str, int] = {}
+    for entry in entries:
+        for source in entry.sources:
+            if source.versions is not None:
+                if versions.get(source.input, source.versions[0]) != source.versions[0]:
+                    audit.findings.append(
+                        f"{audit.table} batch {entry.batch}: {source.table} was read from version "
+                        f"{source.versions[0]}, the batch before ended at {versions[source.input]}"
+                    )
+                versions[source.input] = source.versions[1]
+                continue
+            for topic, partitions in source.ranges.items():
+                for partition, (start, end) in partitions.items():
+                    place = (source.input, topic, partition)
+                    if ends.get(place, start) != start:
+                        audit.findings.append(
+                            f"{audit.table} batch {entry.batch}: {topic} {partition} was read from {start}, "
+                            f"the batch before ended at {ends[place]}"
+                        )
+                    ends[place] = end
+
+
+def _check_rows(
+    audit: TableAudit, home: Home, live: Sequence[Commit], repairs: Sequence[LedgerEntry]
+) -> None:
+    path = home.table(audit.table)
+    rows = _columns(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
+    twice = [place for place, count in Counter(_places(rows)).items() if count > 1]
+    if twice:
+        audit.findings.append(f"{audit.table}: {len(twice)} rows stand there twice: {_named(twice)}")
+    if repairs:
+        return  # batches are no longer what the live commits wrote; the backfill's verdict accounts for them
+    there = Counter(rows.column("_batch").to_pylist())
+    for commit in live:
+        assert commit.entry is not None
+        batch = commit.entry.batch
+        if there.pop(batch, 0) == commit.rows_added:
+            continue
+        now = set(_places(rows.filter(pa.compute.equal(rows["_batch"], batch))))
+        _name_difference(audit, path, commit, now)
+    for batch, count in sorted(there.items(), key=str):
+        strangers = _places(rows.filter(pa.compute.equal(rows["_batch"], batch)))
+        audit.findings.append(
+            f"{audit.table}: {count} rows of batch {batch}, which no commit wrote: {_named(strangers)}"
+        )
+
+
+def _name_difference(audit: TableAudit, path: Path, commit: Commit, now: set[Coordinates]) -> None:
+    assert commit.entry is not None
+    batch = commit.entry.batch
+    files = [path / name for name in commit.added_paths]
+    if not all(file.exists() for file in files):
+        audit.findings.append(
+            f"{audit.table} batch {batch}: {len(now)} rows where its commit wrote {commit.rows_added}; "
+            "its files were vacuumed, so the rows cannot be named"
+        )
+        return
+    wrote = set(
+        _places(ds.dataset([str(file) for file in files]).to_table(["_topic", "_partition", "_offset"]))
+    )
+    gone, new = sorted(wrote - now), sorted(now - wrote)
+    if gone:
+        audit.findings.append(f"{audit.table} batch {batch}: {len(gone)} rows are gone: {_named(gone)}")
+    if new:
+        audit.findings.append(f"{audit.table} batch {batch}: {len(new)} rows slipped in: {_named(new)}")
+
+
+def _check_windows(
+    audit: TableAudit, home: Home, entries: Sequence[LedgerEntry], repairs: Sequence[LedgerEntry]
+) -> None:
+    folded = sum(terms["folded"] for entry in entries for terms in entry.accounting.values())
+    for entry in repairs:
+        for terms in entry.accounting.values():
+            folded += terms["folded"] - terms["before"]
+    counted = pa.compute.sum(_columns(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
+    if counted != folded:
+        audit.findings.append(f"{audit.table}: its windows count {counted} rows, {folded} were folded")
+
+
+def _check_pairs(audit: TableAudit, home: Home, live: Sequence[Commit]) -> None:
+    path = home.table(audit.table)
+    entries = [commit.entry for commit in live if commit.entry is not None]
+    sources = _columns(path, ["_sources"]).column("_sources").to_pylist()
+    written = sum(commit.rows_added for commit in live)
+    pairs = sum(int(entry.extra.get("pairs", 0)) for entry in entries)
+    if not len(sources) == written == pairs:
+        audit.findings.append(
+            f"{audit.table}: {pairs} pairs were found, {written} written, {len(sources)} are there"
+        )
+    for position, name in enumerate(_inputs_by_side(entries)):
+        matched = {(s[position]["topic"], s[position]["partition"], s[position]["start"]) for s in sources}
+        expected = audit.totals[name]["matched"]
+        if len(matched) != expected:
+            audit.findings.append(
+                f"{audit.table}: its rows name {len(matched)} rows of {name}, {expected} were matched"
+            )
+
+
+def _inputs_by_side(entries: Sequence[LedgerEntry]) -> list[str]:
+    sides: dict[str, str] = dict(entries[-1].extra["sides"])
+    return sorted(sides, key=lambda name: sides[name])
+
+
+def _check_side(audit: TableAudit, home: Home, table: str, term: str, entries: Sequence[LedgerEntry]) -> None:
+    path = home.table(table)
+    if not (path / "_delta_log").exists():
+        return
+    expected = {entry.batch: sum(t.get(term, 0) for t in entry.accounting.values()) for entry in entries}
+    made = [c.entry for c in commits(path) if c.entry is not None]
+    if any(entry.kind == "backfill" for entry in made):
+        _check_repaired_side(audit, path, table, term, entries, made)
+        return
+    mine = {entry.batch for entry in made if entry.job == audit.job}
+    ingest = {entry.job for entry in made} - {audit.job}
+    rows = _columns(path, ["_batch"]).column("_batch").to_pylist()
+    if ingest:
+        return  # an ingest job shares the table; its own audit looks at it
+    there = Counter(rows)
+    for batch, count in expected.items():
+        if there.pop(batch, 0) != count and (count or batch in mine):
+            audit.findings.append(
+                f"{table} batch {batch}: not the {count} rows that {audit.table} sent there"
+            )
+    if there:
+        audit.findings.append(
+            f"{table}: {sum(there.values())} rows of batches {sorted(there)} that nobody wrote"
+        )
+
+
+def _check_repaired_side(
+    audit: TableAudit,
+    path: Path,
+    table: str,
+    term: str,
+    entries: Sequence[LedgerEntry],
+    made: Sequence[LedgerEntry],
+) -> None:
+    expected = sum(terms.get(term, 0) for entry in entries for terms in entry.accounting.values())
+    for entry in made:
+        if entry.kind == "backfill":
+            expected += sum(t.get(term, 0) - t.get("before", 0) for t in entry.accounting.values())
+    there = _columns(path, ["_batch"]).num_rows
+    if there != expected:
+        audit.findings.append(f"{table}: {there} rows, {expected} were sent there")
+
+
+def _columns(path: Path, names: list[str]) -> pa.Table:
+    return DeltaTable(str(path)).to_pyarrow_dataset().to_table(columns=names)
+
+
+def _places(rows: pa.Table) -> list[Coordinates]:
+    columns = (rows.column(name).to_pylist() for name in ("_topic", "_partition", "_offset"))
+    return list(zip(*columns, strict=True))
+
+
+def _named(places: Sequence[Coordinates]) -> str:
+    told = ", ".join(f"{topic} {partition} offset {offset}" for topic, partition, offset in places[:_SAMPLES])
+    return told + (f" and {len(places) - _SAMPLES} more" if len(places) > _SAMPLES else "")
