@@ -67,13 +67,14 @@ def _load(reference: str, search: Sequence[Path]) -> list[Job]:
 
 
 def _import(where: str, search: Sequence[Path]) -> ModuleType:
+    path = _find(where, search) if where.endswith(".py") or "/" in where else None
     try:
-        if where.endswith(".py") or "/" in where:
-            return _import_file(_find(where, search))
+        if path is not None:
+            return _import_file(path)
         sys.modules.pop(where, None)
         return importlib.import_module(where)
-    except JobDefinitionError:
-        raise
+    except JobDefinitionError as error:
+        raise JobDefinitionError(f"{where}{_line_in(where, error)}: {error}") from error
     except SyntaxError as error:
         raise JobDefinitionError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
     except ModuleNotFoundError as error:

@@ -1,0 +1,40 @@
+"""Ledger entries: what is written is read back, and books that do not balance say so."""
+
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange, merge_ranges
+
+ENTRY = LedgerEntry(
+    "clean",
+    1,
+    7,
+    "silver.departures",
+    "row",
+    (
+        SourceRange("departures", {"departures": {0: (10, 20), 1: (0, 5)}}, topic="departures"),
+        SourceRange("flights", {"departures": {0: (1, 2)}}, table="silver.flights", versions=(3, 5)),
+    ),
+    {"departures": {"read": 15, "written": 12, "filtered": 1, "duplicate": 1, "quarantined": 1}},
+    "abc",
+    1357034400000000,
+    {"\tdepartures\t0": [(0, 20)]},
+    {"warnings": ["one"]},
+    {"departures": {0: {"read": 10, "written": 10}}},
+)
+
+
+def test_entry_to_json_and_back_is_the_same() -> None:
+    assert LedgerEntry.from_json(ENTRY.to_json()) == ENTRY
+
+
+def test_entry_metadata_of_others_is_not_an_entry() -> None:
+    for text in (None, "", "{}", "hello", '{"headwater": 2}', '["headwater"]', '{"headwater": '):
+        assert LedgerEntry.from_json(text) is None
+
+
+def test_entry_imbalance_is_named() -> None:
+    assert ENTRY.imbalances() == []
+    broken = LedgerEntry("j", 1, 3, "a.b", "window", accounting={"x": {"read": 5, "folded": 3, "late": 1}})
+    assert broken.imbalances() == ["a.b batch 3, input x: read 5 is not 3 folded + 1 late"]
+
+
+def test_merge_ranges_takes_the_span() -> None:
+    assert merge_ranges([{"t": {0: (5, 9)}}, {"t": {0: (2, 6), 1: (0, 1)}}]) == {"t": {0: (2, 9), 1: (0, 1)}}
