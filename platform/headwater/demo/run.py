@@ -32,11 +32,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _APP_NAME = "headwater demo"
-# For a minute or two of small batches: the first compiler only (the second took a third of all CPU time), plans as
-# they are, no batches without rows.
+# For two minutes of small batches: what compiles code for long ones (the JVM's second compiler, Spark's generated
+# code) took half of the CPU time, and batches without rows are of no use here.
 _SPARK_CONF = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
+    "spark.driver.defaultJavaOptions": (
+        "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"
+    ),
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 _LEAST_BATCHES = 10
