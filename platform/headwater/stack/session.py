@@ -98,12 +98,17 @@ def spark_session(
 def _silence_statement_errors() -> None:
     """PySpark logs each refused statement with the stack traces of two languages; we say it in a sentence.
 
-    So does py4j with what a batch function raises, which comes back as the query's failure.
+    So does py4j with what a batch function raises and with a JVM that ended; both come back as exceptions.
     """
     from pyspark.logger import PySparkLogger
 
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 @contextmanager

@@ -83,13 +83,15 @@ class JobQuery:
         """Stops after the batch that is running, if one is."""
         self._stopping.set()
         query = self._query
-        if query is not None and query.isActive:
-            # Stopping Spark's thread in the middle of a batch function is what is to be avoided.
-            until = time.monotonic() + timeout_s
-            while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
-                self.wait(1)
-            query.stop()
-        self._lease.release()
+        try:
+            if query is not None and query.isActive:
+                # Stopping Spark's thread in the middle of a batch function is what is to be avoided.
+                until = time.monotonic() + timeout_s
+                while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+                    self.wait(1)
+                query.stop()
+        finally:
+            self._lease.release()
 
     def wait(self, timeout_s: float) -> bool:
         """Waits until the query has ended; says whether it has."""

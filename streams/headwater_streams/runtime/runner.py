@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from pyspark.sql import types as T
 
@@ -102,8 +103,9 @@ class JobRunner:
 
     def stop(self) -> None:
         """Stops all queries at a batch boundary and copies what the ledger does not have yet."""
-        for query in self.queries.values():
-            query.stop()
+        with ExitStack() as stops:  # where one cannot be stopped, the others are all the same
+            for query in self.queries.values():
+                stops.callback(query.stop)
         for query in self.queries.values():
             self._copy(query.job)
         self.queries.clear()
