@@ -1,0 +1,96 @@
+"""The demo as a person runs it: killed in the middle, then the same command again, from another folder."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+
+_TABLES = {
+    "silver.departures": 26_483,
+    "silver.arrivals": 26_398,
+    "silver.departures__quarantine": 521,
+    "gold.flights": 26_398,
+}
+_MIDWAY_VERSION = 4
+
+
+def _command(home: Path, *more: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "headwater.cli", "demo", "--home", str(home), *more]
+
+
+def _ends(home: Path) -> dict[str, int]:
+    """How many bytes each partition's log holds."""
+    logs = (home / "stack" / "broker-1" / "log").glob("*-[0-9]/*.log")
+    return {str(log): log.stat().st_size for log in logs}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def killed(folder: Path) -> dict[str, int]:
+    """A demo that was killed with all its children while the events arrived; gives what the logs held then."""
+    home = folder / "home"
+    midway = home / "tables" / "silver" / "departures" / "_delta_log" / f"{_MIDWAY_VERSION:020}.json"
+    with (folder / "killed.log").open("w") as log:
+        process = subprocess.Popen(_command(home), cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        deadline_s = time.monotonic() + 600
+        while not midway.exists() and process.poll() is None and time.monotonic() < deadline_s:
+            time.sleep(0.2)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert midway.exists(), (folder / "killed.log").read_text()
+    return _ends(home)
+
+
+def test_demo_killed_in_the_middle_goes_on_and_ends_ok(folder: Path, killed: dict[str, int]) -> None:
+    home = folder / "home"
+    run = subprocess.run(_command(home, "--json"), cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stderr.splitlines()[-1] == "demo: ok"
+    assert "going on in" in run.stderr
+
+    result = json.loads(run.stdout)
+    assert set(result) == {"ok", "seconds", "month", "seed", "events", "tables", "audit", "backfill"}
+    assert (result["ok"], result["month"], result["seed"]) == (True, 1, 1)
+    for topic, events in (("departures", 27_004), ("arrivals", 26_398)):
+        counted = result["events"][topic]
+        assert counted["produced"] == events + counted["duplicates"]
+        assert counted["late"] > 0
+    rows = {name: table["rows"] for name, table in result["tables"].items()}
+    assert rows.items() >= _TABLES.items()
+    assert all(table["equal"] for table in result["tables"].values())
+    assert {(entry["topic"], entry["partition"]) for entry in result["audit"]} == {
+        (topic, partition) for topic in ("departures", "arrivals") for partition in range(3)
+    }
+    assert all(entry["ok"] for entry in result["audit"])
+    assert result["backfill"]["plan"]["target"] == "gold.delay_by_carrier"
+    assert result["backfill"]["verdict"]["passed"]
+    now = _ends(home)
+    assert all(now[log] >= size for log, size in killed.items())
+
+
+def test_demo_finished_again_says_so_and_changes_nothing(folder: Path, killed: dict[str, int]) -> None:
+    before = _ends(folder / "home")
+    run = subprocess.run(_command(folder / "home"), cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert run.stdout.splitlines()[-1] == "demo: ok"
+    assert _ends(folder / "home") == before
+
+
+def test_demo_other_arguments_are_refused(folder: Path, killed: dict[str, int]) -> None:
+    run = subprocess.run(
+        _command(folder / "home", "--seed", "2"), cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2
+    assert run.stderr.count("\n") == 1
+    assert "was made with --seed 1, not --seed 2" in run.stderr
