@@ -30,7 +30,7 @@ from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.file_swap import read_version
+from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, ORIGIN, PARTITION, ROWS, TIMESTAMP, TOPIC
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.windows.tumbling import TumblingWindow

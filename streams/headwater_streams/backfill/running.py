@@ -14,8 +14,7 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.sinks.delta_table import DeltaTransaction
-from headwater_streams.sinks.file_swap import read_version
+from headwater_streams.sinks.delta_table import DeltaTransaction, read_version
 
 PAUSE = "pause"
 

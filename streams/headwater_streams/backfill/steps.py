@@ -15,8 +15,7 @@ from headwater_streams.ledger.entry import LedgerEntry, SourceRange, merge_range
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles, ensure_table
-from headwater_streams.sinks.file_swap import read_version
+from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles, ensure_table, read_version
 from headwater_streams.sinks.side import quarantine_schema, write_side
 
 CHUNK = "chunk"

@@ -13,7 +13,8 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sinks.file_swap import FileSwap, Swapped, conflicts, read_version
+from headwater_streams.sinks.delta_table import conflicts, read_version
+from headwater_streams.sinks.file_swap import FileSwap, Swapped
 
 _MARKS = {SWAP: 1, ROLLBACK: 2}
 _ATTEMPTS = 10

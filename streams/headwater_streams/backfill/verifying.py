@@ -22,7 +22,7 @@ from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.job import Job
-from headwater_streams.sinks.file_swap import read_version
+from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
 
 

@@ -18,7 +18,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.window_stage import window_sources
-from headwater_streams.sinks.file_swap import read_version
+from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import (
     BATCH,
     GENERATION,

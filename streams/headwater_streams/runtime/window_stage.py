@@ -11,7 +11,8 @@ from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import StatefulInput, observed, prepare_tables, sources_of
-from headwater_streams.sinks.delta_table import last_batch, merge_rows
+from headwater_streams.sinks.delta_table import last_batch
+from headwater_streams.sinks.upsert import upsert_rows
 from headwater_streams.sources.coordinates import (
     BATCH,
     GENERATION,
@@ -93,7 +94,7 @@ class WindowStage:
             partitions=split.partitions,
         )
         self._context.step(self._job.name, "before commit", batch)
-        merge_rows(
+        upsert_rows(
             rows,
             self._table,
             keys=self._job.target.keys,

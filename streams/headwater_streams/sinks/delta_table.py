@@ -1,4 +1,4 @@
-"""Writes to a Delta table: its creation, the open transaction of one batch, the merge of an updating target.
+"""Writes to a Delta table: its creation, and the open transaction of one batch.
 
 A batch's rows are written once, and what was observed on the way is known before the commit: the files are written
 by Delta's own transaction, then committed together with the transaction mark and the ledger entry. PySpark offers
@@ -8,7 +8,7 @@ nothing else in the library does.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ class DeltaTransaction:
 
     def __init__(self, spark: SparkSession, path: Path) -> None:
         self._spark = spark
+        self._path = path
         jvm = spark._jvm  # noqa: SLF001 - see the module's docstring
         assert jvm is not None
         self._delta = jvm.org.apache.spark.sql.delta
@@ -55,28 +56,59 @@ class DeltaTransaction:
         """The last batch that was committed under this application id, -1 before the first."""
         return int(self._transaction.txnVersion(app_id))
 
+    @property
+    def version(self) -> int:
+        """The table's version that the transaction reads."""
+        return int(self._transaction.readVersion())
+
+    def files(self) -> dict[str, Any]:
+        """The `AddFile` action of each file of that version, by the file's name.
+
+        From here on the commit conflicts with every other change of the table's rows but appends that read nothing.
+        """
+        return {Path(str(add.path())).name: add for add in self._java(self._transaction.filterFiles())}
+
     def write(self, df: DataFrame) -> WrittenFiles:
         """Writes the rows into files of the table, with its columns, order and types; commits nothing."""
         columns = [F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in self._schema.fields]
         actions = self._transaction.writeFiles(df.select(*columns)._jdf)  # noqa: SLF001
-        added = self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(actions)
-        rows = sum(json.loads(action.stats())["numRecords"] for action in added)
+        rows = sum(json.loads(action.stats())["numRecords"] for action in self._java(actions))
         return WrittenFiles(actions, rows)
 
-    def commit(self, app_id: str, batch: int, user_metadata: str, files: WrittenFiles | None = None) -> int:
-        """Commits the files, the mark `(app_id, batch)` and the metadata as one version, and returns it."""
-        mark = getattr(self._delta.actions, "SetTransaction")(  # noqa: B009 - a JVM class
-            app_id, batch, self._jvm.scala.Some(int(time.time() * 1000))
-        )
-        nothing = self._jvm.org.apache.spark.api.python.PythonUtils.toSeq([])
-        actions = (files.actions if files else nothing).prepended(mark)
+    def commit(
+        self,
+        app_id: str,
+        batch: int,
+        user_metadata: str,
+        files: WrittenFiles | None = None,
+        *,
+        removed: Sequence[Any] = (),
+    ) -> int:
+        """Commits the files, the mark `(app_id, batch)` and the metadata as one version, and returns it.
+
+        Args:
+            app_id: The mark's application id.
+            batch: The mark's version.
+            user_metadata: The ledger entry.
+            files: What `write` wrote.
+            removed: `RemoveFile` actions of files that these replace.
+        """
+        mode = self._jvm.org.apache.spark.sql.streaming.OutputMode
         operation = getattr(self._delta, "DeltaOperations$StreamingUpdate")(
-            self._jvm.org.apache.spark.sql.streaming.OutputMode.Append(),
-            app_id,
-            batch,
-            self._jvm.scala.Some(user_metadata),
+            mode.Update() if removed else mode.Append(), app_id, batch, self._jvm.scala.Some(user_metadata)
         )
-        return int(self._transaction.commit(actions, operation))
+        added = self._java(files.actions) if files else []
+        return self._commit_actions([*removed, *added], app_id, batch, operation)
+
+    def _commit_actions(self, actions: Sequence[Any], app_id: str, mark: int, operation: Any) -> int:
+        marked = getattr(self._delta.actions, "SetTransaction")(  # noqa: B009 - a JVM class
+            app_id, mark, self._jvm.scala.Some(int(time.time() * 1000))
+        )
+        to_seq = self._jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        return int(self._transaction.commit(to_seq([marked, *actions]), operation))
+
+    def _java(self, sequence: Any) -> Any:
+        return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(sequence)
 
 
 def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructType) -> None:
@@ -113,44 +145,21 @@ def last_batch(spark: SparkSession, path: Path, app_id: str) -> int:
     return DeltaTransaction(spark, path).last_batch(app_id)
 
 
-def merge_rows(
-    df: DataFrame,
-    path: Path,
-    *,
-    keys: Sequence[str],
-    updates: Mapping[str, str],
-    app_id: str,
-    batch: int,
-    user_metadata: str,
-) -> None:
-    """Replaces the rows of the same keys and adds the others, as one commit with its mark and its ledger entry.
+def conflicts() -> tuple[type[Exception], ...]:
+    """What Delta raises when another commit came first; in Python they have no common base of their own."""
+    from delta import exceptions
 
-    Args:
-        df: The rows; at most one for each key.
-        path: The table's folder.
-        keys: The key columns; NULL equals NULL.
-        updates: SQL over `t` (the table) and `s` (the rows) for columns that are not simply replaced.
-        app_id: The mark's application id.
-        batch: The mark's version.
-        user_metadata: The ledger entry.
-    """
-    from delta.tables import DeltaTable
+    return (
+        exceptions.DeltaConcurrentModificationException,
+        exceptions.ConcurrentAppendException,
+        exceptions.ConcurrentDeleteDeleteException,
+        exceptions.ConcurrentDeleteReadException,
+        exceptions.ConcurrentTransactionException,
+        exceptions.ConcurrentWriteException,
+        exceptions.MetadataChangedException,
+    )
 
-    session = df.sparkSession  # the query's own clone: its settings do not leak into other queries
-    settings = {
-        "spark.databricks.delta.write.txnAppId": app_id,
-        "spark.databricks.delta.write.txnVersion": str(batch),
-        "spark.databricks.delta.commitInfo.userMetadata": user_metadata,
-    }
-    for key, value in settings.items():
-        session.conf.set(key, value)
-    try:
-        condition = " AND ".join(f"t.`{key}` <=> s.`{key}`" for key in keys)
-        changes = {f"`{name}`": updates.get(name, f"s.`{name}`") for name in df.columns}
-        inserts = {f"`{name}`": f"s.`{name}`" for name in df.columns}
-        target = DeltaTable.forPath(session, str(path)).alias("t")
-        merge = target.merge(df.alias("s"), condition).whenMatchedUpdate(set=changes)
-        merge.whenNotMatchedInsert(values=inserts).execute()
-    finally:
-        for key in settings:
-            session.conf.unset(key)
+
+def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
+    """A table as it was at a version."""
+    return spark.read.format("delta").option("versionAsOf", version).load(str(path))

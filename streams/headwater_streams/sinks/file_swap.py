@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import DataLossError
-from headwater_streams.sinks.delta_table import DeltaTransaction
+from headwater_streams.sinks.delta_table import DeltaTransaction, read_version
 
 
 @dataclass(frozen=True)
@@ -38,17 +38,7 @@ class Swapped:
 
 
 class FileSwap(DeltaTransaction):
-    """One commit that replaces the rows of a condition. It conflicts with every other change of the table's rows
-    but appends that read nothing; it is built anew when Delta raises one of `conflicts()`."""
-
-    def __init__(self, spark: SparkSession, path: Path) -> None:
-        super().__init__(spark, path)
-        self._path = path
-
-    @property
-    def version(self) -> int:
-        """The table's version that the transaction reads."""
-        return int(self._transaction.readVersion())
+    """One commit that replaces the rows of a condition; built anew when Delta raises one of `conflicts()`."""
 
     def frame(self) -> DataFrame:
         """The table at that version."""
@@ -77,8 +67,7 @@ class FileSwap(DeltaTransaction):
         Raises:
             DataLossError: Not as many rows would be kept as were counted; nothing is committed.
         """
-        # Reading all files makes Delta check every concurrent change of rows against this commit.
-        files = {Path(str(add.path())).name: add for add in self._java(self._transaction.filterFiles())}
+        files = self.files()
         touched = self._touched(affected)
         removed = {name: counts for name, counts in touched.items() if counts[0]}
         if not removed and files:
@@ -125,42 +114,15 @@ class FileSwap(DeltaTransaction):
         return linked
 
     def _commit(self, actions: list[Any], app_id: str, mark: int, user_metadata: str) -> int:
-        scala, none = self._jvm.scala, self._jvm.scala.Option.empty()
-        marked = getattr(self._delta.actions, "SetTransaction")(  # noqa: B009 - a JVM class
-            app_id, mark, scala.Some(int(time.time() * 1000))
-        )
+        none = self._jvm.scala.Option.empty()
         operation = getattr(self._delta, "DeltaOperations$Write")(
             self._jvm.org.apache.spark.sql.SaveMode.Overwrite,
             none,
-            scala.Some(f"the rows of {app_id}"),
-            scala.Some(user_metadata),
+            self._jvm.scala.Some(f"the rows of {app_id}"),
+            self._jvm.scala.Some(user_metadata),
             *[none] * 5,
         )
-        to_seq = self._jvm.org.apache.spark.api.python.PythonUtils.toSeq
-        return int(self._transaction.commit(to_seq([marked, *actions]), operation))
-
-    def _java(self, sequence: Any) -> Any:
-        return self._jvm.scala.jdk.javaapi.CollectionConverters.asJava(sequence)
-
-
-def conflicts() -> tuple[type[Exception], ...]:
-    """What Delta raises when another commit came first; in Python they have no common base of their own."""
-    from delta import exceptions
-
-    return (
-        exceptions.DeltaConcurrentModificationException,
-        exceptions.ConcurrentAppendException,
-        exceptions.ConcurrentDeleteDeleteException,
-        exceptions.ConcurrentDeleteReadException,
-        exceptions.ConcurrentTransactionException,
-        exceptions.ConcurrentWriteException,
-        exceptions.MetadataChangedException,
-    )
-
-
-def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:
-    """A table as it was at a version."""
-    return spark.read.format("delta").option("versionAsOf", version).load(str(path))
+        return self._commit_actions(actions, app_id, mark, operation)
 
 
 def live_files(shadow: Path) -> list[dict[str, Any]]:
