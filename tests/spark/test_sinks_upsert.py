@@ -75,12 +75,16 @@ def test_upsert_files_without_a_key_are_left_alone(spark: SparkSession, table: P
 
 
 def test_upsert_two_rows_of_one_key_are_refused(spark: SparkSession, table: Path) -> None:
-    with pytest.raises(JobDefinitionError, match="do not name a row: 2 rows of a batch have 1 different keys"):
+    with pytest.raises(
+        JobDefinitionError, match="do not name a row: 2 rows of a batch have 1 different keys"
+    ):
         _upsert(spark, table, [("UA", 1, 10), ("UA", 1, 11)], 0)
     assert _rows(spark, table) == set()
 
 
-def test_upsert_another_commit_came_first_is_put_into_what_that_left(spark: SparkSession, table: Path) -> None:
+def test_upsert_another_commit_came_first_is_put_into_what_that_left(
+    spark: SparkSession, table: Path
+) -> None:
     _upsert(spark, table, [("UA", 1, 10), ("AA", 1, 20)], 0)
     where = str(table)
 

@@ -25,7 +25,7 @@ FIRST_VERSION = "jobs/first_version/delay_by_carrier.py"
 WINDOWED = "delay_by_carrier"
 
 _LIVE = (f"{MODULE}:clean_departures", f"{MODULE}:clean_arrivals", f"{MODULE}:join_flights", FIRST_VERSION)
-_TRIGGER_S = 1.0
+_TRIGGER_S = 4.0
 _POLL_S = 0.1
 _PATIENCE_S = 300.0
 _AGAIN = "the same command goes on from here"
@@ -98,7 +98,7 @@ class LivePart:
                 runner.restart(WINDOWED, interval_s=_TRIGGER_S)
                 self._note_start(WINDOWED)
                 self._show.say(f"{WINDOWED} was stopped and started again while events arrive")
-            self._await_jobs(runner)
+            self._await_jobs(runner, one_chunk_ahead=True)
 
         replay = Replay(
             self._plan,
@@ -110,11 +110,17 @@ class LivePart:
         with self._show.replay(len(self._plan.slices), self._journal.next_slice) as progress:
             replay.run(at_chunk, progress)
 
-    def _await_jobs(self, runner: JobRunner) -> None:
-        """Wait until every job has read what was produced."""
+    def _await_jobs(self, runner: JobRunner, *, one_chunk_ahead: bool = False) -> None:
+        """Wait until every job has read what was produced.
+
+        Args:
+            runner: The jobs.
+            one_chunk_ahead: The jobs behind tables need only have read what was there at the last call.
+        """
         produced = self._journal.delivered + self._journal.found
+        rows = self._watch.rows_until() if one_chunk_ahead else None
         seen, deadline_s = -1, 0.0
-        while behind := self._watch.behind(produced):
+        while behind := self._watch.behind(produced, rows):
             self._check(runner)
             versions = sum(history.next_version for history in self._watch.tables.values())
             if versions != seen:

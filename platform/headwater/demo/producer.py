@@ -76,8 +76,7 @@ class Replay:
 
         Args:
             at_chunk: Called with a chunk's number before its first slice of this run; returns when the jobs
-            have
-                taken the chunk before.
+                have taken the chunk before.
             progress: Called after each slice.
 
         Raises:

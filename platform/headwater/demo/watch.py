@@ -84,23 +84,31 @@ class Watch:
                             if start < end:
                                 history.starts[place].append((start, entry.batch))
 
-    def behind(self, produced: Mapping[TopicPartition, int]) -> list[str]:
+    def rows_until(self) -> dict[str, int]:
+        """The last version that added rows of each table that is made from a topic, as of the last look."""
+        return {name: self.tables[name].last_with_rows for name in TOPIC_OF}
+
+    def behind(
+        self, produced: Mapping[TopicPartition, int], rows_until: Mapping[str, int] | None = None
+    ) -> list[str]:
         """The tables whose jobs have not read all that was produced.
 
         Args:
             produced: The end of each partition, to the first offset not produced.
+            rows_until: The versions that the jobs behind tables must have read; the newest, if not given.
         """
         self.look()
         late = [name for name in TOPIC_OF if self._lacks_records(name, produced)]
-        return late + [name for name in TABLES_OF if self._lacks_rows(name)]
+        until = self.rows_until() if rows_until is None else rows_until
+        return late + [name for name in TABLES_OF if self._lacks_rows(name, until)]
 
     def _lacks_records(self, name: str, produced: Mapping[TopicPartition, int]) -> bool:
         ends = self.tables[name].ends
         return any(ends.get(place, 0) < end for place, end in produced.items() if place[0] == TOPIC_OF[name])
 
-    def _lacks_rows(self, name: str) -> bool:
+    def _lacks_rows(self, name: str, until: Mapping[str, int]) -> bool:
         read = self.tables[name].read_versions
-        return any(read.get(table, 0) <= self.tables[table].last_with_rows for table in TABLES_OF[name])
+        return any(read.get(table, 0) <= until[table] for table in TABLES_OF[name])
 
     def batch_that_read(self, record: LogRecord) -> int:
         """The batch of the silver job that read a record of its topic.
