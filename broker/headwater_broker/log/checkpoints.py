@@ -125,6 +125,8 @@ def _encode_lines(lines: list[str]) -> bytes:
 
 
 def _decode_lines(data: bytes, *, fields_per_line: int) -> list[list[str]]:
+    if not data:
+        return []  # Kafka makes its checkpoints empty, and fills them later
     try:
         lines = data.decode().splitlines()
         rows = [line.split() for line in lines[2:] if line]
