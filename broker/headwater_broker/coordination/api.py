@@ -203,12 +203,18 @@ class Coordinator(Protocol):
             AlreadyOwned: consumers or a job hold partitions of it.
         """
 
-    def groups(self) -> set[str]:
-        """Names of all groups that have offsets or live members."""
+    def groups(self) -> dict[str, bool]:
+        """All groups that have offsets or registered members, by name; True where members are registered."""
 
     # -- members of decentralised groups, running jobs ---------------------------------------------
 
-    def register_member(self, group: str, member: str, subscription: Mapping[str, int]) -> None:
+    def register_member(
+        self,
+        group: str,
+        member: str,
+        subscription: Mapping[str, int],
+        about: Mapping[str, str] | None = None,
+    ) -> None:
         """Registers a member of a group (`/consumers/<group>/ids`) until its session ends.
 
         A stale registration of the same name is replaced at once if its process is provably gone, and else
@@ -218,6 +224,7 @@ class Coordinator(Protocol):
             group: the group's, or job's, name.
             member: the member's name; one live registration a name.
             subscription: streams by topic.
+            about: what else the others are told, under `headwater` in the registration.
 
         Raises:
             AlreadyOwned: a live member has that name.

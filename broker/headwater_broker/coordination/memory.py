@@ -385,21 +385,29 @@ class MemoryCoordinator:
             self._cluster.durable.offsets.pop(group, None)
             self._cluster.save()
 
-    def groups(self) -> set[str]:
+    def groups(self) -> dict[str, bool]:
         """See `Coordinator.groups`."""
         with self._cluster.lock:
-            committed = {group for group, offsets in self._cluster.durable.offsets.items() if offsets}
-            return committed | {group for group, members in self._cluster.members.items() if members}
+            found = {group: False for group, offsets in self._cluster.durable.offsets.items() if offsets}
+            found.update({group: True for group, members in self._cluster.members.items() if members})
+            return found
 
     # -- members of decentralised groups -----------------------------------------------------------
 
-    def register_member(self, group: str, member: str, subscription: Mapping[str, int]) -> None:
+    def register_member(
+        self,
+        group: str,
+        member: str,
+        subscription: Mapping[str, int],
+        about: Mapping[str, str] | None = None,
+    ) -> None:
         """See `Coordinator.register_member`."""
         registration = {
             "version": 1,
             "subscription": dict(subscription),
             "pattern": "static",
             "timestamp": str(time.time_ns() // 1_000_000),
+            "headwater": {"host": "localhost", **(about or {})},
         }
         with self._cluster.lock:
             members = self._cluster.members.setdefault(group, {})

@@ -90,7 +90,7 @@ def _to_json(durable: Durable) -> dict[str, Any]:
         "deletions": sorted(durable.deletions),
         "configs": [[kind, name, values] for (kind, name), values in durable.configs.items()],
         "offsets": [
-            [group, topic, partition, c.offset, c.leader_epoch, c.metadata, c.timestamp_ms]
+            [group, topic, partition, c.offset, c.leader_epoch, c.metadata, c.timestamp_ms, c.expires_ms]
             for group, offsets in durable.offsets.items()
             for (topic, partition), c in offsets.items()
         ],

@@ -103,12 +103,14 @@ class Committed:
         leader_epoch: of the last record read, -1 if not known.
         metadata: what the client wanted to keep with it.
         timestamp_ms: when it was committed, None if not known.
+        expires_ms: when it expires, where its client asked for that (OffsetCommit 2 to 4), else None.
     """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     timestamp_ms: int | None = None
+    expires_ms: int | None = None
 
 
 class ConfigKind(Enum):

@@ -38,6 +38,8 @@ class BrokerSettings:
     max_connections: int = _INT_MAX
     num_partitions: int = 1
     offset_metadata_max_bytes: int = 4096
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_retention_minutes: int = 10_080
     producer_id_expiration_ms: int = 86_400_000
     socket_listen_backlog_size: int = 511  # Kafka's is 50: a herd of clients after a restart overflows it
     # Kafka's are 102400, which switches the kernel's own tuning off.
@@ -108,6 +110,10 @@ PROPERTIES: Mapping[str, Property] = {
         _int("max.connections", 0, "The most connections at a time."),
         _int("num.partitions", 1, "Partitions of a topic created without a number."),
         _int("offset.metadata.max.bytes", 0, "The longest text kept with a committed offset."),
+        _long(
+            "offsets.retention.check.interval.ms", 1, "How often offsets are looked through for expired ones."
+        ),
+        _int("offsets.retention.minutes", 1, "How long offsets outlive their group's last member."),
         _int("producer.id.expiration.ms", 1, "How long an idle producer's sequence numbers are kept."),
         _int("socket.listen.backlog.size", 1, "Connections that may wait to be accepted."),
         _int("socket.receive.buffer.bytes", -1, "SO_RCVBUF; -1 leaves it to the kernel."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -36,10 +37,17 @@ class MemberStore:
         self._sleep = sleep
         self._process = ProcessIdentity.current()
 
-    def register_member(self, group: str, member: str, subscription: Mapping[str, int]) -> None:
+    def register_member(
+        self,
+        group: str,
+        member: str,
+        subscription: Mapping[str, int],
+        about: Mapping[str, str] | None = None,
+    ) -> None:
         """See `Coordinator.register_member`."""
         path = znodes.member_id(group, member)
-        data = znodes.encode_member(subscription, self._process, self._wall_ms())
+        about = {"host": socket.gethostname(), **(about or {})}
+        data = znodes.encode_member(subscription, self._process, self._wall_ms(), about)
         self._session.ensure(znodes.member_ids(group))
         polls_left = int(self._session.timeout_ms / 1000 * _EXPIRY_SLACK / _POLL_S)
         while True:

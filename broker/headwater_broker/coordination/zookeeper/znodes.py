@@ -17,7 +17,7 @@
 | `/latest_producer_id_block` | the last block of producer ids given |
 | `/consumers/<g>/ids/<member>` | ephemeral; version 1: subscription |
 | `/consumers/<g>/owners/<t>/<p>` | ephemeral; the owner's member name |
-| `/consumers/<g>/offsets/<t>/<p>` | decimal offset, then perhaps a newline and `{epoch, metadata, ts}` |
+| `/consumers/<g>/offsets/<t>/<p>` | decimal offset, then perhaps a newline and `{epoch, metadata, ts, expires}` |
 
 What is ours alone stands under the key `headwater`, which Kafka's readers pass over. Source: Kafka's
 `ZkData.scala`, and Kafka 0.8's `ZkUtils` for members and owners.
@@ -294,7 +294,9 @@ def encode_producer_id_block(broker_id: int, start: int, length: int) -> bytes:
     return encode({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)})
 
 
-def encode_member(subscription: Mapping[str, int], process: ProcessIdentity, timestamp_ms: int) -> bytes:
+def encode_member(
+    subscription: Mapping[str, int], process: ProcessIdentity, timestamp_ms: int, about: Mapping[str, str]
+) -> bytes:
     """Kafka 0.8's registration of a consumer."""
     return encode(
         {
@@ -302,7 +304,7 @@ def encode_member(subscription: Mapping[str, int], process: ProcessIdentity, tim
             "subscription": dict(subscription),
             "pattern": "static",
             "timestamp": str(timestamp_ms),
-            "headwater": {"process": process.to_json()},
+            "headwater": {**about, "process": process.to_json()},
         }
     )
 
@@ -316,6 +318,8 @@ def encode_offset(committed: Committed) -> bytes:
         extra["metadata"] = committed.metadata
     if committed.timestamp_ms is not None:
         extra["ts"] = committed.timestamp_ms
+    if committed.expires_ms is not None:
+        extra["expires"] = committed.expires_ms
     return str(committed.offset).encode() + (b"\n" + encode(extra) if extra else b"")
 
 
@@ -324,6 +328,7 @@ def decode_offset(path: str, data: bytes) -> Committed:
     first, _, rest = data.partition(b"\n")
     try:
         extra = json.loads(rest) if rest.strip() else {}
-        return Committed(int(first), extra.get("epoch", -1), extra.get("metadata", ""), extra.get("ts"))
+        epoch, metadata = extra.get("epoch", -1), extra.get("metadata", "")
+        return Committed(int(first), epoch, metadata, extra.get("ts"), extra.get("expires"))
     except (ValueError, AttributeError) as error:
         raise CorruptState(f"{path} in ZooKeeper holds {data[:200]!r}, which is no offset") from error

@@ -3,12 +3,15 @@
 from headwater_broker.server.apis.configs import ConfigApis
 from headwater_broker.server.apis.group_admin import GroupAdminApis
 from headwater_broker.server.apis.group_offsets import GroupOffsetApis
-from headwater_broker.server.apis.membership import GroupRunner, MembershipApis
+from headwater_broker.server.apis.membership import MembershipApis
 from headwater_broker.server.apis.metadata import MetadataApis
 from headwater_broker.server.apis.offsets import OffsetApis
 from headwater_broker.server.apis.producers import ProducerApis
 from headwater_broker.server.apis.topics import TopicAdmin
+from headwater_broker.server.group_offsets import GroupOffsets
+from headwater_broker.server.group_runner import GroupRunner
 from headwater_broker.server.node import Node
+from headwater_broker.server.offset_retention import OffsetRetention
 
 
 def register_apis(node: Node) -> GroupRunner:
@@ -23,7 +26,9 @@ def register_apis(node: Node) -> GroupRunner:
     ProducerApis(node)
     runner = GroupRunner(node)
     MembershipApis(node, runner)
-    GroupOffsetApis(node, runner)
+    offsets = GroupOffsets(node, runner)
+    GroupOffsetApis(node, runner, offsets)
+    runner.run(OffsetRetention(node, runner, offsets).run())
     GroupAdminApis(node, runner)
     return runner
 
