@@ -43,6 +43,14 @@ class InvalidProducerEpochError(ProducerStateError):
     """A newer instance of the same producer has written: this one is fenced."""
 
 
+class InvalidTransactionStateError(ProducerStateError):
+    """The producer's transaction does not allow this batch: it has one open, or has none."""
+
+
+class CoordinatorFencedError(ProducerStateError):
+    """A newer transaction coordinator has written a marker for this producer."""
+
+
 class OffsetOutOfRangeError(LogError):
     """The offset is before the log's start or past its end.
 

@@ -7,12 +7,16 @@ validation, reader, flush, recovery and retention.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
 
 from headwater_broker.log import checkpoints, paths
+from headwater_broker.log.aborted import AbortedTransaction
 from headwater_broker.log.batch import (
+    ATTRIBUTES,
     BASE_SEQUENCE,
     BATCH_LENGTH,
+    HEADER,
     LAST_OFFSET_DELTA,
     MAX_SEQUENCE,
     MAX_TIMESTAMP_MS,
@@ -20,9 +24,11 @@ from headwater_broker.log.batch import (
     PRODUCER_EPOCH,
     PRODUCER_ID,
     STAMP,
+    TRANSACTIONAL,
 )
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
+    InvalidTransactionStateError,
     OffsetOutOfRangeError,
     PartitionOfflineError,
     RecordTooLargeError,
@@ -30,6 +36,8 @@ from headwater_broker.log.errors import (
 from headwater_broker.log.flush import Flush, Flusher
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health
+from headwater_broker.log.markers import Marker, encode_marker
+from headwater_broker.log.producers import ProducerEntry
 from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recovery import LoadedLog, LogLoader
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
@@ -42,6 +50,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _MAX_BUFFERS = 1024
 """Linux's IOV_MAX: one system call takes no more."""
+
+MayBegin = Callable[["PartitionLog", int, int], None]
+"""Given the log, producer id and epoch of a batch that begins a transaction here; raises where it may not."""
 
 
 class PartitionLog:
@@ -93,6 +104,7 @@ class PartitionLog:
         self.log_end_offset = self._written_offset = self.high_watermark = loaded.log_end_offset
         self.leader_epoch = loaded.epochs.latest
         self._producers = loaded.producers
+        self._has_aborted = any(segment.has_aborted for segment in loaded.segments)
         self._epochs = loaded.epochs
         self._active = loaded.segments[-1]
         self._written_position = self._active.size_bytes
@@ -138,8 +150,11 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """What read_committed may see: the high watermark, as long as there are no transactions."""
-        return self.high_watermark
+        """What read_committed may see: up to the first record of a transaction that is not decided yet."""
+        unstable = self._producers.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
     def size_bytes(self) -> int:
@@ -148,7 +163,14 @@ class PartitionLog:
 
     # Appending
 
-    def append(self, records: memoryview, *, now_ms: int) -> Appended:
+    def append(
+        self,
+        records: memoryview,
+        *,
+        now_ms: int,
+        may_begin: MayBegin | None = None,
+        marker: Marker | None = None,
+    ) -> Appended:
         """Checks one client's batch, stamps offset and leader epoch into it in place, and queues its bytes.
 
         The bytes are written by `write_dirty`: until then `records` must stay as it is (do not refill the
@@ -159,39 +181,50 @@ class PartitionLog:
         Args:
             records: Exactly one record batch, writable, as Produce carried it.
             now_ms: The wall clock.
+            may_begin: Asked before a batch begins a transaction in this partition; None where none may.
+            marker: See `append_marker`, which is how to append one.
 
         Raises:
             CorruptBatchError: Not one whole batch, or a wrong checksum.
             UnsupportedMagicError: Message format 0 or 1.
-            InvalidRecordError: More than one batch, counts that contradict each other, a control or
-                transactional batch.
+            InvalidRecordError: More than one batch, counts that contradict each other, a control batch.
             RecordTooLargeError: Larger than `max.message.bytes` (or than a whole segment).
             InvalidTimestampError: Outside `message.timestamp.before|after.max.ms`.
             OutOfOrderSequenceError: A gap in the producer's sequence.
             InvalidProducerEpochError: The producer was fenced.
+            InvalidTransactionStateError: The batch begins a transaction that it may not begin, or is outside of
+                the one that is open.
             PartitionOfflineError: See the class.
         """
         if self._health.error is not None:
             raise self._health.error
-        header = check_batch(records, self._max_batch_bytes)
+        header = (
+            check_batch(records, self._max_batch_bytes) if marker is None else HEADER.unpack_from(records)
+        )
         size = len(records)
         max_timestamp_ms = header[MAX_TIMESTAMP_MS]
         append_time_ms = NO_TIMESTAMP
         base_offset = self.log_end_offset
         last_offset = base_offset + header[LAST_OFFSET_DELTA]
         producer_id = header[PRODUCER_ID]
-        if producer_id >= 0:
+        if producer_id >= 0 and marker is None:
+            transactional = header[ATTRIBUTES] & TRANSACTIONAL
             first = self._producers.find_duplicate(
                 producer_id,
                 header[PRODUCER_EPOCH],
                 header[BASE_SEQUENCE],
                 (header[BASE_SEQUENCE] + header[LAST_OFFSET_DELTA]) & MAX_SEQUENCE,
+                transactional,
             )
             if first is not None:
                 append_time_ms = first.timestamp_ms if self._stamps_time else NO_TIMESTAMP
                 return Appended(
                     first.base_offset, first.last_offset, append_time_ms, self.log_start_offset, True
                 )
+            if transactional and not self._producers.has_open_transaction(producer_id):
+                if may_begin is None:
+                    raise InvalidTransactionStateError("a transaction was begun without its transactional id")
+                may_begin(self, producer_id, header[PRODUCER_EPOCH])
         if self._stamps_time:
             stamp_append_time(records, now_ms)
             max_timestamp_ms = append_time_ms = now_ms
@@ -215,12 +248,35 @@ class PartitionLog:
         STAMP.pack_into(records, 0, base_offset, header[BATCH_LENGTH], self.leader_epoch)
         active.note(active.size_bytes, size, last_offset, max_timestamp_ms)
         if producer_id >= 0:
-            self._producers.record(header, base_offset, max_timestamp_ms, now_ms)
+            if marker is None:
+                self._producers.record(header, base_offset, max_timestamp_ms, now_ms)
+            else:
+                aborted = self._producers.end_transaction(header, base_offset, marker, now_ms)
+                if aborted is not None:
+                    active.aborted.append(aborted)
+                    self._has_aborted = True
         if self._flusher.unflushed_since_ms is None:
             self._flusher.unflushed_since_ms = now_ms
         self._pending.append(records)
         self.log_end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, *, now_ms: int
+    ) -> Appended:
+        """Ends the producer's transaction in this partition; where none is open, only fences older epochs.
+
+        The marker is queued as a batch is; consumers of committed records see past it once it is written.
+
+        Raises:
+            InvalidProducerEpochError: A newer instance of the producer has written.
+            CoordinatorFencedError: A newer transaction coordinator has.
+            PartitionOfflineError: See the class.
+        """
+        self._health.check()
+        self._producers.check_marker(producer_id, producer_epoch, marker)
+        batch = encode_marker(producer_id, producer_epoch, marker, now_ms)
+        return self.append(memoryview(batch), now_ms=now_ms, marker=marker)
 
     @property
     def is_dirty(self) -> bool:
@@ -269,6 +325,8 @@ class PartitionLog:
     def _expose(self, segment: Segment, position: int, offset: int) -> None:
         self.high_watermark = offset
         self._reader.expose(segment, position, offset)
+        if self._producers.unstable:
+            self._producers.settle(offset)
 
     def _roll(self, now_ms: int) -> None:
         """Seals the newest segment and begins another at the log's end."""
@@ -312,20 +370,45 @@ class PartitionLog:
         """
         if self._health.error is not None:
             raise self._health.error
-        high_watermark = self.high_watermark
-        if not self.log_start_offset <= offset < high_watermark:
+        end_offset = high_watermark = stable_offset = self.high_watermark
+        bound = None
+        if self._producers.unstable:
+            stable_offset = self.last_stable_offset
+            if isolation and stable_offset < high_watermark:
+                end_offset = bound = stable_offset
+        if not self.log_start_offset <= offset < end_offset:
             self._check_offset(offset)
-            return FileRange(-1, 0, 0, high_watermark, high_watermark, self.log_start_offset, None)
-        file, position, count = self._reader.read(offset, max_bytes, at_least_one=at_least_one)
+            return FileRange(-1, 0, 0, high_watermark, stable_offset, self.log_start_offset, None)
+        segment, position, count = self._reader.read(offset, max_bytes, bound, at_least_one=at_least_one)
+        file = segment.file
+        aborted: Sequence[tuple[int, int]] = ()
+        if isolation and self._has_aborted and count:
+            found = self._reader.find_aborted(offset, segment, position + count, end_offset)
+            aborted = [(each.producer_id, each.first_offset) for each in found]
         return FileRange(
-            file.fd, position, count, high_watermark, high_watermark, self.log_start_offset, file
+            file.fd, position, count, high_watermark, stable_offset, self.log_start_offset, file, aborted
         )
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+    def aborted_transactions(self) -> list[AbortedTransaction]:
+        """All that the log knows of, in the order of their markers."""
+        self._health.check()
+        first = self._reader.segments[0]
+        return self._reader.find_aborted(first.base_offset, first, first.size_bytes, LONG_MAX)
+
+    def producers(self) -> Iterable[tuple[int, ProducerEntry]]:
+        """Ids and states of the idempotent producers that wrote here and have not expired."""
+        self._health.check()
+        return self._producers.items()
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> TimestampAndOffset | None:
         """The first record that consumers may see whose timestamp is not before `timestamp_ms`, if any."""
         self._health.check()
         found = self._reader.find_timestamp(timestamp_ms, self.log_start_offset)
-        return TimestampAndOffset(*found, self.epoch_at(found[1])) if found else None
+        if found is None or (isolation and found[1] >= self.last_stable_offset):
+            return None
+        return TimestampAndOffset(*found, self.epoch_at(found[1]))
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp; None in an empty log."""

@@ -9,8 +9,10 @@ from itertools import pairwise
 
 from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.batch import (
+    ATTRIBUTES,
     BASE_OFFSET,
     BASE_SEQUENCE,
+    CONTROL,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     MAX_TIMESTAMP_MS,
@@ -19,12 +21,13 @@ from headwater_broker.log.batch import (
     HeaderTuple,
     walk,
 )
-from headwater_broker.log.config import LogConfig
+from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.damage import is_torn, save_broken
 from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
 from headwater_broker.log.errors import CorruptLogError, PartitionOfflineError, StorageError
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.index import DamagedIndexError, OffsetIndex
+from headwater_broker.log.markers import decode_marker
 from headwater_broker.log.producers import ProducerStates
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import DamagedSnapshotError, decode_snapshot
@@ -33,6 +36,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _RECALLED_BYTES = 256 << 10
 """How far before a snapshot to look for a producer's last five batches."""
+
+_Batch = tuple[Segment, int, int, HeaderTuple]
+"""Segment, position, size in bytes and header."""
 
 
 @dataclass(slots=True)
@@ -130,6 +136,7 @@ class LogLoader:
         self._remove_stray_snapshots(end_offset)
         for segment in self._segments[:-1]:
             segment.release()
+        self._producers.settle(end_offset)
         return self._loaded(end_offset, None)
 
     def _loaded(self, end_offset: int, failure: PartitionOfflineError | None) -> LoadedLog:
@@ -207,10 +214,12 @@ class LogLoader:
             except DamagedIndexError as error:
                 _LOGGER.info("%s: rebuilding indexes: %s", self._directory, error)
                 self._rebuild_indexes(segment)
+        for segment in self._segments[:first_to_scan]:
+            self._check_aborted(segment)
         if end_offset is not None:
-            self._load_producers(end_offset)
+            self._producers = self._read_producers(end_offset)
             return end_offset
-        self._load_producers(self._segments[first_to_scan].base_offset)
+        self._producers = self._read_producers(self._segments[first_to_scan].base_offset)
         return self._scan_segments(first_to_scan)
 
     def _first_unflushed(self) -> int:
@@ -262,6 +271,7 @@ class LogLoader:
         size_bytes = segment.size_bytes
         note, record, now_ms = segment.note, self._producers.record, self._now_ms
         segment.reset()
+        segment.forget_aborted()
         segment.size_bytes = 0
         segment.trusted_from = 0
         try:
@@ -274,8 +284,11 @@ class LogLoader:
                     epoch_until = self._epochs.next_start(base_offset)
                 last_offset = base_offset + header[LAST_OFFSET_DELTA]
                 note(position, size, last_offset, header[MAX_TIMESTAMP_MS])
-                if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0:
-                    record(header, base_offset, header[MAX_TIMESTAMP_MS], now_ms)
+                if header[PRODUCER_ID] >= 0:
+                    if header[BASE_SEQUENCE] >= 0:
+                        record(header, base_offset, header[MAX_TIMESTAMP_MS], now_ms)
+                    elif header[ATTRIBUTES] & CONTROL:
+                        self._end_transaction(self._producers, segment, position, size, header)
                 expected = last_offset + 1
         except BadBatchError as error:
             return expected, error
@@ -357,35 +370,86 @@ class LogLoader:
         self._producers = ProducerStates()
         return self._log_start_offset
 
-    def _load_producers(self, until_offset: int) -> None:
+    def _check_aborted(self, segment: Segment) -> None:
+        """Makes the index of aborted transactions again where its file is damaged."""
+        if not segment.has_aborted:
+            return
+        try:
+            _ = segment.aborted
+        except DamagedIndexError as error:
+            _LOGGER.info("%s: rebuilding it: %s", segment.transaction_index_path, error)
+            producers = self._read_producers(segment.base_offset)
+            segment.forget_aborted()
+            for found, position, size, header in self._batches_of(segment, 0, LONG_MAX):
+                self._note_batch(producers, found, position, size, header, fill=True)
+            segment.seal()
+
+    def _read_producers(self, until_offset: int) -> ProducerStates:
         """Producers as of `until_offset`: from the last snapshot before it, and the batches since."""
         from_offset = self._segments[0].base_offset
+        producers = ProducerStates()
         names = self._fs.names(self._directory)
         for offset in reversed(paths.numbered(names, paths.SNAPSHOT_SUFFIX)):
             path = paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX)
             if offset > until_offset or offset < from_offset:
                 continue
             try:
-                self._producers = decode_snapshot(self._fs.read_file(path), self._now_ms)
+                producers = decode_snapshot(self._fs.read_file(path), self._now_ms)
             except DamagedSnapshotError as error:
                 _LOGGER.warning("%s: using an older snapshot: %s", path, error)
                 self._fs.remove(path)
                 continue
             from_offset = offset
             break
-        if len(self._producers):
-            self._producers.recall(self._headers_before(from_offset))
-        for header in self._headers(from_offset, until_offset):
-            if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0:
-                self._producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], self._now_ms)
+        if len(producers):
+            producers.recall(self._headers_before(from_offset))
+        for segment, position, size, header in self._batches(from_offset, until_offset):
+            self._note_batch(producers, segment, position, size, header, fill=False)
+        producers.settle(until_offset)
+        return producers
 
-    def _headers(self, from_offset: int, until_offset: int) -> Iterator[HeaderTuple]:
+    def _note_batch(
+        self,
+        producers: ProducerStates,
+        segment: Segment,
+        position: int,
+        size: int,
+        header: HeaderTuple,
+        *,
+        fill: bool,
+    ) -> None:
+        """Takes a batch into the producers' states; with `fill`, an abort into the segment's index too."""
+        if header[PRODUCER_ID] < 0:
+            return
+        if header[BASE_SEQUENCE] >= 0:
+            producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], self._now_ms)
+        elif header[ATTRIBUTES] & CONTROL:
+            self._end_transaction(producers, segment, position, size, header, fill=fill)
+
+    def _end_transaction(
+        self,
+        producers: ProducerStates,
+        segment: Segment,
+        position: int,
+        size: int,
+        header: HeaderTuple,
+        *,
+        fill: bool = True,
+    ) -> None:
+        marker = decode_marker(self._fs.pread(segment.file.fd, size, position))
+        if marker is None:
+            return
+        aborted = producers.end_transaction(header, header[BASE_OFFSET], marker, self._now_ms)
+        if aborted is not None and fill:
+            segment.aborted.append(aborted)
+
+    def _batches(self, from_offset: int, until_offset: int) -> Iterator[_Batch]:
         for index, segment in enumerate(self._segments):
             if segment.base_offset >= until_offset:
                 return
             if self._segments[index + 1 :] and self._segments[index + 1].base_offset <= from_offset:
                 continue
-            yield from self._headers_of(segment, self._position_of(segment, from_offset), until_offset)
+            yield from self._batches_of(segment, self._position_of(segment, from_offset), until_offset)
 
     def _headers_before(self, offset: int) -> Iterator[HeaderTuple]:
         """Headers of the last batches before `offset`, some `_RECALLED_BYTES` of them."""
@@ -398,14 +462,17 @@ class LogLoader:
                 starts.append((segment, start))
                 wanted_bytes -= end - start
         for segment, start in reversed(starts):
-            yield from self._headers_of(segment, start, offset)
+            for _, _, _, header in self._batches_of(segment, start, offset):
+                yield header
 
-    def _headers_of(self, segment: Segment, position: int, until_offset: int) -> Iterator[HeaderTuple]:
+    def _batches_of(self, segment: Segment, position: int, until_offset: int) -> Iterator[_Batch]:
         try:
-            for _, _, header in walk(self._fs, segment.file.fd, position, segment.size_bytes, check=False):
+            for at, size, header in walk(
+                self._fs, segment.file.fd, position, segment.size_bytes, check=False
+            ):
                 if header[BASE_OFFSET] >= until_offset:
                     return
-                yield header
+                yield segment, at, size, header
         except BadBatchError as error:
             raise self._corrupt(segment, error) from error
 

@@ -40,7 +40,7 @@ from headwater_broker.log.errors import (
 )
 
 _MAGIC_POSITION = 16
-_UNWELCOME = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_UNUSUAL = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 _unpack_header = HEADER.unpack_from
 
@@ -65,8 +65,8 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
         raise InvalidRecordError(
             f"a batch of {header[RECORD_COUNT]} records has last offset delta {header[LAST_OFFSET_DELTA]}"
         )
-    if header[ATTRIBUTES] & _UNWELCOME:
-        raise _unwelcome(header)
+    if header[ATTRIBUTES] & _UNUSUAL:
+        _check_unusual(header)
     if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
         raise InvalidRecordError(f"producer {header[PRODUCER_ID]} sent sequence {header[BASE_SEQUENCE]}")
     return header
@@ -88,12 +88,13 @@ def _malformed(records: memoryview) -> CorruptBatchError | UnsupportedMagicError
     return CorruptBatchError(f"a batch that says it has {length} bytes has {size - SIZE_BEFORE_LENGTH_BYTES}")
 
 
-def _unwelcome(header: HeaderTuple) -> InvalidRecordError | InvalidTimestampError:
+def _check_unusual(header: HeaderTuple) -> None:
     if header[ATTRIBUTES] & CONTROL:
-        return InvalidRecordError("clients may not write control records")
-    if header[ATTRIBUTES] & TRANSACTIONAL:
-        return InvalidRecordError("transactional records need a transaction, which this broker did not begin")
-    return InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
+        raise InvalidRecordError("clients may not write control records")
+    if header[ATTRIBUTES] & LOG_APPEND_TIME:
+        raise InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
+    if header[PRODUCER_ID] < 0:
+        raise InvalidRecordError("transactional records without a producer id belong to no transaction")
 
 
 def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> None:

@@ -49,6 +49,8 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (log.InvalidBatchError, ErrorCode.invalid_record),
     (log.OutOfOrderSequenceError, ErrorCode.out_of_order_sequence_number),
     (log.InvalidProducerEpochError, ErrorCode.invalid_producer_epoch),
+    (log.InvalidTransactionStateError, ErrorCode.invalid_txn_state),
+    (log.CoordinatorFencedError, ErrorCode.transaction_coordinator_fenced),
     (log.OffsetOutOfRangeError, ErrorCode.offset_out_of_range),
     (log.PartitionOfflineError, ErrorCode.kafka_storage_error),
     (log.InvalidConfigError, ErrorCode.invalid_config),

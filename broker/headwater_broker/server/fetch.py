@@ -162,6 +162,7 @@ class FetchHandler:
                     file_range.last_stable_offset,
                     file_range.log_start_offset,
                     file_range.count,
+                    file_range.aborted if isolation else None,
                 )
             )
             found.ranges.append(file_range if file_range.count else None)

@@ -4,6 +4,7 @@ Versions 4 to 17; from 13 on a topic is named by its id. A response is a list of
 between them, where the caller puts the ranges of the log files.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ _PARTITION_V4 = Struct(">iqi")
 _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
+_ABORTED = Struct(">qq")
 _RESULT_V4 = Struct(">ihqq")
 _RESULT_V5 = Struct(">ihqqq")
 
@@ -49,7 +51,10 @@ class FetchRequest(NamedTuple):
 
 
 class FetchResult(NamedTuple):
-    """The answer for one partition, but for its records, of which only the size is told here."""
+    """The answer for one partition, but for its records, of which only the size is told here.
+
+    `aborted` holds producer id and first offset of transactions to leave out; None where the reader did not ask.
+    """
 
     topic: bytes
     partition: int
@@ -58,6 +63,7 @@ class FetchResult(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     records_size: int
+    aborted: Sequence[tuple[int, int]] | None = None
 
 
 def parse_fetch(frame: memoryview, position: int, version: int) -> FetchRequest:
@@ -195,15 +201,18 @@ def encode_fetch_response(
     for group in topics:
         open_piece += _pack_topic(group[0].topic, version) + _pack_count(len(group), flexible)
         for result in group:
-            _, index, error, high_watermark, stable, log_start, size = result
+            _, index, error, high_watermark, stable, log_start, size, aborted = result
             if version >= 5:
                 open_piece += _RESULT_V5.pack(index, error, high_watermark, stable, log_start)
             else:
                 open_piece += _RESULT_V4.pack(index, error, high_watermark, stable)
-            # No aborted transactions: null. No preferred replica: -1.
-            open_piece += b"\x00" if flexible else b"\xff\xff\xff\xff"
+            if aborted is None:
+                open_piece += b"\x00" if flexible else b"\xff\xff\xff\xff"
+            else:
+                open_piece += _pack_count(len(aborted), flexible)
+                open_piece += b"".join([_ABORTED.pack(*each) + tags for each in aborted])
             if version >= 11:
-                open_piece += b"\xff\xff\xff\xff"
+                open_piece += b"\xff\xff\xff\xff"  # no preferred replica
             open_piece += write_uvarint(size + 1) if flexible else _INT.pack(size)
             pieces.append(open_piece)
             records_size += size

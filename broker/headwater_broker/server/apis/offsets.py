@@ -104,7 +104,7 @@ def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Timesta
         return _NOTHING
     if timestamp_ms < 0:
         raise ApiError(ErrorCode.unsupported_version, f"{timestamp_ms} is no timestamp")
-    return log.offset_for_timestamp(timestamp_ms) or _NOTHING
+    return log.offset_for_timestamp(timestamp_ms, isolation) or _NOTHING
 
 
 def _each(
