@@ -22,9 +22,8 @@ from headwater_broker.log import (
     OutOfOrderSequenceError,
     PartitionLog,
 )
-from headwater_broker.log.aborted import AbortedTransaction, decode_aborted, encode_aborted, find_aborted
-from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.markers import decode_marker, encode_marker
+from headwater_broker.log.txnindex import AbortedTransaction, find_aborted
 from headwater_broker.testing.batches import build_batch
 
 TRANSACTIONAL = 0x10
@@ -111,21 +110,6 @@ def test_marker_of_another_kind_is_none() -> None:
     batch[61 + 8] = 2
     assert decode_marker(bytes(batch)) is None
     assert decode_marker(bytes(batch[:61])) is None
-
-
-def test_transaction_index_golden_bytes_are_kafkas() -> None:
-    entries = [AbortedTransaction(7, 1, 5, 3), AbortedTransaction(8, 3, 9, 10)]
-    data = encode_aborted(entries)
-    assert data == struct.pack(">hqqqqhqqqq", 0, 7, 1, 5, 3, 0, 8, 3, 9, 10)
-    assert decode_aborted(data, 0) == entries
-    for damaged in (
-        data[:-1],
-        b"\0\1" + data[2:],
-        data[34:] + data[:34],
-        struct.pack(">hqqqq", 0, 7, 5, 5, 6),
-    ):
-        with pytest.raises(DamagedIndexError):
-            decode_aborted(damaged, 0)
 
 
 def test_find_aborted_stops_where_no_later_entry_can_matter() -> None:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
 
 from headwater_broker.log import checkpoints, paths
-from headwater_broker.log.aborted import AbortedTransaction
 from headwater_broker.log.batch import (
     ATTRIBUTES,
     BASE_SEQUENCE,
@@ -44,6 +43,7 @@ from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolatio
 from headwater_broker.log.retention import DeletedFiles, expired_segments
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import encode_snapshot
+from headwater_broker.log.txnindex import AbortedTransaction
 from headwater_broker.log.validation import check_batch, check_timestamps, stamp_append_time
 
 _LOGGER = logging.getLogger(__name__)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from headwater_broker.log.aborted import AbortedTransaction
 from headwater_broker.log.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -26,6 +25,7 @@ from headwater_broker.log.errors import (
     OutOfOrderSequenceError,
 )
 from headwater_broker.log.markers import Marker
+from headwater_broker.log.txnindex import AbortedTransaction
 
 BATCHES_KEPT = 5
 """A client may have five batches in flight, so any of the last five may come again."""

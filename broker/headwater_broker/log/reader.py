@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from headwater_broker.log.aborted import AbortedTransaction, find_aborted
 from headwater_broker.log.batch import NO_TIMESTAMP, BadBatchError
 from headwater_broker.log.epochs import LeaderEpochs
 from headwater_broker.log.errors import CorruptLogError
@@ -18,6 +17,7 @@ from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.places import Places
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.timestamps import find_greatest, find_timestamp
+from headwater_broker.log.txnindex import AbortedTransaction, find_aborted
 
 _LOGGER = logging.getLogger(__name__)
 

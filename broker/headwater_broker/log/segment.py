@@ -7,7 +7,6 @@ import struct
 from collections.abc import Iterator
 
 from headwater_broker.log import paths
-from headwater_broker.log.aborted import AbortedTransaction, decode_aborted, encode_aborted
 from headwater_broker.log.batch import (
     BASE_OFFSET,
     HEADER,
@@ -26,6 +25,11 @@ from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.index import DamagedIndexError, OffsetIndex, TimeIndex
 from headwater_broker.log.ranges import RangeSet
+from headwater_broker.log.txnindex import (
+    AbortedTransaction,
+    decode_transaction_index,
+    encode_transaction_index,
+)
 
 _BASE_OFFSET = struct.Struct(">q")
 
@@ -145,7 +149,7 @@ class Segment:
                 data = self._fs.read_file(self.transaction_index_path)
             except FileNotFoundError:
                 data = b""
-            self._aborted = decode_aborted(data, self.base_offset)
+            self._aborted = decode_transaction_index(data)
         return self._aborted
 
     @property
@@ -349,7 +353,9 @@ class Segment:
         self._fs.write_file(offset_path, self.offset_index.data, durable=False)
         self._fs.write_file(time_path, self.time_index.data, durable=False)
         if self._aborted:
-            self._fs.write_file(self.transaction_index_path, encode_aborted(self._aborted), durable=False)
+            self._fs.write_file(
+                self.transaction_index_path, encode_transaction_index(self._aborted), durable=False
+            )
         elif self._aborted is not None:
             self._fs.remove(self.transaction_index_path)
 

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import NamedTuple
+
+from headwater_broker.log.index import DamagedIndexError
 
 _ENTRY = struct.Struct(">hqqqq")
 _VERSION = 0
 
 
-class DamagedTransactionIndexError(Exception):
+class DamagedTransactionIndexError(DamagedIndexError):
     """The file is not whole entries of version 0."""
 
 
 class AbortedTransaction(NamedTuple):
-    """One entry.
+    """A transaction whose records a consumer of committed ones leaves out.
 
     Attributes:
         producer_id: Who wrote it.
         first_offset: Of its first record in this partition.
         last_offset: Of its marker.
-        last_stable_offset: The partition's once the marker was written.
+        last_stable_offset: The partition's once the marker was written: no transaction that began before it
+            has a later entry.
     """
 
     producer_id: int
@@ -56,3 +61,20 @@ def decode_transaction_index(data: bytes) -> list[AbortedTransaction]:
         entries.append(entry)
         last_offset = entry.last_offset
     return entries
+
+
+def find_aborted(
+    entries: Sequence[AbortedTransaction], offset: int, end_offset: int
+) -> tuple[list[AbortedTransaction], bool]:
+    """The transactions of a segment that have records, or their marker, from `offset` to before `end_offset`.
+
+    Returns:
+        They, and whether none can be in a later segment.
+    """
+    found = []
+    for entry in entries[bisect_left(entries, offset, key=attrgetter("last_offset")) :]:
+        if entry.first_offset < end_offset:
+            found.append(entry)
+        if entry.last_stable_offset >= end_offset:
+            return found, True
+    return found, False
