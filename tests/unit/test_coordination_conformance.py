@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
 import pytest
@@ -28,6 +29,15 @@ from headwater_broker.coordination import (
     MemoryCoordinator,
     PartitionState,
     ZooKeeperCoordinator,
+)
+from headwater_broker.coordination.model import split_user_client, user_client_name
+from headwater_broker.security import (
+    AclEntry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
 )
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -423,3 +433,72 @@ def test_last_answer_goes_on_without_requests(one: Coordinator) -> None:
     first = one.last_answer_monotonic()
     assert time.monotonic() - first < one.session_timeout_ms / 1000
     eventually(lambda: one.last_answer_monotonic() > first, "another answer")
+
+
+ALICE_READS = AclEntry("User:alice", "*", Operation.READ, Permission.ALLOW)
+BOB_WRITES = AclEntry("User:bob", "10.0.0.1", Operation.WRITE, Permission.DENY)
+
+
+def test_acls_are_kept_by_what_they_are_about_and_seen_by_others(join: Join) -> None:
+    one, two = join(), join()
+    seen: list[Change] = []
+    two.watch(seen.append)
+    literal = ResourcePattern(ResourceType.TOPIC, "clicks", PatternType.LITERAL)
+    prefixed = ResourcePattern(ResourceType.TRANSACTIONAL_ID, "team-", PatternType.PREFIXED)
+    assert one.acls() == {}
+    time.sleep(0.2)  # a watch may begin with a report of everything: let that pass
+    for pattern in (literal, prefixed):
+        seen.clear()
+        assert one.update_acls(pattern, lambda there: there | {ALICE_READS, BOB_WRITES}) == {
+            ALICE_READS,
+            BOB_WRITES,
+        }
+        eventually(lambda: Change(ChangeKind.ACLS) in seen, "a report of the rules")
+    assert two.acls() == {key: {ALICE_READS, BOB_WRITES} for key in (literal, prefixed)}
+    assert two.update_acls(literal, lambda there: there - {BOB_WRITES}) == {ALICE_READS}
+    assert one.acls()[literal] == {ALICE_READS}
+    one.update_acls(literal, lambda _: frozenset())
+    one.update_acls(literal, lambda _: frozenset())
+    assert list(two.acls()) == [prefixed]
+
+
+def test_acls_changed_at_the_same_time_are_all_kept(join: Join) -> None:
+    pattern = ResourcePattern(ResourceType.GROUP, "*", PatternType.LITERAL)
+
+    def add(coordinator: Coordinator, number: int) -> None:
+        entry = AclEntry(f"User:u{number}", "*", Operation.READ, Permission.ALLOW)
+        coordinator.update_acls(pattern, lambda there: there | {entry})
+
+    coordinators = [join() for _ in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda number: add(coordinators[number % 3], number), range(12)))
+    assert len(coordinators[0].acls()[pattern]) == 12
+
+
+def test_tokens_are_kept_until_they_are_removed(join: Join) -> None:
+    one, two = join(), join()
+    assert one.tokens() == {}
+    one.put_token("t1", {"version": 3, "owner": "User:alice"})
+    one.put_token("t1", {"version": 3, "owner": "User:bob"})
+    assert two.tokens() == {"t1": {"version": 3, "owner": "User:bob"}}
+    two.remove_token("t1")
+    two.remove_token("t1")
+    assert one.tokens() == {}
+
+
+def test_config_of_a_users_client_is_kept_beside_the_users(one: Coordinator) -> None:
+    both = user_client_name("CN=alice, OU=a/b", "app*~")
+    assert both == "CN%3Dalice%2C%20OU%3Da%2Fb/clients/app%2A%7E"
+    assert split_user_client(both) == ("CN=alice, OU=a/b", "app*~")
+    everybody = user_client_name("<default>", "app")
+    one.set_config(ConfigKind.USER_CLIENT, both, {"producer_byte_rate": "1"})
+    one.set_config(ConfigKind.USER_CLIENT, everybody, {"producer_byte_rate": "2"})
+    one.set_config(ConfigKind.USER, "CN=alice, OU=a/b", {"producer_byte_rate": "3"})
+    one.set_config(ConfigKind.IP, "::1", {"connection_creation_rate": "4"})
+    assert one.get_config(ConfigKind.USER_CLIENT, both) == {"producer_byte_rate": "1"}
+    assert one.configs(ConfigKind.USER_CLIENT) == {
+        both: {"producer_byte_rate": "1"},
+        everybody: {"producer_byte_rate": "2"},
+    }
+    assert one.configs(ConfigKind.USER) == {"CN=alice, OU=a/b": {"producer_byte_rate": "3"}}
+    assert one.configs(ConfigKind.IP) == {"::1": {"connection_creation_rate": "4"}}

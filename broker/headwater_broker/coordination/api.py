@@ -16,6 +16,7 @@ from headwater_broker.coordination.model import (
     TopicPartition,
     TopicState,
 )
+from headwater_broker.security.acl import AclEntry, ResourcePattern
 
 Assignment = Mapping[int, Sequence[int]]
 """Replicas by partition number, preferred leader first."""
@@ -171,6 +172,37 @@ class Coordinator(Protocol):
 
     def set_config(self, kind: ConfigKind, name: str, values: Mapping[str, str]) -> None:
         """Replaces the dynamic configuration of one entity and tells every watcher."""
+
+    # -- security ----------------------------------------------------------------------------------
+
+    def acls(self) -> dict[ResourcePattern, frozenset[AclEntry]]:
+        """All access rules, by what they are about."""
+
+    def update_acls(
+        self, pattern: ResourcePattern, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+    ) -> frozenset[AclEntry]:
+        """Changes the rules about one thing, and tells every watcher if that made a difference.
+
+        Args:
+            pattern: what the rules are about.
+            change: gets the rules that there are, returns those that shall be; called again where somebody
+                else was faster.
+
+        Returns:
+            The rules now.
+
+        Raises:
+            Conflict: others changed them again and again.
+        """
+
+    def tokens(self) -> dict[str, dict[str, Any]]:
+        """All delegation tokens by id, each as Kafka's JSON has it; their secrets are not among it."""
+
+    def put_token(self, token_id: str, value: Mapping[str, Any]) -> None:
+        """Stores a token, new or changed."""
+
+    def remove_token(self, token_id: str) -> None:
+        """Forgets a token. Idempotent."""
 
     # -- producers ---------------------------------------------------------------------------------
 

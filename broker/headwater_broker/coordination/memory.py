@@ -25,6 +25,7 @@ from headwater_broker.coordination.errors import (
     LeaseLost,
 )
 from headwater_broker.coordination.memory_file import Durable, MemoryFile
+from headwater_broker.coordination.memory_security import MemorySecurity
 from headwater_broker.coordination.model import (
     PRODUCER_ID_BLOCK_SIZE,
     BrokerInfo,
@@ -85,7 +86,7 @@ class MemoryCluster:
             callback()
 
 
-class MemoryCoordinator:
+class MemoryCoordinator(MemorySecurity):
     """`Coordinator` within one process."""
 
     def __init__(self, state_dir: Path | None = None, *, cluster: MemoryCluster | None = None) -> None:

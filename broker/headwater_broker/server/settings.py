@@ -46,7 +46,8 @@ class BrokerSettings:
     socket_receive_buffer_bytes: int = -1
     socket_request_max_bytes: int = 104_857_600
     socket_send_buffer_bytes: int = -1
-    zookeeper_connection_timeout_ms: int = 15_000
+    # Kafka's is that of the session, 18 s: long to look at a wrong address.
+    zookeeper_connection_timeout_ms: int = 6000
     zookeeper_session_timeout_ms: int = 18_000
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
 

@@ -9,11 +9,16 @@
 | `/brokers/topics/<t>/partitions/<p>/state` | version 1: leader, leader_epoch, isr, controller_epoch |
 | `/controller` | ephemeral; version 1: brokerid |
 | `/controller_epoch` | decimal |
-| `/config/{topics,brokers,clients,users}/<name>` | `{"version":1,"config":{...}}` |
+| `/config/{topics,brokers,clients,users,ips}/<name>` | `{"version":1,"config":{...}}` |
+| `/config/users/<user>/clients/<client>` | the same, for a client id of one user |
 | `/config/changes/config_change_<seq>` | `{"version":2,"entity_path":"topics/<t>"}` |
 | `/isr_change_notification/isr_change_<seq>` | topics whose partitions or leaders changed |
 | `/log_dir_event_notification` | brokers whose log directories failed |
 | `/admin/delete_topics/<t>` | empty |
+| `/kafka-acl/<Type>/<name>` | `{"version":1,"acls":[...]}`, see `acls` |
+| `/kafka-acl-extended/prefixed/<Type>/<prefix>` | the same, for all names that begin so |
+| `/kafka-acl-changes/acl_changes_<seq>`, `/kafka-acl-extended-changes/...` | what rules changed |
+| `/delegation_token/tokens/<id>` | version 3: owner, renewers, times; see `tokens` |
 | `/latest_producer_id_block` | the last block of producer ids given |
 | `/consumers/<g>/ids/<member>` | ephemeral; version 1: subscription |
 | `/consumers/<g>/owners/<t>/<p>` | ephemeral; the owner's member name |
@@ -39,8 +44,10 @@ from headwater_broker.coordination.model import (
     Endpoint,
     PartitionState,
     TopicPartition,
+    desanitize,
+    sanitize,
 )
-from headwater_broker.coordination.zookeeper.naming import escape
+from headwater_broker.coordination.zookeeper.naming import escape, unescape
 from headwater_broker.coordination.zookeeper.process import ProcessIdentity
 
 CLUSTER_ID = "/cluster/id"
@@ -57,13 +64,16 @@ DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 
+_SANITIZED = {ConfigKind.CLIENT, ConfigKind.USER, ConfigKind.IP}
+"""Whose names Kafka stores sanitised; the others' are written as they are."""
+
 PERSISTENT = (
     "/cluster",
     BROKER_IDS,
     BROKER_SEQUENCE,
     TOPICS,
     CONFIG_CHANGES,
-    *(f"/config/{kind.value}" for kind in ConfigKind),
+    *(f"/config/{kind.value}" for kind in ConfigKind if kind is not ConfigKind.USER_CLIENT),
     DELETE_TOPICS,
     ISR_CHANGES,
     "/log_dir_event_notification",
@@ -94,7 +104,17 @@ def partition_state(name: str, number: int) -> str:
 
 def config(kind: ConfigKind, name: str) -> str:
     """Dynamic configuration of one entity."""
-    return f"/config/{kind.value}/{escape(name)}"
+    if kind is ConfigKind.USER_CLIENT:
+        return f"/config/users/{name}"
+    return f"/config/{kind.value}/{sanitize(name) if kind in _SANITIZED else escape(name)}"
+
+
+def config_name(kind: ConfigKind, path: str) -> str:
+    """The name of the entity whose configuration is there."""
+    if kind is ConfigKind.USER_CLIENT:
+        return path.removeprefix("/config/users/")
+    component = path.rpartition("/")[2]
+    return desanitize(component) if kind in _SANITIZED else unescape(component)
 
 
 def topic_deletion(name: str) -> str:
