@@ -429,6 +429,29 @@ def test_watch_of_members_reports_who_comes_and_goes(join: Join) -> None:
     assert len(calls) == before
 
 
+def test_plan_is_replaced_by_the_first_who_comes(join: Join) -> None:
+    one, two = join(), join()
+    assert one.plan("g") == (b"", 0)
+    assert one.replace_plan("g", b"first", 0)
+    assert not two.replace_plan("g", b"late", 0)
+    assert two.plan("g") == (b"first", 1)
+    assert two.replace_plan("g", b"second", 1)
+    assert not one.replace_plan("g", b"late", 1)
+    assert one.plan("g") == (b"second", 2)
+    one.delete_group("g")
+    assert two.plan("g") == (b"", 0)
+
+
+def test_plan_that_was_replaced_is_reported_to_who_watches_the_members(join: Join) -> None:
+    one, two = join(), join()
+    calls: list[bytes] = []
+    two.watch_members("g", lambda: calls.append(two.plan("g")[0]))
+    one.replace_plan("g", b"first", 0)
+    eventually(lambda: b"first" in calls, "the first plan")
+    one.replace_plan("g", b"second", 1)
+    eventually(lambda: b"second" in calls, "the second plan")
+
+
 def test_last_answer_goes_on_without_requests(one: Coordinator) -> None:
     first = one.last_answer_monotonic()
     assert time.monotonic() - first < one.session_timeout_ms / 1000

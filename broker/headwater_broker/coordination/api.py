@@ -282,8 +282,18 @@ class Coordinator(Protocol):
     def owners(self, group: str) -> dict[TopicPartition, str]:
         """Members by the partitions that they own."""
 
+    def plan(self, group: str) -> tuple[bytes, int]:
+        """What the members of a group have agreed on last, and its number; empty and 0 at first."""
+
+    def replace_plan(self, group: str, data: bytes, number: int) -> bool:
+        """Replaces plan `number` by the next one.
+
+        Returns:
+            False if it was replaced already: look at what is there.
+        """
+
     def watch_members(self, group: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back whenever the set of live members of a group may have changed.
+        """Calls back whenever the set of live members of a group, or its plan, may have changed.
 
         Returns:
             A function that ends the watch.

@@ -23,8 +23,9 @@
 | `/consumers/<g>/ids/<member>` | ephemeral; version 1: subscription |
 | `/consumers/<g>/owners/<t>/<p>` | ephemeral; the owner's member name |
 | `/consumers/<g>/offsets/<t>/<p>` | decimal offset, then perhaps a newline and `{epoch, metadata, ts, expires}` |
+| `/consumers/<g>/plan/<number>` | ours: the sticky assignment that the members agreed on |
 
-What is ours alone stands under the key `headwater`, which Kafka's readers pass over. Source: Kafka's
+What is ours alone in the others stands under the key `headwater`, which Kafka's readers pass over. Source: Kafka's
 `ZkData.scala`, and Kafka 0.8's `ZkUtils` for members and owners.
 """
 
@@ -135,6 +136,11 @@ def member_ids(group_name: str) -> str:
 def member_id(group_name: str, member: str) -> str:
     """Where a member registers."""
     return f"{member_ids(group_name)}/{escape(member)}"
+
+
+def plans(group_name: str) -> str:
+    """The directory of the group's plan; its only child's name is the plan's number."""
+    return f"{group(group_name)}/plan"
 
 
 def owners(group_name: str) -> str:
