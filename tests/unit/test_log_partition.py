@@ -444,7 +444,7 @@ def test_retention_of_a_compacted_topic_deletes_nothing(tmp_path: Path) -> None:
         tmp_path, **{"retention.ms": "1", "retention.bytes": "1", "cleanup.policy": "compact"}
     )
     for _ in range(6):
-        broker.write(b"a")
+        broker.write(b"a", keys=[b"k"])
     broker.manager.tick(DAY_MS)
     assert broker.log.log_start_offset == 0
     broker.manager.close()

@@ -91,6 +91,7 @@ the log is cut before it, and what was cut is kept as `.broken`; before the reco
 and the partition stays offline. Indexes that are missing or lead astray are made again.
 """
 
+from headwater_broker.log.cleaner import CleanerConfig, Cleaning
 from headwater_broker.log.clock import Clock, SystemClock
 from headwater_broker.log.config import (
     BROKER_DEFAULTS,
@@ -133,6 +134,8 @@ __all__ = [
     "BROKER_DEFAULTS",
     "CONFIG_KEYS",
     "Appended",
+    "CleanerConfig",
+    "Cleaning",
     "Clock",
     "ConfigKey",
     "CoordinatorFencedError",

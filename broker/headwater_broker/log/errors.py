@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LogError(Exception):
     """Base of every error that this package raises on purpose."""
@@ -20,7 +22,15 @@ class UnsupportedMagicError(InvalidBatchError):
 
 
 class InvalidRecordError(InvalidBatchError):
-    """The header contradicts itself, or holds what a client may not send."""
+    """The batch contradicts itself, or holds what a client may not send.
+
+    Attributes:
+        records: Which of its records are at fault, by their number, and why; empty where it is the whole batch.
+    """
+
+    def __init__(self, message: str, records: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.records = records
 
 
 class RecordTooLargeError(InvalidBatchError):

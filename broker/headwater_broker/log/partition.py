@@ -25,6 +25,10 @@ from headwater_broker.log.batch import (
     STAMP,
     TRANSACTIONAL,
 )
+from headwater_broker.log.cleaner import CleanerConfig, Cleaning, Dirt, measure_dirt
+from headwater_broker.log.cleaner.copy import CleanedSegment
+from headwater_broker.log.cleaner.exchange import exchange
+from headwater_broker.log.cleaner.rewrite import Retention
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
     InvalidTransactionStateError,
@@ -44,7 +48,7 @@ from headwater_broker.log.retention import DeletedFiles, expired_segments
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import encode_snapshot
 from headwater_broker.log.txnindex import AbortedTransaction
-from headwater_broker.log.validation import check_batch, check_timestamps, stamp_append_time
+from headwater_broker.log.validation import check_batch, check_keys, check_timestamps, stamp_append_time
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -95,6 +99,7 @@ class PartitionLog:
         self._fs = fs
         self._health = Health(f"{topic}-{partition}")
         self._deleted = DeletedFiles(fs)
+        self._cleaning: Cleaning | None = None
         self.configure(config)
         self._adopt(loaded, now_ms)
 
@@ -130,7 +135,12 @@ class PartitionLog:
         self._segment_bytes = config.segment_bytes
         # Jitter by name, so that partitions made at once do not roll at once, and a restart changes nothing.
         jitter_ms = crc32(self._health.name.encode()) % (config.segment_jitter_ms + 1)
-        self._segment_ms = max(config.segment_ms - jitter_ms, 1)
+        segment_ms = config.segment_ms
+        if config.compacts:
+            # Only sealed segments are compacted.
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+        self._segment_ms = max(segment_ms - jitter_ms, 1)
+        self._needs_keys = config.compacts
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._bounds_time = not self._stamps_time and (
             config.message_timestamp_after_max_ms != LONG_MAX
@@ -187,7 +197,8 @@ class PartitionLog:
         Raises:
             CorruptBatchError: Not one whole batch, or a wrong checksum.
             UnsupportedMagicError: Message format 0 or 1.
-            InvalidRecordError: More than one batch, counts that contradict each other, a control batch.
+            InvalidRecordError: More than one batch, counts that contradict each other, a control batch, a record
+                without a key where the topic is compacted.
             RecordTooLargeError: Larger than `max.message.bytes` (or than a whole segment).
             InvalidTimestampError: Outside `message.timestamp.before|after.max.ms`.
             OutOfOrderSequenceError: A gap in the producer's sequence.
@@ -230,6 +241,8 @@ class PartitionLog:
             max_timestamp_ms = append_time_ms = now_ms
         elif self._bounds_time:
             check_timestamps(header, self.config, now_ms)
+        if self._needs_keys:
+            check_keys(records, header, self._health.name)
         active = self._active
         if active.first_timestamp_ms is not None and (
             active.size_bytes + size > self._segment_bytes
@@ -482,6 +495,7 @@ class PartitionLog:
         self.write_dirty()
         if offset >= self.log_end_offset:
             return
+        self.abandon_cleaning()
         keep = self._reader.segment_at(offset)
         newer = self._reader.segments[self._reader.segments.index(keep) + 1 :]
         try:
@@ -564,7 +578,7 @@ class PartitionLog:
 
     def apply_retention(self, now_ms: int) -> None:
         """Deletes the oldest segments as the topic's settings and DeleteRecords ask."""
-        if self.offline is not None:
+        if self.offline is not None or self._cleaning is not None:
             return
         segments = self._reader.segments
         count = expired_segments(
@@ -611,8 +625,98 @@ class PartitionLog:
         """Forgets producers that wrote nothing since `before_ms`."""
         self._producers.expire(before_ms)
 
+    # Compaction
+
+    def dirt(self, now_ms: int, cleaned_offset: int | None) -> Dirt | None:
+        """What there is to compact; None where nothing may be compacted now.
+
+        Args:
+            now_ms: The wall clock.
+            cleaned_offset: Up to where it was compacted before, if ever.
+        """
+        if self.offline is not None or self._cleaning is not None or not self.config.compacts:
+            return None
+        return measure_dirt(
+            self._reader.segments,
+            self.config,
+            now_ms=now_ms,
+            cleaned_offset=cleaned_offset,
+            log_start_offset=self.log_start_offset,
+            end_offset=min(self.last_stable_offset, self.recovery_point),
+            first_timestamp_ms=Segment.first_batch_timestamp_ms,
+        )
+
+    def start_cleaning(
+        self, dirt: Dirt, config: CleanerConfig, now_ms: int, completed: Callable[[Cleaning], None]
+    ) -> Cleaning:
+        """Prepares a compaction of everything up to `dirt.first_uncleanable_offset`; see `Cleaning`.
+
+        Args:
+            dirt: From `dirt`, just now.
+            config: How much it may take.
+            now_ms: The wall clock.
+            completed: Told at the end, however it ended.
+
+        Raises:
+            StorageError: The disk refused; the partition is now offline.
+        """
+
+        def ended(cleaning: Cleaning) -> None:
+            if self._cleaning is cleaning:
+                self._cleaning = None
+            completed(cleaning)
+
+        last_of_producers = {
+            producer_id: (entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
+            for producer_id, entry in self._producers.items()
+        }
+        delete_retention_ms = self.config.delete_retention_ms
+        try:
+            self._cleaning = Cleaning(
+                self._fs,
+                self._health.name,
+                self.directory,
+                self,
+                self._reader.segments,
+                dirt,
+                self.config,
+                config,
+                lambda keys: Retention(keys, now_ms, delete_retention_ms, last_of_producers),
+                ended,
+            )
+        except OSError as error:
+            self._health.fail(f"cannot compact {self.directory}", error)
+        return self._cleaning
+
+    def replace_segments(self, cleaned: CleanedSegment, base_offsets: Sequence[int], now_ms: int) -> None:
+        """Puts a cleaned segment in the place of those that it was made from.
+
+        Raises:
+            StorageError: The disk refused; the partition is now offline.
+        """
+        self._health.check()
+        old = [segment for segment in self._reader.segments if segment.base_offset in base_offsets]
+        delay_ms = self.config.file_delete_delay_ms
+        try:
+            left = exchange(self._fs, self.directory, cleaned.base_offset, cleaned.suffixes(), old)
+            segment = Segment.open(self._fs, self.directory, cleaned.base_offset, self.config, now_ms)
+            segment.load_sealed()
+        except OSError as error:
+            self._health.fail(f"cannot replace segments in {self.directory}", error)
+        segment.trusted_from = 0
+        self._reader.replace(old, segment)
+        self._deleted.add(now_ms + delay_ms, left)
+        self._flusher.note_removed(old)
+
+    def abandon_cleaning(self) -> None:
+        """Gives up a compaction that is under way; what it replaced already stays so."""
+        if self._cleaning is not None:
+            self._cleaning.abandon()
+            self._cleaning = None
+
     def close(self) -> None:
         """Leaves everything on the disk as a clean stop should; the log is not to be used any more."""
+        self.abandon_cleaning()
         if self.offline is not None:
             return
         self.write_dirty()
@@ -633,5 +737,6 @@ class PartitionLog:
 
     def retire(self) -> None:
         """The partition was deleted: nothing may be appended or read any more."""
+        self.abandon_cleaning()
         self._pending = []
         self._health.error = PartitionOfflineError(f"{self._health.name} was deleted")

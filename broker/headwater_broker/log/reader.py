@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -86,6 +86,15 @@ class LogReader:
         del self._base_offsets[:count]
         self._places.clear()
         return removed
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Puts one segment in the place of neighbours that hold the same offsets."""
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        self._base_offsets[first : first + len(old)] = [new.base_offset]
+        self._places.clear()
+        if self._end_segment in old:
+            self._end_segment, self._end_position = new, new.size_bytes
 
     def segment_at(self, offset: int) -> Segment:
         """The segment whose range holds `offset`."""

@@ -19,8 +19,10 @@ from headwater_broker.log.batch import (
     PRODUCER_ID,
     BadBatchError,
     HeaderTuple,
+    last_offset_of,
     walk,
 )
+from headwater_broker.log.cleaner.exchange import finish_exchanges
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.damage import is_torn, save_broken
 from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
@@ -78,6 +80,7 @@ class LogLoader:
         clean: bool,
         recovery_point: int,
         log_start_offset: int,
+        was_compacted: bool = False,
         now_ms: int,
     ) -> None:
         """Remembers what is known beforehand.
@@ -89,6 +92,7 @@ class LogLoader:
             clean: Whether the broker that wrote it stopped cleanly.
             recovery_point: From the checkpoint; 0 if there is none.
             log_start_offset: From the checkpoint; 0 if there is none.
+            was_compacted: Whether the cleaner's checkpoint names it: then offsets may be missing.
             now_ms: The wall clock.
         """
         self._fs = fs
@@ -97,6 +101,7 @@ class LogLoader:
         self._clean = clean
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
+        self._gaps_allowed = was_compacted or config.compacts
         self._now_ms = now_ms
         self._producers = ProducerStates()
         self._epochs = LeaderEpochs()
@@ -163,7 +168,7 @@ class LogLoader:
 
     def _remove_leftovers(self, names: list[str]) -> list[str]:
         left = []
-        for name in names:
+        for name in finish_exchanges(self._fs, self._directory, names):
             if name.endswith(paths.TEMPORARY_SUFFIXES):
                 self._fs.remove(f"{self._directory}/{name}")
             else:
@@ -250,13 +255,12 @@ class LogLoader:
         expected = self._segments[first].base_offset
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
-            if segment.base_offset < expected or (
-                segment.base_offset > expected and not self._config.compacts
-            ):
+            if segment.base_offset < expected or (segment.base_offset > expected and not self._gaps_allowed):
                 self._cut(index, expected, BadBatchError(0, f"offset {expected} was to come first"))
                 return expected
             newest = index == len(self._segments) - 1
-            expected, error = self._scan(segment, gaps_allowed=self._config.compacts and not newest)
+            following = None if newest else self._segments[index + 1].base_offset
+            expected, error = self._scan(segment, following)
             if error is not None:
                 self._cut(index, expected, error)
                 return expected
@@ -264,12 +268,17 @@ class LogLoader:
                 segment.seal()
         return expected
 
-    def _scan(self, segment: Segment, *, gaps_allowed: bool) -> tuple[int, BadBatchError | None]:
-        """Notes every whole batch of a segment; returns the next offset, and what ended the scan early."""
+    def _scan(self, segment: Segment, following: int | None) -> tuple[int, BadBatchError | None]:
+        """Notes every whole batch of a segment; returns the next offset, and what ended the scan early.
+
+        No checksum covers the base offset: a batch after a gap is believed once the next batch, or the next segment
+        (which begins at `following`), comes after it.
+        """
         expected = segment.base_offset
         epoch, epoch_until = NO_EPOCH, segment.base_offset
         size_bytes = segment.size_bytes
         note, record, now_ms = segment.note, self._producers.record, self._now_ms
+        held: tuple[int, int, HeaderTuple] | None = None
         segment.reset()
         segment.forget_aborted()
         segment.size_bytes = 0
@@ -277,8 +286,14 @@ class LogLoader:
         try:
             for position, size, header in walk(self._fs, segment.file.fd, 0, size_bytes, check=True):
                 base_offset = header[BASE_OFFSET]
-                if base_offset != expected and not (gaps_allowed and base_offset > expected):
-                    raise BadBatchError(position, f"offset {base_offset} where {expected} was to come")
+                if base_offset != expected or held is not None:
+                    if held is not None:
+                        expected, held = self._note_after_gap(segment, *held), None
+                    if base_offset < expected or (base_offset > expected and not self._gaps_allowed):
+                        raise _gap(position, header, expected)
+                    if base_offset > expected:
+                        held = position, size, header
+                        continue
                 if header[LEADER_EPOCH] != epoch or base_offset >= epoch_until:
                     epoch = self._check_epoch(position, header)
                     epoch_until = self._epochs.next_start(base_offset)
@@ -291,8 +306,40 @@ class LogLoader:
                         self._end_transaction(self._producers, segment, position, size, header)
                 expected = last_offset + 1
         except BadBatchError as error:
-            return expected, error
+            if held is None or error.position == held[0]:
+                return expected, error
+            if error.disordered:
+                return expected, _gap(held[0], held[2], expected)
+            return self._end_after_gap(segment, held, expected, error)
+        if held is not None:
+            if following is None or last_offset_of(held[2]) >= following:
+                return expected, _gap(held[0], held[2], expected)
+            return self._end_after_gap(segment, held, expected, None)
         return expected, None
+
+    def _end_after_gap(
+        self,
+        segment: Segment,
+        held: tuple[int, int, HeaderTuple],
+        expected: int,
+        error: BadBatchError | None,
+    ) -> tuple[int, BadBatchError | None]:
+        try:
+            return self._note_after_gap(segment, *held), error
+        except BadBatchError as worse:
+            return expected, worse
+
+    def _note_after_gap(self, segment: Segment, position: int, size: int, header: HeaderTuple) -> int:
+        """Takes a whole batch into the segment and the producers; returns the offset after it."""
+        self._check_epoch(position, header)
+        last_offset = last_offset_of(header)
+        segment.note(position, size, last_offset, header[MAX_TIMESTAMP_MS])
+        if header[PRODUCER_ID] >= 0:
+            if header[BASE_SEQUENCE] >= 0:
+                self._producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], self._now_ms)
+            elif header[ATTRIBUTES] & CONTROL:
+                self._end_transaction(self._producers, segment, position, size, header)
+        return last_offset + 1
 
     def _check_epoch(self, position: int, header: HeaderTuple) -> int:
         """The checksum does not cover the leader epoch: it must be what the checkpoint says, or grow."""
@@ -503,3 +550,7 @@ class LogLoader:
         for offset in offsets:
             if offset not in wanted:
                 self._fs.remove(paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX))
+
+
+def _gap(position: int, header: HeaderTuple, expected: int) -> BadBatchError:
+    return BadBatchError(position, f"offset {header[BASE_OFFSET]} where {expected} was to come")

@@ -388,21 +388,29 @@ class Segment:
         self.is_full = False
         return self.load_newest()
 
-    def delete(self, *, at_once: bool) -> list[str]:
+    def index_bytes(self) -> tuple[int, int]:
+        """How large the index files are."""
+        if self._offset_index is not None and self._time_index is not None:
+            return len(self._offset_index.data), len(self._time_index.data)
+        offset_path, time_path = self.index_paths
+        files = (OpenFile(self._fs, offset_path, os.O_RDONLY), OpenFile(self._fs, time_path, os.O_RDONLY))
+        return self._fs.size_bytes(files[0].fd), self._fs.size_bytes(files[1].fd)
+
+    def first_batch_timestamp_ms(self) -> int:
+        """The greatest timestamp of the first batch; -1 where there is none."""
+        if self.first_timestamp_ms is None and self.size_bytes >= HEADER.size:
+            header = HEADER.unpack(self._fs.pread(self.file.fd, HEADER.size, 0))
+            self.first_timestamp_ms = header[MAX_TIMESTAMP_MS]
+        return NO_TIMESTAMP if self.first_timestamp_ms is None else self.first_timestamp_ms
+
+    def delete(self, *, at_once: bool, keep_snapshot: bool = False) -> list[str]:
         """Removes the files, or renames them with `.deleted`; open descriptors go on working.
 
         Returns:
             The files that are still to be removed.
         """
-        suffixes = (
-            paths.LOG_SUFFIX,
-            paths.INDEX_SUFFIX,
-            paths.TIME_INDEX_SUFFIX,
-            paths.TRANSACTION_INDEX_SUFFIX,
-            paths.SNAPSHOT_SUFFIX,
-        )
         left = []
-        for suffix in suffixes:
+        for suffix in (*paths.SEGMENT_SUFFIXES, *(() if keep_snapshot else (paths.SNAPSHOT_SUFFIX,))):
             path = paths.segment_path(self._directory, self.base_offset, suffix)
             if not self._fs.exists(path):
                 continue

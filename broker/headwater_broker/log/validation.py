@@ -38,6 +38,7 @@ from headwater_broker.log.errors import (
     RecordTooLargeError,
     UnsupportedMagicError,
 )
+from headwater_broker.log.records import UnreadableBatchError, split_records, uncompressed_records
 
 _MAGIC_POSITION = 16
 _UNUSUAL = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
@@ -95,6 +96,22 @@ def _check_unusual(header: HeaderTuple) -> None:
         raise InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
     if header[PRODUCER_ID] < 0:
         raise InvalidRecordError("transactional records without a producer id belong to no transaction")
+
+
+def check_keys(records: memoryview, header: HeaderTuple, name: str) -> None:
+    """Checks that every record has a key, without which a compacted topic could never drop or keep it.
+
+    Raises:
+        InvalidRecordError: One has none, or the records cannot be told apart.
+    """
+    message = f"Compacted topic cannot accept message without key in topic partition {name}."
+    try:
+        parsed = split_records(uncompressed_records(records, header), header[RECORD_COUNT])
+        keyless = [(number, message) for number, record in enumerate(parsed) if record.key is None]
+    except UnreadableBatchError as error:
+        raise InvalidRecordError(f"{name}: {error}") from error
+    if keyless:
+        raise InvalidRecordError("One or more records have been rejected", keyless)
 
 
 def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> None:

@@ -17,9 +17,18 @@ from headwater_broker.coordination import (
     Coordinator,
     Endpoint,
 )
-from headwater_broker.log import Clock, LogConfig, LogError, LogManager, PartitionLog, SystemClock
+from headwater_broker.log import (
+    CleanerConfig,
+    Clock,
+    LogConfig,
+    LogError,
+    LogManager,
+    PartitionLog,
+    SystemClock,
+)
 from headwater_broker.server.apis import register_apis
 from headwater_broker.server.cluster import ClusterView
+from headwater_broker.server.compactor import Compactor
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import CoordinatorError, ServerError
 from headwater_broker.server.fetch import FetchHandler
@@ -85,13 +94,19 @@ class Broker:
     """
 
     def __init__(
-        self, node: Node, listener: Listener, upkeep: asyncio.Task[None], stop_parts: Callable[[], None]
+        self,
+        node: Node,
+        listener: Listener,
+        upkeep: asyncio.Task[None],
+        compactor: Compactor,
+        stop_parts: Callable[[], None],
     ) -> None:
         endpoint = node.me.endpoints[0]
         self.address = (endpoint.host, endpoint.port)
         self._node = node
         self._listener = listener
         self._upkeep = upkeep
+        self._compactor = compactor
         self._stop_parts = stop_parts
 
     @classmethod
@@ -130,6 +145,7 @@ class Broker:
         node = self._node
         self._upkeep.cancel()
         await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self._compactor.stop()
         self._listener.stop_accepting()
         node.core.end_of_tick()
         self._listener.close()
@@ -215,6 +231,10 @@ class _Starting:
             retention_check_interval_ms=settings.log_retention_check_interval_ms,
             checkpoint_interval_ms=settings.log_flush_offset_checkpoint_interval_ms,
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            cleaner=CleanerConfig(
+                int(settings.log_cleaner_dedupe_buffer_size * settings.log_cleaner_io_buffer_load_factor),
+                settings.log_cleaner_io_max_bytes_per_second,
+            ),
         )
         started = time.monotonic()
         manager.load()
@@ -232,13 +252,20 @@ class _Starting:
         core.register_raw(FETCH, self._fetches)
         runner = register_apis(node)
         upkeep = self._loop.create_task(_upkeep(node, flusher, listener))
+        settings = node.settings
+        compactor = Compactor(
+            node.logs,
+            node.clock,
+            threads=settings.log_cleaner_threads if settings.log_cleaner_enable else 0,
+            backoff_ms=settings.log_cleaner_backoff_ms,
+        )
 
         def stop_parts() -> None:
             runner.stop()
             self._adapter.cancel_all()
 
         listener.start_accepting()
-        return Broker(node, listener, upkeep, stop_parts)
+        return Broker(node, listener, upkeep, compactor, stop_parts)
 
     async def undo(self) -> None:
         """Takes back what was done of a start that failed."""

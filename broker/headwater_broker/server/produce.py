@@ -4,7 +4,7 @@ import logging
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import Appended, Clock, LogError, LogManager, PartitionLog
+from headwater_broker.log import Appended, Clock, InvalidRecordError, LogError, LogManager, PartitionLog
 from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
@@ -134,7 +134,8 @@ def _refused(topic: bytes, partition: int, log: PartitionLog, error: LogError) -
     code = error_code(error)
     if code == ErrorCode.unknown_server_error:
         _LOG.error("%s-%d: %s", log.topic, partition, error)
-    return ProduceResult(topic, partition, code, -1, -1, log.log_start_offset, str(error))
+    records = error.records if isinstance(error, InvalidRecordError) else ()
+    return ProduceResult(topic, partition, code, -1, -1, log.log_start_offset, str(error), records)
 
 
 def _first_error(results: list[ProduceResult]) -> str:

@@ -32,6 +32,12 @@ class BrokerSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = _INT_MAX
     group_min_session_timeout_ms: int = 6000
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 134_217_728
+    log_cleaner_enable: bool = True
+    log_cleaner_io_buffer_load_factor: float = 0.9
+    log_cleaner_io_max_bytes_per_second: float = float("inf")
+    log_cleaner_threads: int = 1
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_scheduler_interval_ms: int = 1000  # Kafka's is "never"; without it flush.ms would do nothing
     log_retention_check_interval_ms: int = 300_000
@@ -88,6 +94,10 @@ def _boolean(name: str, doc: str) -> Property:
     return Property(name, "BOOLEAN", 0, 0, doc)
 
 
+def _double(name: str, low: int, high: int, doc: str) -> Property:
+    return Property(name, "DOUBLE", low, high, doc)
+
+
 def _text(name: str, doc: str) -> Property:
     return Property(name, "STRING", 0, 0, doc)
 
@@ -105,6 +115,12 @@ PROPERTIES: Mapping[str, Property] = {
         _int("group.max.session.timeout.ms", 1, "The longest session timeout that a member may ask for."),
         _int("group.max.size", 1, "The most members that a group may have."),
         _int("group.min.session.timeout.ms", 0, "The shortest session timeout that a member may ask for."),
+        _long("log.cleaner.backoff.ms", 0, "How long compaction rests where no log is dirty enough."),
+        _long("log.cleaner.dedupe.buffer.size", 1, "Memory of a compaction's map of keys."),
+        _boolean("log.cleaner.enable", "Whether logs are compacted."),
+        _double("log.cleaner.io.buffer.load.factor", 0, 1, "How full the map of keys may be."),
+        _double("log.cleaner.io.max.bytes.per.second", 0, _LONG_MAX, "What a compaction may read a second."),
+        _int("log.cleaner.threads", 0, "How many logs may be compacted at a time."),
         _int("log.flush.offset.checkpoint.interval.ms", 1, "How often the recovery points are saved."),
         _long("log.flush.scheduler.interval.ms", 1, "How often flush.ms is looked at."),
         _long("log.retention.check.interval.ms", 1, "How often retention is applied."),
@@ -210,15 +226,16 @@ def _parse(spec: Property, text: str) -> Value:
     readers: dict[str, Callable[[str], Value]] = {
         "INT": int,
         "LONG": int,
+        "DOUBLE": float,
         "BOOLEAN": {"true": True, "false": False}.__getitem__,
         "STRING": str,
     }
     try:
         value = readers[spec.kind](text.lower() if spec.kind == "BOOLEAN" else text)
     except (ValueError, KeyError):
-        wanted = {"BOOLEAN": "true or false"}.get(spec.kind, "a whole number")
+        wanted = {"BOOLEAN": "true or false", "DOUBLE": "a number"}.get(spec.kind, "a whole number")
         raise UsageError(f"broker property {spec.name}={text} is not allowed: give {wanted}") from None
-    if spec.kind in ("INT", "LONG") and not spec.low <= int(value or 0) <= spec.high:
+    if spec.kind in ("INT", "LONG", "DOUBLE") and not spec.low <= float(value or 0) <= spec.high:
         raise UsageError(f"broker property {spec.name}={text} is not allowed: give {spec.low} to {spec.high}")
     return value
 

@@ -15,6 +15,7 @@ from kazoo.client import KazooClient
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 SETTINGS = {"segment.bytes": "20000", "index.interval.bytes": "500"}
+COMPACTED = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "1000"}
 Records = list[tuple[int, bytes | None, bytes | None, int]]
 
 
@@ -32,6 +33,23 @@ def produce(bootstrap: str, codec: str, first: int, count: int) -> None:
         value = b" ".join(b"%d" % (index * factor) for factor in range(1, 30))
         producer.produce(codec, value, b"k%d" % index, partition=0, timestamp=1_600_000_000_000 + index)
     assert producer.flush(30) == 0
+
+
+def produce_compacted(bootstrap: str, first: int) -> None:
+    """Many records of four keys, one of which ends as a tombstone."""
+    producer = Producer({"bootstrap.servers": bootstrap, "compression.type": "lz4", "batch.num.messages": 3})
+    for index in range(first, first + 100):
+        value = None if index % 4 == 3 else b"%d" % index * 50
+        producer.produce("compacted", value, b"k%d" % (index % 4), partition=0, timestamp=1_600_000_000_000)
+    assert producer.flush(30) == 0
+
+
+def wait_until_compacted(bootstrap: str) -> None:
+    """Returns once most of the topic is gone."""
+    deadline = time.monotonic() + 30
+    while len(read(bootstrap, "compacted")) > 40:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def produce_transactions(bootstrap: str) -> None:
@@ -76,7 +94,13 @@ def read(bootstrap: str, topic: str, isolation: str = "read_uncommitted") -> Rec
 
 
 def read_all(bootstrap: str) -> dict[str, Records]:
-    return {topic: read(bootstrap, topic) for topic in (*CODECS, "transactions")}
+    found = {topic: read(bootstrap, topic) for topic in (*CODECS, "transactions")}
+    return found | {"committed": read(bootstrap, "transactions", "read_committed")}
+
+
+def table(bootstrap: str) -> dict[bytes | None, bytes | None]:
+    """The last value of each key of the compacted topic."""
+    return {key: value for _, key, value, _ in read(bootstrap, "compacted")}
 
 
 def wait_until_gone(zookeeper: str) -> None:
@@ -116,25 +140,35 @@ def homes(
 )
 def test_directory_moves_from_kafka_to_us_and_back(homes: tuple[Any, Any], how: str) -> None:
     kafka, ours = homes
-    kafka.start()
+    kafka.start(log_cleaner_backoff_ms="200")
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     topics = [NewTopic(topic, 1, 1, config=SETTINGS) for topic in (*CODECS, "transactions")]
+    topics.append(NewTopic("compacted", 1, 1, config=COMPACTED))
     for future in admin.create_topics(topics).values():
         future.result(30)
     for codec in CODECS:
         produce(kafka.bootstrap, codec, 0, 300)
     produce_transactions(kafka.bootstrap)
+    produce_compacted(kafka.bootstrap, 0)
+    wait_until_compacted(kafka.bootstrap)
+    compacted = table(kafka.bootstrap)
     written = read_all(kafka.bootstrap)
     assert len(written["none"]) == 300
     assert len(written["transactions"]) == 100
+    assert len(written["committed"]) == 50
     (kafka.stop if how == "clean" else kafka.kill)()
     wait_until_gone(kafka.zookeeper)
 
-    ours.start()
+    ours.start("log.cleaner.backoff.ms=200")
     assert read_all(ours.bootstrap) == written
+    assert table(ours.bootstrap) == compacted
     assert "is damaged" not in ours.log()
     for codec in CODECS:
         produce(ours.bootstrap, codec, 300, 300)
+    produce_compacted(ours.bootstrap, 100)
+    compacted = table(ours.bootstrap)
+    wait_until_compacted(ours.bootstrap)
+    assert table(ours.bootstrap) == compacted
     written = read_all(ours.bootstrap)
     assert [record[0] for record in written["zstd"]] == list(range(600))
     if how == "clean":
@@ -145,7 +179,7 @@ def test_directory_moves_from_kafka_to_us_and_back(homes: tuple[Any, Any], how: 
 
     kafka.start()
     assert read_all(kafka.bootstrap) == written
-    assert len(read(kafka.bootstrap, "transactions", "read_committed")) == 50
+    assert table(kafka.bootstrap) == compacted
     produce(kafka.bootstrap, "lz4", 600, 10)
     assert len(read(kafka.bootstrap, "lz4")) == 610
     log = kafka.log()
