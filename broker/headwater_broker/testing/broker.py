@@ -34,6 +34,11 @@ class RunningBroker:
         """The address as clients want it."""
         return f"{self.host}:{self.port}"
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """The same, by the name that Kafka's settings have for it."""
+        return self.bootstrap
+
 
 @contextmanager
 def broker(
