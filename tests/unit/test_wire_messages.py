@@ -7,7 +7,7 @@ import os
 import random
 import struct
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args, get_origin
 from uuid import UUID
 
@@ -82,6 +82,7 @@ def _random_element(field: Any, kind: Any, rng: random.Random) -> Any:
         "error_code": lambda: ErrorCode(rng.randrange(-1, 90)),
         "timedelta_i32": lambda: timedelta(milliseconds=rng.randrange(2**31)),
         "timedelta_i64": lambda: timedelta(milliseconds=rng.randrange(2**40)),
+        "datetime_i64": lambda: datetime.fromtimestamp(rng.randrange(2**40) // 1000, UTC),
     }
     return makers[name]()
 
@@ -175,6 +176,8 @@ def plain(message: Any) -> dict[str, Any]:
             return [convert(each) for each in value]
         if isinstance(value, timedelta):
             return value // timedelta(milliseconds=1)
+        if isinstance(value, datetime):
+            return int(value.timestamp() * 1000)
         return value
 
     return {field.name: convert(getattr(message, field.name)) for field in fields(message)}

@@ -30,6 +30,7 @@ from headwater_broker.server.apis import register_apis
 from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.compactor import Compactor
 from headwater_broker.server.core import Core
+from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.errors import CoordinatorError, ServerError
 from headwater_broker.server.fetch import FetchHandler
 from headwater_broker.server.flusher import Flusher
@@ -248,9 +249,12 @@ class _Starting:
         flusher = Flusher(self._loop, self._helpers, on_exposed=self._fetches.wake)
         core = node.core
         core.on_written(lambda log: flusher.written(log, node.clock.now_ms()))
-        core.register_raw(PRODUCE, ProduceHandler(core, node.logs, node.cluster, flusher, node.clock))
+        groups, transactions = register_apis(node, DurableWrites(core, flusher))
+        transactions.start()
+        core.register_raw(
+            PRODUCE, ProduceHandler(core, node.logs, node.cluster, flusher, node.clock, transactions)
+        )
         core.register_raw(FETCH, self._fetches)
-        runner = register_apis(node)
         upkeep = self._loop.create_task(_upkeep(node, flusher, listener))
         settings = node.settings
         compactor = Compactor(
@@ -261,7 +265,8 @@ class _Starting:
         )
 
         def stop_parts() -> None:
-            runner.stop()
+            groups.stop()
+            transactions.stop()
             self._adapter.cancel_all()
 
         listener.start_accepting()

@@ -3,6 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from headwater_broker import coordination, log
+from headwater_broker.transactions import TransactionRefused
 
 
 class ServerError(Exception):
@@ -61,9 +62,11 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 
 
 def error_code(error: Exception) -> ErrorCode:
-    """Kafka's code for an error of the log, of the shared state or of an API."""
+    """Kafka's code for an error of the log, of the shared state, of transactions or of an API."""
     if isinstance(error, ApiError):
         return error.code
+    if isinstance(error, TransactionRefused):
+        return ErrorCode[error.error.name.lower()]
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

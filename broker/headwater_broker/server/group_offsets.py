@@ -50,11 +50,17 @@ class Admission:
 
 
 class GroupOffsets:
-    """Checks commits and stores them; one instance serves all APIs of a broker."""
+    """Checks commits and stores them; one instance serves all APIs of a broker.
+
+    Attributes:
+        blocked: Groups with a committed transaction whose offsets shared state does not take: nobody else's are
+            taken either, since they are to come later.
+    """
 
     def __init__(self, node: Node, runner: GroupRunner) -> None:
         self._node = node
         self._runner = runner
+        self.blocked: set[str] = set()
         self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def admit(
@@ -99,6 +105,8 @@ class GroupOffsets:
         """
         if not offsets:
             return ErrorCode.none
+        if group_id in self.blocked:
+            return ErrorCode.coordinator_not_available
         async with self.turn(group_id):
             try:
                 await self._node.ask(self._node.coordinator.commit_offsets, group_id, offsets)

@@ -52,6 +52,11 @@ class BrokerSettings:
     socket_receive_buffer_bytes: int = -1
     socket_request_max_bytes: int = 104_857_600
     socket_send_buffer_bytes: int = -1
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_max_timeout_ms: int = 900_000
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_segment_bytes: int = 104_857_600
+    transactional_id_expiration_ms: int = 604_800_000
     # Kafka's is that of the session, 18 s: long to look at a wrong address.
     zookeeper_connection_timeout_ms: int = 6000
     zookeeper_session_timeout_ms: int = 18_000
@@ -136,6 +141,19 @@ PROPERTIES: Mapping[str, Property] = {
         _int("socket.receive.buffer.bytes", -1, "SO_RCVBUF; -1 leaves it to the kernel."),
         _int("socket.request.max.bytes", 1, "The largest request; a larger one closes its connection."),
         _int("socket.send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the kernel."),
+        _int(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            1,
+            "How often transactions that have been open for too long are looked for.",
+        ),
+        _int(
+            "transaction.max.timeout.ms", 1, "The longest timeout that a transactional producer may ask for."
+        ),
+        _int("transaction.state.log.num.partitions", 1, "Partitions of __transaction_state when it is made."),
+        _int(
+            "transaction.state.log.segment.bytes", 1, "Segment size of __transaction_state when it is made."
+        ),
+        _int("transactional.id.expiration.ms", 1, "How long an idle transactional id is remembered."),
         _int("zookeeper.connection.timeout.ms", 1, "How long to wait for ZooKeeper at start."),
         _int("zookeeper.session.timeout.ms", 1, "How long ZooKeeper keeps a silent broker registered."),
     )
@@ -167,7 +185,6 @@ WITHOUT_EFFECT = frozenset(
         "offsets.topic.segment.bytes",
         "queued.max.requests",
         "transaction.state.log.min.isr",
-        "transaction.state.log.num.partitions",
         "transaction.state.log.replication.factor",
     }
 )

@@ -11,17 +11,22 @@ from headwater_broker.server.core import Request, Response
 from headwater_broker.server.group_offsets import NO_RETENTION_MS, Committer, GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.wire.apis import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
 from headwater_broker.wire.codec import milliseconds
 
 _GROUPS_FROM = 8
 _NOTHING = Committed(offset=-1)
+_UNSTABLE = ErrorCode.unstable_offset_commit
 
 
 class GroupOffsetApis:
     """Answers for groups that this broker coordinates."""
 
-    def __init__(self, node: Node, runner: GroupRunner, offsets: GroupOffsets) -> None:
+    def __init__(
+        self, node: Node, runner: GroupRunner, offsets: GroupOffsets, transactions: TransactionRunner
+    ) -> None:
+        self._transactions = transactions
         self._node = node
         self._runner = runner
         self._offsets = offsets
@@ -51,26 +56,37 @@ class GroupOffsetApis:
     async def offset_fetch(self, request: Request) -> Response:
         """Committed offsets; -1 where there is none."""
         if request.version < _GROUPS_FROM:
-            return await self._fetch(request.body.group_id, request.body.topics)
+            stable = request.get("require_stable", False)
+            return await self._fetch(request.body.group_id, request.body.topics, stable=stable)
         groups = []
         for group in request.body.groups:
-            groups.append({"group_id": group.group_id, **await self._fetch(group.group_id, group.topics)})
+            answer = await self._fetch(group.group_id, group.topics, stable=request.body.require_stable)
+            groups.append({"group_id": group.group_id, **answer})
         return {"groups": groups}
 
-    async def _fetch(self, group_id: str, topics: Any) -> dict[str, Any]:
+    async def _fetch(self, group_id: str, topics: Any, *, stable: bool) -> dict[str, Any]:
         refusal = self._runner.refusal(group_id)
         if refusal is not GroupError.NONE:
             return _fetch_error(topics, group_error_code(refusal))
         asked: list[TopicPartition] | None = None
         if topics is not None:
             asked = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
+        # Asked before the offsets are read: a transaction that is complete by then is in them.
+        unstable = frozenset(self._transactions.coordinator.unstable_offsets(group_id)) if stable else ()
         try:
             found = await self._node.ask(self._node.coordinator.fetch_offsets, group_id, asked)
         except CoordinationError:
             return _fetch_error(topics, ErrorCode.coordinator_load_in_progress)
         keys = sorted(found) if asked is None else asked
         return {
-            "topics": _by_topic({key: _fetched(key[1], found.get(key, _NOTHING)) for key in keys}),
+            "topics": _by_topic(
+                {
+                    key: _fetched(key[1], _NOTHING, _UNSTABLE)
+                    if key in unstable
+                    else _fetched(key[1], found.get(key, _NOTHING))
+                    for key in keys
+                }
+            ),
             "error_code": ErrorCode.none,
         }
 
