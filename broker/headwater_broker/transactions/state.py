@@ -98,7 +98,7 @@ def partition_for(transactional_id: str, partition_count: int) -> int:
     """The partition of `__transaction_state` that holds an id: Kafka's choice, so that its logs can be read.
 
     >>> partition_for("my-transactional-id", 50)
-    29
+    46
     """
     # Java's String.hashCode over UTF-16 units, then Utils.abs.
     units = transactional_id.encode("utf-16-be", "surrogatepass")
