@@ -17,6 +17,7 @@ from headwater_broker.server import parse_settings
 from headwater_broker.server.cluster import ClusterView, Snapshot
 from headwater_broker.server.group_offsets import Committer, GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner
+from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.node import Node
 from headwater_broker.server.offset_retention import OffsetRetention
 
@@ -50,7 +51,7 @@ class Fixture:
         view.apply(Snapshot(brokers={1: me}, topics=topics))
         settings = parse_settings({"offsets.retention.minutes": "10"})
         self.node = Node(
-            settings, me, self.clock, cast(Any, None), cast(Any, None), view, cast(Any, None),
+            LiveSettings(settings), me, self.clock, cast(Any, None), cast(Any, None), view, cast(Any, None),
             self.coordinator, helpers,
         )  # fmt: skip
         self.runner = GroupRunner(self.node)

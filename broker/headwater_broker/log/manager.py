@@ -268,6 +268,13 @@ class LogManager:
         self._removals.append((self._clock.now_ms() + log.config.file_delete_delay_ms, target))
         return True
 
+    def configure(self, *, producer_id_expiration_ms: int, cleaner: CleanerConfig) -> None:
+        """Takes new settings, and asks `config_for` again for every topic."""
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._cleanings.config = cleaner
+        for topic in self._by_name:
+            self.reconfigure(topic)
+
     def reconfigure(self, topic: str) -> None:
         """Asks `config_for` again and gives the answer to every partition of the topic."""
         for log in self._by_name.get(topic, {}).values():

@@ -143,8 +143,7 @@ class PartitionLog:
         self._needs_keys = config.compacts
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._bounds_time = not self._stamps_time and (
-            config.message_timestamp_after_max_ms != LONG_MAX
-            or config.message_timestamp_before_max_ms != LONG_MAX
+            config.timestamp_after_max_ms != LONG_MAX or config.timestamp_before_max_ms != LONG_MAX
         )
         self._exposes_written = config.expose == "written"
 

@@ -121,7 +121,7 @@ def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> Non
         InvalidTimestampError: Outside of what the topic allows.
     """
     first_ms, greatest_ms = header[BASE_TIMESTAMP_MS], header[MAX_TIMESTAMP_MS]
-    after_ms, before_ms = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
+    after_ms, before_ms = config.timestamp_after_max_ms, config.timestamp_before_max_ms
     if greatest_ms != NO_TIMESTAMP and greatest_ms - now_ms > after_ms:
         raise InvalidTimestampError(
             f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are {after_ms}"

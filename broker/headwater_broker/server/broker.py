@@ -35,6 +35,7 @@ from headwater_broker.server.errors import CoordinatorError, ServerError
 from headwater_broker.server.fetch import FetchHandler
 from headwater_broker.server.flusher import Flusher
 from headwater_broker.server.listener import Listener, bind
+from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.node import Node
 from headwater_broker.server.produce import ProduceHandler
 from headwater_broker.server.settings import BrokerSettings
@@ -177,6 +178,7 @@ class _Starting:
         self._adapter = _LoopAdapter(self._loop)
         self._manager: LogManager | None = None
         self._state: StateKeeper | None = None
+        self._live = LiveSettings(options.settings)
         self._view: ClusterView | None = None
         self._fetches: FetchHandler | None = None
 
@@ -205,7 +207,7 @@ class _Starting:
         core = Core(self._adapter)
         self._fetches = FetchHandler(core, manager, view, self._adapter)
         state = self._state = StateKeeper(
-            self._coordinator, view, manager, self._ask, on_log_gone=self._fetches.wake
+            self._coordinator, view, manager, self._ask, on_log_gone=self._fetches.wake, live=self._live
         )
         try:
             await self._ask(self._coordinator.register_broker, me)
@@ -214,7 +216,24 @@ class _Starting:
             await state.load()
         except CoordinationError as error:
             raise _refused(error) from error
-        return Node(settings, me, self._clock, core, manager, view, state, self._coordinator, self._helpers)
+        places = {
+            "advertised.listeners": ",".join(map(str, me.endpoints)),
+            "broker.id": str(options.broker_id),
+            "listeners": str(Endpoint(options.host, port)),
+            "log.dirs": str(options.data_dir),
+        }
+        return Node(
+            self._live,
+            me,
+            self._clock,
+            core,
+            manager,
+            view,
+            state,
+            self._coordinator,
+            self._helpers,
+            {name: value for name, value in places.items() if name not in settings.given},
+        )
 
     async def _recover(self) -> LogManager:
         options = self._options
@@ -223,7 +242,8 @@ class _Starting:
 
         def config_for(topic: str) -> LogConfig:
             # Before shared state has been read, every topic has the broker's settings.
-            return settings.log if self._view is None else topic_config(self._view, settings.log, topic)
+            base = self._live.current.log
+            return base if self._view is None else topic_config(self._view, base, topic)
 
         manager = LogManager(
             [str(options.data_dir)],
@@ -232,10 +252,7 @@ class _Starting:
             retention_check_interval_ms=settings.log_retention_check_interval_ms,
             checkpoint_interval_ms=settings.log_flush_offset_checkpoint_interval_ms,
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
-            cleaner=CleanerConfig(
-                int(settings.log_cleaner_dedupe_buffer_size * settings.log_cleaner_io_buffer_load_factor),
-                settings.log_cleaner_io_max_bytes_per_second,
-            ),
+            cleaner=_cleaner_config(settings),
         )
         started = time.monotonic()
         manager.load()
@@ -256,13 +273,21 @@ class _Starting:
         )
         core.register_raw(FETCH, self._fetches)
         upkeep = self._loop.create_task(_upkeep(node, flusher, listener))
-        settings = node.settings
-        compactor = Compactor(
-            node.logs,
-            node.clock,
-            threads=settings.log_cleaner_threads if settings.log_cleaner_enable else 0,
-            backoff_ms=settings.log_cleaner_backoff_ms,
-        )
+        compactor = Compactor(node.logs, node.clock)
+
+        def configure(settings: BrokerSettings) -> None:
+            node.logs.configure(
+                producer_id_expiration_ms=settings.producer_id_expiration_ms,
+                cleaner=_cleaner_config(settings),
+            )
+            compactor.configure(
+                threads=settings.log_cleaner_threads if settings.log_cleaner_enable else 0,
+                backoff_ms=settings.log_cleaner_backoff_ms,
+            )
+            listener.configure(settings)
+
+        configure(node.settings)
+        node.live.on_change(configure)
 
         def stop_parts() -> None:
             groups.stop()
@@ -308,6 +333,13 @@ async def _upkeep(node: Node, flusher: Flusher, listener: Listener) -> None:
         took_s = node.clock.monotonic() - started
         if took_s > _BUSY_TICK_S:
             _LOG.info("upkeep took %.2f s", took_s)
+
+
+def _cleaner_config(settings: BrokerSettings) -> CleanerConfig:
+    return CleanerConfig(
+        int(settings.log_cleaner_dedupe_buffer_size * settings.log_cleaner_io_buffer_load_factor),
+        settings.log_cleaner_io_max_bytes_per_second,
+    )
 
 
 def _reachable(host: str) -> str:

@@ -2,11 +2,20 @@
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headwater_broker.log import BROKER_DEFAULTS, CONFIG_KEYS, InvalidConfigError, LogConfig, format_value
+from headwater_broker.log import (
+    BROKER_DEFAULTS,
+    CONFIG_KEYS,
+    InvalidConfigError,
+    LogConfig,
+    format_value,
+    parse_value,
+)
 from headwater_broker.server.errors import UsageError
+from headwater_broker.server.kafka_keys import kafka_keys
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -36,7 +45,7 @@ class BrokerSettings:
     log_cleaner_dedupe_buffer_size: int = 134_217_728
     log_cleaner_enable: bool = True
     log_cleaner_io_buffer_load_factor: float = 0.9
-    log_cleaner_io_max_bytes_per_second: float = float("inf")
+    log_cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
     log_cleaner_threads: int = 1
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_scheduler_interval_ms: int = 1000  # Kafka's is "never"; without it flush.ms would do nothing
@@ -61,6 +70,7 @@ class BrokerSettings:
     zookeeper_connection_timeout_ms: int = 6000
     zookeeper_session_timeout_ms: int = 18_000
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
+    given: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +87,8 @@ class Property:
 
     name: str
     kind: str
-    low: int
-    high: int
+    low: float
+    high: float
     doc: str
 
     @property
@@ -99,7 +109,7 @@ def _boolean(name: str, doc: str) -> Property:
     return Property(name, "BOOLEAN", 0, 0, doc)
 
 
-def _double(name: str, low: int, high: int, doc: str) -> Property:
+def _double(name: str, low: float, high: float, doc: str) -> Property:
     return Property(name, "DOUBLE", low, high, doc)
 
 
@@ -124,7 +134,12 @@ PROPERTIES: Mapping[str, Property] = {
         _long("log.cleaner.dedupe.buffer.size", 1, "Memory of a compaction's map of keys."),
         _boolean("log.cleaner.enable", "Whether logs are compacted."),
         _double("log.cleaner.io.buffer.load.factor", 0, 1, "How full the map of keys may be."),
-        _double("log.cleaner.io.max.bytes.per.second", 0, _LONG_MAX, "What a compaction may read a second."),
+        _double(
+            "log.cleaner.io.max.bytes.per.second",
+            0,
+            sys.float_info.max,
+            "What a compaction may read a second.",
+        ),
         _int("log.cleaner.threads", 0, "How many logs may be compacted at a time."),
         _int("log.flush.offset.checkpoint.interval.ms", 1, "How often the recovery points are saved."),
         _long("log.flush.scheduler.interval.ms", 1, "How often flush.ms is looked at."),
@@ -174,7 +189,6 @@ WITHOUT_EFFECT = frozenset(
     {
         "background.threads",
         "inter.broker.protocol.version",
-        "log.message.format.version",
         "max.incremental.fetch.session.cache.slots",
         "num.io.threads",
         "num.network.threads",
@@ -190,6 +204,20 @@ WITHOUT_EFFECT = frozenset(
 )
 """Kafka's properties about machinery that this broker does not have: taken, so that a properties file written
 for Kafka works, and named in the log."""
+
+
+_NOT_TO_BE_IGNORED = (
+    "alter.config.policy",
+    "authorizer",
+    "client.quota",
+    "create.topic.policy",
+    "delegation.token",
+    "principal.builder",
+    "sasl.",
+    "security.",
+    "ssl.",
+    "zookeeper.s",
+)
 
 
 def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
@@ -208,13 +236,34 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
             fields[PROPERTIES[name].field] = _parse(PROPERTIES[name], text.strip())
         elif name in BROKER_DEFAULTS:
             topic_defaults[BROKER_DEFAULTS[name]] = text
-        elif name not in WITHOUT_EFFECT and name not in _IN_OTHER_UNITS:
+            _check_topic_default(name, text)
+        elif name not in _IN_OTHER_UNITS and not has_no_effect(name):
             raise UsageError(_unknown(name))
     try:
         log = LogConfig.parse(topic_defaults)
     except InvalidConfigError as error:
         raise UsageError(f"broker property: {error}") from error
-    return dataclasses.replace(BrokerSettings(log=log), **fields)  # type: ignore[arg-type]
+    settings = BrokerSettings(log=log, given=dict(properties))
+    return dataclasses.replace(settings, **fields)  # type: ignore[arg-type]
+
+
+def _check_topic_default(name: str, text: str) -> None:
+    try:
+        parse_value(BROKER_DEFAULTS[name], text, shown_as=name)
+    except InvalidConfigError as error:
+        raise UsageError(f"broker property: {error}") from error
+
+
+def has_no_effect(name: str) -> bool:
+    """Whether a property is taken, so that a file written for Kafka works, though nothing here depends on it.
+
+    What would make Kafka safer is not among them: it must not seem to be in force.
+    """
+    if name in WITHOUT_EFFECT:
+        return True
+    if name in PROPERTIES or name in BROKER_DEFAULTS or name in _IN_OTHER_UNITS or name in PLACES:
+        return False
+    return name in kafka_keys() and not name.startswith(_NOT_TO_BE_IGNORED)
 
 
 def known_properties() -> list[str]:

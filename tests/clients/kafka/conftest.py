@@ -147,6 +147,12 @@ class KafkaBroker:
         return self._log.read_text(errors="replace") if self._log.exists() else ""
 
 
+@pytest.fixture(scope="session")
+def kafka_broker_class() -> type[KafkaBroker]:
+    """For tests that share one."""
+    return KafkaBroker
+
+
 @pytest.fixture
 def kafka_broker(kafka_jars: Path, tmp_path: Path) -> Iterator[Callable[[str, Path], KafkaBroker]]:
     """Makes Apache Kafka brokers, given ZooKeeper's address and a data directory; they end with the test."""

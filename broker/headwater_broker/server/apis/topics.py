@@ -17,8 +17,8 @@ from headwater_broker.coordination import (
     TopicState,
 )
 from headwater_broker.log import InvalidConfigError, LogConfig
-from headwater_broker.server.apis.configs import describe_topic_configs
 from headwater_broker.server.core import Request, Response
+from headwater_broker.server.described import Describer
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
 from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
@@ -35,6 +35,7 @@ class TopicAdmin:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._describer = Describer(node.live, node.places)
         node.core.register(CREATE_TOPICS, self.create_topics)
         node.core.register(DELETE_TOPICS, self.delete_topics)
         node.core.register(CREATE_PARTITIONS, self.create_partitions)
@@ -123,7 +124,7 @@ class TopicAdmin:
             "error_message": None,
             "num_partitions": len(assignment),
             "replication_factor": len(assignment[0]),
-            "configs": describe_topic_configs(configs, settings.log),
+            "configs": self._describer.topic(configs, synonyms=False, documentation=False),
         }
 
     async def _create(
