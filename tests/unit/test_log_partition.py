@@ -13,6 +13,7 @@ from kio.records.readers import read_batch
 
 from headwater_broker.log import (
     Appended,
+    BatchTooLargeError,
     CorruptBatchError,
     EpochEnd,
     FileRange,
@@ -176,7 +177,7 @@ def test_append_log_append_time_is_stamped_and_answered(tmp_path: Path) -> None:
 
 def test_append_larger_than_a_segment_refused(tmp_path: Path) -> None:
     broker = small_segments(tmp_path)
-    with pytest.raises(RecordTooLargeError, match="segment of 150"):
+    with pytest.raises(BatchTooLargeError, match="segment of 150"):
         broker.append(b"x" * 200)
     broker.manager.close()
 

@@ -271,6 +271,11 @@ def test_fetch_random_requests_parse_as_kio_reads_them(version: int, rng: random
         )
         if version >= 7:
             assert (ours.session_id, ours.session_epoch) == (theirs.session_id, theirs.session_epoch)
+            assert list(ours.forgotten) == [
+                ((topic.topic_id or UUID(int=0)).bytes if version >= 13 else topic.topic.encode(), number)
+                for topic in theirs.forgotten_topics_data
+                for number in topic.partitions
+            ]
         assert [tuple(each) for each in ours.partitions] == [
             (
                 (topic.topic_id or UUID(int=0)).bytes if version >= 13 else topic.topic.encode(),
@@ -293,7 +298,7 @@ def test_fetch_response_reads_back_by_kio_with_records_in_the_gaps(version: int)
         FetchResult(names[0], 1, 6, -1, -1, -1, 0),
         FetchResult(names[1], 0, 0, 3, 3, 0, len(records[2])),
     ]
-    pieces = encode_fetch_response(5, version, results)
+    pieces = encode_fetch_response(5, version, results, session_id=77)
     frame = pieces[0] + b"".join(record + piece for record, piece in zip(records, pieces[1:], strict=True))
     assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 5)
     start = 9 if version >= 12 else 8
@@ -307,6 +312,8 @@ def test_fetch_response_reads_back_by_kio_with_records_in_the_gaps(version: int)
     ]
     assert [bytes(each.records or b"") for each in flat] == records
     assert [each.aborted_transactions for each in flat] == [None, None, None]
+    if version >= 7:
+        assert response.session_id == 77
 
 
 def test_fetch_response_error_of_the_whole_request() -> None:

@@ -102,6 +102,7 @@ from headwater_broker.log.config import (
     parse_value,
 )
 from headwater_broker.log.errors import (
+    BatchTooLargeError,
     CoordinatorFencedError,
     CorruptBatchError,
     CorruptLogError,
@@ -134,6 +135,7 @@ __all__ = [
     "BROKER_DEFAULTS",
     "CONFIG_KEYS",
     "Appended",
+    "BatchTooLargeError",
     "CleanerConfig",
     "Cleaning",
     "Clock",

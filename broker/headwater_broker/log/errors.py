@@ -37,6 +37,10 @@ class RecordTooLargeError(InvalidBatchError):
     """The batch is larger than `max.message.bytes`."""
 
 
+class BatchTooLargeError(InvalidBatchError):
+    """The batch is larger than a whole segment."""
+
+
 class InvalidTimestampError(InvalidBatchError):
     """A timestamp is further from the broker's clock than the topic allows."""
 

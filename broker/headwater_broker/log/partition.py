@@ -31,10 +31,10 @@ from headwater_broker.log.cleaner.exchange import exchange
 from headwater_broker.log.cleaner.rewrite import Retention
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
+    BatchTooLargeError,
     InvalidTransactionStateError,
     OffsetOutOfRangeError,
     PartitionOfflineError,
-    RecordTooLargeError,
 )
 from headwater_broker.log.flush import Flush, Flusher
 from headwater_broker.log.fs import FileSystem
@@ -198,7 +198,8 @@ class PartitionLog:
             UnsupportedMagicError: Message format 0 or 1.
             InvalidRecordError: More than one batch, counts that contradict each other, a control batch, a record
                 without a key where the topic is compacted.
-            RecordTooLargeError: Larger than `max.message.bytes` (or than a whole segment).
+            RecordTooLargeError: Larger than `max.message.bytes`.
+            BatchTooLargeError: Larger than a whole segment.
             InvalidTimestampError: Outside `message.timestamp.before|after.max.ms`.
             OutOfOrderSequenceError: A gap in the producer's sequence.
             InvalidProducerEpochError: The producer was fenced.
@@ -254,7 +255,7 @@ class PartitionLog:
         elif active.first_timestamp_ms is None:
             active.created_ms = now_ms
         if size > self._segment_bytes:
-            raise RecordTooLargeError(
+            raise BatchTooLargeError(
                 f"a batch of {size} bytes is larger than a segment of {self._segment_bytes}"
             )
         STAMP.pack_into(records, 0, base_offset, header[BATCH_LENGTH], self.leader_epoch)

@@ -33,6 +33,7 @@ from headwater_broker.server.core import Core
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.errors import CoordinatorError, ServerError
 from headwater_broker.server.fetch import FetchHandler
+from headwater_broker.server.fetch_sessions import FetchSessions
 from headwater_broker.server.flusher import Flusher
 from headwater_broker.server.listener import Listener, bind
 from headwater_broker.server.live import LiveSettings
@@ -205,7 +206,14 @@ class _Starting:
             identity=str(options.data_dir.resolve()),
         )
         core = Core(self._adapter)
-        self._fetches = FetchHandler(core, manager, view, self._adapter)
+        self._fetches = FetchHandler(
+            core,
+            manager,
+            view,
+            self._adapter,
+            FetchSessions(settings.max_incremental_fetch_session_cache_slots),
+            self._clock.now_ms,
+        )
         state = self._state = StateKeeper(
             self._coordinator, view, manager, self._ask, on_log_gone=self._fetches.wake, live=self._live
         )

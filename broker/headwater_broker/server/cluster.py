@@ -156,6 +156,12 @@ class ClusterView:
             return ErrorCode.unknown_topic_or_partition
         return ErrorCode.not_leader_or_follower
 
+    def in_sync(self, topic: str, partition: int) -> int:
+        """How many replicas of a partition are in sync; 0 where nothing is known of it."""
+        state = self.topics.get(topic)
+        found = state.partitions.get(partition) if state is not None else None
+        return len(found.isr) if found is not None else 0
+
     def group_coordinator(self, group: str) -> BrokerInfo | None:
         """The live broker that coordinates a group, the same on every broker.
 

@@ -46,6 +46,7 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (log.CorruptBatchError, ErrorCode.corrupt_message),
     (log.UnsupportedMagicError, ErrorCode.unsupported_for_message_format),
     (log.RecordTooLargeError, ErrorCode.message_too_large),
+    (log.BatchTooLargeError, ErrorCode.record_list_too_large),
     (log.InvalidTimestampError, ErrorCode.invalid_timestamp),
     (log.InvalidBatchError, ErrorCode.invalid_record),
     (log.OutOfOrderSequenceError, ErrorCode.out_of_order_sequence_number),

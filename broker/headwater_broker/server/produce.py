@@ -80,6 +80,14 @@ class ProduceHandler:
             if not -1 <= acks <= 1:
                 results.append(ProduceResult(topic, partition, ErrorCode.invalid_required_acks, -1, -1, -1))
                 continue
+            if (
+                acks == _ACKS_ALL
+                and log.config.min_insync_replicas > 1
+                and log.config.min_insync_replicas > self._cluster.in_sync(log.topic, partition)
+            ):
+                code = ErrorCode.not_enough_replicas
+                results.append(ProduceResult(topic, partition, code, -1, -1, log.log_start_offset))
+                continue
             try:
                 appended = log.append(frame[start:end], now_ms=now_ms, may_begin=may_begin)
             except (LogError, TransactionRefused, ApiError) as error:

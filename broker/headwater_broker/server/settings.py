@@ -51,6 +51,7 @@ class BrokerSettings:
     log_flush_scheduler_interval_ms: int = 1000  # Kafka's is "never"; without it flush.ms would do nothing
     log_retention_check_interval_ms: int = 300_000
     max_connections: int = _INT_MAX
+    max_incremental_fetch_session_cache_slots: int = 1000
     num_partitions: int = 1
     offset_metadata_max_bytes: int = 4096
     offsets_retention_check_interval_ms: int = 600_000
@@ -145,6 +146,7 @@ PROPERTIES: Mapping[str, Property] = {
         _long("log.flush.scheduler.interval.ms", 1, "How often flush.ms is looked at."),
         _long("log.retention.check.interval.ms", 1, "How often retention is applied."),
         _int("max.connections", 0, "The most connections at a time."),
+        _int("max.incremental.fetch.session.cache.slots", 0, "How many fetch sessions are remembered."),
         _int("num.partitions", 1, "Partitions of a topic created without a number."),
         _int("offset.metadata.max.bytes", 0, "The longest text kept with a committed offset."),
         _long(
@@ -189,7 +191,6 @@ WITHOUT_EFFECT = frozenset(
     {
         "background.threads",
         "inter.broker.protocol.version",
-        "max.incremental.fetch.session.cache.slots",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
