@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ["headwater_broker.pytest_plugin"]  # for an install from before it had this entry point
+
 TICK_MS = 300
 """Sessions may last 2 to 20 ticks: 600 ms to 6 s."""
 

@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from headwater_broker.coordination import ZooKeeperCoordinator
+from headwater_broker.testing import RunningBroker, broker
+
 READY_TIMEOUT_S = 30
 
 
@@ -107,3 +110,16 @@ def broker_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[B
 def broker_process_class() -> type[BrokerProcess]:
     """For tests that start several brokers, or one with settings of their own."""
     return BrokerProcess
+
+
+@pytest.fixture(scope="module", params=["memory", "zookeeper"])
+def any_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningBroker]:
+    """A broker in this process, once for each kind of shared state; a test keeps to names of its own."""
+    coordinator = None
+    if request.param == "zookeeper":
+        hosts = request.getfixturevalue("zookeeper").hosts
+        coordinator = ZooKeeperCoordinator(f"{hosts}/{tmp_path_factory.mktemp('chroot').name}-{os.getpid()}")
+    with broker(coordinator=coordinator) as running:
+        yield running

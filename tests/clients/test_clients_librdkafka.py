@@ -25,6 +25,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -317,6 +318,36 @@ def test_admin_configs_describe_and_alter(admin: AdminClient, broker_process: An
     described = admin.describe_configs([this_broker])[this_broker].result(DEADLINE_S)
     assert described["num.partitions"].value == "1"
     assert described["group.min.session.timeout.ms"].value == "1000"
+
+
+def test_admin_changes_a_running_brokers_settings(admin: AdminClient, broker_process: Any) -> None:
+    create(admin, "sized")
+
+    def change(value: str | None) -> None:
+        operation = AlterConfigOpType.SET if value else AlterConfigOpType.DELETE
+        entry = ConfigEntry("message.max.bytes", value, incremental_operation=operation)
+        resource = ConfigResource(ResourceType.BROKER, "1", incremental_configs=[entry])
+        admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+
+    def refused() -> list[int]:
+        errors: list[int] = []
+        producer = Producer({"bootstrap.servers": broker_process.bootstrap})
+        producer.produce("sized", bytes(5000), partition=0, on_delivery=lambda error, _: errors.append(error))
+        producer.flush(DEADLINE_S)
+        return [error.code() for error in errors if error is not None]
+
+    assert refused() == []
+    change("1000")
+    assert refused() == [KafkaError.MSG_SIZE_TOO_LARGE]
+    assert broker_process.stop() == 0
+    broker_process.start()
+    assert refused() == [KafkaError.MSG_SIZE_TOO_LARGE]
+    described = ConfigResource(ResourceType.TOPIC, "sized")
+    entry = admin.describe_configs([described])[described].result(DEADLINE_S)["max.message.bytes"]
+    assert entry.value == "1000"
+    assert entry.source == ConfigSource.DYNAMIC_BROKER_CONFIG.value
+    change(None)
+    assert refused() == []
 
 
 def test_admin_cluster_names_broker_and_controller(admin: AdminClient, broker_process: Any) -> None:

@@ -83,4 +83,6 @@ def test_group_any_history_answers_each_request_once(
         assert deadline_ms < now_ms + 10**7, "time goes by and nothing happens"
         take(machine.tick(deadline_ms))
     assert sorted(asked) == sorted(answered)  # type: ignore[type-var]
+    assert all(group.state is GroupState.EMPTY for group in machine.list_groups())
+    machine.forget_idle(in_use=[])
     assert machine.list_groups() == []

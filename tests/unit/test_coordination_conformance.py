@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from uuid import UUID, uuid4
 
 import pytest
@@ -28,6 +29,15 @@ from headwater_broker.coordination import (
     MemoryCoordinator,
     PartitionState,
     ZooKeeperCoordinator,
+)
+from headwater_broker.coordination.model import split_user_client, user_client_name
+from headwater_broker.security import (
+    AclEntry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
 )
 
 TOPIC_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
@@ -300,7 +310,7 @@ def test_group_of_any_name_is_kept_under_that_name(one: Coordinator, name: str) 
     one.commit_offsets(name, {("clicks", 0): Committed(1)})
     one.register_member(f"{name}-members", name, {"clicks": 1})
     one.claim_partitions(f"{name}-members", name, [("clicks", 0)])
-    assert one.groups() == {name, f"{name}-members"}
+    assert one.groups() == {name: False, f"{name}-members": True}
     assert list(one.members(f"{name}-members")) == [name]
     assert one.owners(f"{name}-members") == {("clicks", 0): name}
 
@@ -311,7 +321,7 @@ def test_member_is_seen_until_it_stops(join: Join) -> None:
     (registration,) = two.members("g").values()
     assert registration["subscription"] == {"clicks": 2}
     assert registration["version"] == 1
-    assert two.groups() == {"g"}
+    assert two.groups() == {"g": True}
     one.stop()
     assert two.members("g") == {}
 
@@ -419,7 +429,99 @@ def test_watch_of_members_reports_who_comes_and_goes(join: Join) -> None:
     assert len(calls) == before
 
 
+def test_plan_is_replaced_by_the_first_who_comes(join: Join) -> None:
+    one, two = join(), join()
+    assert one.plan("g") == (b"", 0)
+    assert one.replace_plan("g", b"first", 0)
+    assert not two.replace_plan("g", b"late", 0)
+    assert two.plan("g") == (b"first", 1)
+    assert two.replace_plan("g", b"second", 1)
+    assert not one.replace_plan("g", b"late", 1)
+    assert one.plan("g") == (b"second", 2)
+    one.delete_group("g")
+    assert two.plan("g") == (b"", 0)
+
+
+def test_plan_that_was_replaced_is_reported_to_who_watches_the_members(join: Join) -> None:
+    one, two = join(), join()
+    calls: list[bytes] = []
+    two.watch_members("g", lambda: calls.append(two.plan("g")[0]))
+    one.replace_plan("g", b"first", 0)
+    eventually(lambda: b"first" in calls, "the first plan")
+    one.replace_plan("g", b"second", 1)
+    eventually(lambda: b"second" in calls, "the second plan")
+
+
 def test_last_answer_goes_on_without_requests(one: Coordinator) -> None:
     first = one.last_answer_monotonic()
     assert time.monotonic() - first < one.session_timeout_ms / 1000
     eventually(lambda: one.last_answer_monotonic() > first, "another answer")
+
+
+ALICE_READS = AclEntry("User:alice", "*", Operation.READ, Permission.ALLOW)
+BOB_WRITES = AclEntry("User:bob", "10.0.0.1", Operation.WRITE, Permission.DENY)
+
+
+def test_acls_are_kept_by_what_they_are_about_and_seen_by_others(join: Join) -> None:
+    one, two = join(), join()
+    seen: list[Change] = []
+    two.watch(seen.append)
+    literal = ResourcePattern(ResourceType.TOPIC, "clicks", PatternType.LITERAL)
+    prefixed = ResourcePattern(ResourceType.TRANSACTIONAL_ID, "team-", PatternType.PREFIXED)
+    assert one.acls() == {}
+    time.sleep(0.2)  # a watch may begin with a report of everything: let that pass
+    for pattern in (literal, prefixed):
+        seen.clear()
+        assert one.update_acls(pattern, lambda there: there | {ALICE_READS, BOB_WRITES}) == {
+            ALICE_READS,
+            BOB_WRITES,
+        }
+        eventually(lambda: Change(ChangeKind.ACLS) in seen, "a report of the rules")
+    assert two.acls() == {key: {ALICE_READS, BOB_WRITES} for key in (literal, prefixed)}
+    assert two.update_acls(literal, lambda there: there - {BOB_WRITES}) == {ALICE_READS}
+    assert one.acls()[literal] == {ALICE_READS}
+    one.update_acls(literal, lambda _: frozenset())
+    one.update_acls(literal, lambda _: frozenset())
+    assert list(two.acls()) == [prefixed]
+
+
+def test_acls_changed_at_the_same_time_are_all_kept(join: Join) -> None:
+    pattern = ResourcePattern(ResourceType.GROUP, "*", PatternType.LITERAL)
+
+    def add(coordinator: Coordinator, number: int) -> None:
+        entry = AclEntry(f"User:u{number}", "*", Operation.READ, Permission.ALLOW)
+        coordinator.update_acls(pattern, lambda there: there | {entry})
+
+    coordinators = [join() for _ in range(3)]
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(lambda number: add(coordinators[number % 3], number), range(12)))
+    assert len(coordinators[0].acls()[pattern]) == 12
+
+
+def test_tokens_are_kept_until_they_are_removed(join: Join) -> None:
+    one, two = join(), join()
+    assert one.tokens() == {}
+    one.put_token("t1", {"version": 3, "owner": "User:alice"})
+    one.put_token("t1", {"version": 3, "owner": "User:bob"})
+    assert two.tokens() == {"t1": {"version": 3, "owner": "User:bob"}}
+    two.remove_token("t1")
+    two.remove_token("t1")
+    assert one.tokens() == {}
+
+
+def test_config_of_a_users_client_is_kept_beside_the_users(one: Coordinator) -> None:
+    both = user_client_name("CN=alice, OU=a/b", "app*~")
+    assert both == "CN%3Dalice%2C%20OU%3Da%2Fb/clients/app%2A%7E"
+    assert split_user_client(both) == ("CN=alice, OU=a/b", "app*~")
+    everybody = user_client_name("<default>", "app")
+    one.set_config(ConfigKind.USER_CLIENT, both, {"producer_byte_rate": "1"})
+    one.set_config(ConfigKind.USER_CLIENT, everybody, {"producer_byte_rate": "2"})
+    one.set_config(ConfigKind.USER, "CN=alice, OU=a/b", {"producer_byte_rate": "3"})
+    one.set_config(ConfigKind.IP, "::1", {"connection_creation_rate": "4"})
+    assert one.get_config(ConfigKind.USER_CLIENT, both) == {"producer_byte_rate": "1"}
+    assert one.configs(ConfigKind.USER_CLIENT) == {
+        both: {"producer_byte_rate": "1"},
+        everybody: {"producer_byte_rate": "2"},
+    }
+    assert one.configs(ConfigKind.USER) == {"CN=alice, OU=a/b": {"producer_byte_rate": "3"}}
+    assert one.configs(ConfigKind.IP) == {"::1": {"connection_creation_rate": "4"}}

@@ -19,6 +19,7 @@ from headwater_broker.groups import (
     JoinResponse,
     Leaver,
     LeaveResponse,
+    OffsetUse,
     SyncRequest,
     SyncResponse,
 )
@@ -447,9 +448,26 @@ def test_heartbeat_last_member_silent_empties_the_group() -> None:
     driver = Driver()
     driver.stable()
     driver.wait(SESSION_MS)
+    group = driver.machine.describe("g")
+    assert (group.state, group.protocol_type, group.members) == (GroupState.EMPTY, "consumer", ())
+    assert driver.machine.next_deadline_ms() is None
+    driver.machine.forget_idle(in_use=["g"])
+    assert driver.state is GroupState.EMPTY
+    driver.machine.forget_idle(in_use=[])
     assert driver.state is GroupState.DEAD
     assert driver.machine.describe("g", stored=True).state is GroupState.EMPTY
-    assert driver.machine.next_deadline_ms() is None
+
+
+def test_join_after_the_last_member_left_goes_on_counting_generations() -> None:
+    driver = Driver()
+    (one,) = driver.stable()
+    driver.leave(Leaver(one))
+    assert driver.heartbeat(one, 1) is GroupError.UNKNOWN_MEMBER_ID
+    assert driver.commit(one, 1) is GroupError.UNKNOWN_MEMBER_ID
+    answer = driver.join("new", protocols=(("own", b""),), protocol_type="connect")
+    assert answer is not None
+    assert (answer.error, answer.generation) == (GroupError.NONE, 3)
+    assert driver.machine.describe("g").protocol_type == "connect"
 
 
 def test_heartbeat_parked_join_stands_for_heartbeats() -> None:
@@ -639,13 +657,13 @@ def test_describe_stable_group_shows_metadata_and_assignments() -> None:
 def test_list_filters_by_state_in_any_case_and_includes_stored_groups() -> None:
     driver = Driver()
     driver.stable()
-    everything = driver.machine.list_groups(stored=["old", "g"])
+    everything = driver.machine.list_groups(stored={"old": False, "g": False})
     assert [(g.group_id, g.state) for g in everything] == [
         ("g", GroupState.STABLE),
         ("old", GroupState.EMPTY),
     ]
-    assert [g.group_id for g in driver.machine.list_groups(["stable"], ["old"])] == ["g"]
-    assert [g.group_id for g in driver.machine.list_groups(["EMPTY"], ["old"])] == ["old"]
+    assert [g.group_id for g in driver.machine.list_groups(["stable"], {"old": False})] == ["g"]
+    assert [g.group_id for g in driver.machine.list_groups(["EMPTY"], {"old": False})] == ["old"]
 
 
 def test_delete_group_only_without_members() -> None:
@@ -673,6 +691,29 @@ def test_offset_deletion_with_unreadable_metadata_counts_every_topic_as_subscrib
     driver = Driver()
     driver.stable()
     assert driver.machine.is_subscribed("g", "anything")
+
+
+def test_offset_deletion_while_a_member_joins_with_other_protocols_asks_the_others() -> None:
+    driver = Driver()
+    metadata = b"\x00\x01" + b"\x00\x00\x00\x01" + b"\x00\x06clicks" + b"\xff\xff\xff\xff"
+    driver.join("a", protocols=(("range", metadata), ("sticky", metadata)))
+    driver.sync("s", "c-1", 1, {"c-1": b""})
+    driver.join("b", protocols=(("sticky", metadata),))
+    assert driver.state is GroupState.PREPARING_REBALANCE
+    assert driver.machine.is_subscribed("g", "clicks")
+    assert not driver.machine.is_subscribed("g", "other")
+
+
+def test_offset_use_follows_the_groups_state() -> None:
+    driver = Driver()
+    assert driver.machine.offset_use("g", driver.now_ms) is None
+    metadata = b"\x00\x01" + b"\x00\x00\x00\x01" + b"\x00\x06clicks" + b"\xff\xff\xff\xff"
+    driver.join("a", protocols=(("range", metadata),))
+    assert driver.machine.offset_use("g", driver.now_ms) == OffsetUse(None, None)
+    driver.sync("s", "c-1", 1, {"c-1": b""})
+    assert driver.machine.offset_use("g", driver.now_ms) == OffsetUse(None, frozenset({"clicks"}))
+    driver.leave(Leaver("c-1"))
+    assert driver.machine.offset_use("g", driver.now_ms + 500) == OffsetUse(500, frozenset())
 
 
 def test_unload_answers_what_is_parked() -> None:

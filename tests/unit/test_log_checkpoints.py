@@ -29,8 +29,12 @@ def test_offsets_bytes_are_kafkas() -> None:
     assert decode_offsets(data) == {("a", 10): 7, ("b", 0): 5}
 
 
+def test_offsets_empty_file_as_kafka_makes_it_is_none() -> None:
+    assert decode_offsets(b"") == {}
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na x 1\n", b"0\nx\n", b"\xff\xfe"]
+    "data", [b"\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na x 1\n", b"0\nx\n", b"\xff\xfe"]
 )
 def test_offsets_damaged_refused(data: bytes) -> None:
     with pytest.raises(DamagedCheckpointError):

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,6 +109,22 @@ def test_process_no_zookeeper_exits_4(tmp_path: Path, capsys: pytest.CaptureFixt
     )
     assert status == 4
     assert f"127.0.0.1:{port}" in message
+
+
+def test_process_zookeepers_port_is_somebody_elses_exits_4_without_waiting_for_a_session(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        started_at = time.monotonic()
+        status, message = exit_of(
+            *("--listen", "127.0.0.1:0", "--data", str(tmp_path), "--zookeeper", f"127.0.0.1:{port}"),
+            *("--set", "zookeeper.connection.timeout.ms=300", "--set", "zookeeper.session.timeout.ms=60000"),
+            capsys=capsys,
+        )
+    assert status == 4
+    assert f"127.0.0.1:{port} within 0.3 s" in message
+    assert time.monotonic() - started_at < 30
 
 
 def test_process_data_directory_in_use_exits_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

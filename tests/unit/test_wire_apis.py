@@ -33,6 +33,10 @@ KAFKA_3_9_HIGHEST = {
     "delete_records": 2,
     "init_producer_id": 5,
     "offset_for_leader_epoch": 4,
+    "add_partitions_to_txn": 5,
+    "add_offsets_to_txn": 4,
+    "end_txn": 4,
+    "txn_offset_commit": 4,
     "describe_configs": 4,
     "alter_configs": 2,
     "create_partitions": 3,
@@ -40,6 +44,9 @@ KAFKA_3_9_HIGHEST = {
     "incremental_alter_configs": 1,
     "offset_delete": 0,
     "describe_cluster": 1,
+    "describe_producers": 0,
+    "describe_transactions": 0,
+    "list_transactions": 1,
 }
 """From `validVersions` of Apache Kafka 3.9's message definitions."""
 

@@ -7,7 +7,7 @@ import os
 import random
 import struct
 from dataclasses import fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, get_args, get_origin
 from uuid import UUID
 
@@ -82,6 +82,7 @@ def _random_element(field: Any, kind: Any, rng: random.Random) -> Any:
         "error_code": lambda: ErrorCode(rng.randrange(-1, 90)),
         "timedelta_i32": lambda: timedelta(milliseconds=rng.randrange(2**31)),
         "timedelta_i64": lambda: timedelta(milliseconds=rng.randrange(2**40)),
+        "datetime_i64": lambda: datetime.fromtimestamp(rng.randrange(2**40) // 1000, UTC),
     }
     return makers[name]()
 
@@ -175,6 +176,8 @@ def plain(message: Any) -> dict[str, Any]:
             return [convert(each) for each in value]
         if isinstance(value, timedelta):
             return value // timedelta(milliseconds=1)
+        if isinstance(value, datetime):
+            return int(value.timestamp() * 1000)
         return value
 
     return {field.name: convert(getattr(message, field.name)) for field in fields(message)}
@@ -268,6 +271,11 @@ def test_fetch_random_requests_parse_as_kio_reads_them(version: int, rng: random
         )
         if version >= 7:
             assert (ours.session_id, ours.session_epoch) == (theirs.session_id, theirs.session_epoch)
+            assert list(ours.forgotten) == [
+                ((topic.topic_id or UUID(int=0)).bytes if version >= 13 else topic.topic.encode(), number)
+                for topic in theirs.forgotten_topics_data
+                for number in topic.partitions
+            ]
         assert [tuple(each) for each in ours.partitions] == [
             (
                 (topic.topic_id or UUID(int=0)).bytes if version >= 13 else topic.topic.encode(),
@@ -290,7 +298,7 @@ def test_fetch_response_reads_back_by_kio_with_records_in_the_gaps(version: int)
         FetchResult(names[0], 1, 6, -1, -1, -1, 0),
         FetchResult(names[1], 0, 0, 3, 3, 0, len(records[2])),
     ]
-    pieces = encode_fetch_response(5, version, results)
+    pieces = encode_fetch_response(5, version, results, session_id=77)
     frame = pieces[0] + b"".join(record + piece for record, piece in zip(records, pieces[1:], strict=True))
     assert struct.unpack_from(">ii", frame) == (len(frame) - 4, 5)
     start = 9 if version >= 12 else 8
@@ -304,6 +312,8 @@ def test_fetch_response_reads_back_by_kio_with_records_in_the_gaps(version: int)
     ]
     assert [bytes(each.records or b"") for each in flat] == records
     assert [each.aborted_transactions for each in flat] == [None, None, None]
+    if version >= 7:
+        assert response.session_id == 77
 
 
 def test_fetch_response_error_of_the_whole_request() -> None:

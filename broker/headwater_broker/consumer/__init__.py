@@ -5,9 +5,17 @@ Members register under `/consumers/<group>/ids`, claim `/consumers/<group>/owner
 commit to `/consumers/<group>/offsets`, as in the Kafka paper and in Kafka 0.8; records come by librdkafka.
 """
 
-from headwater_broker.consumer.assignment import range_assignment
-from headwater_broker.consumer.consumer import ZooKeeperConsumer
+from headwater_broker.consumer.assignment import STRATEGIES, StrategyName
+from headwater_broker.consumer.consumer import NotAssignedError, ZooKeeperConsumer
 from headwater_broker.consumer.fetcher import Fetcher, FetchError
 from headwater_broker.consumer.record import Record
 
-__all__ = ["FetchError", "Fetcher", "Record", "ZooKeeperConsumer", "range_assignment"]
+__all__ = [
+    "STRATEGIES",
+    "FetchError",
+    "Fetcher",
+    "NotAssignedError",
+    "Record",
+    "StrategyName",
+    "ZooKeeperConsumer",
+]

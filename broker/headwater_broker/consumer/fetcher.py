@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import confluent_kafka
@@ -13,10 +13,12 @@ from headwater_broker.consumer.record import Record
 
 _log = logging.getLogger(__name__)
 
+_ANSWER_TIMEOUT_S = 5.0
+
 
 class FetchError(Exception):
     """The client cannot go on: wrong credentials, an unsupported broker, no reset policy for a lost
-    offset.
+    offset, no answer where one is needed.
     """
 
 
@@ -28,6 +30,12 @@ class Fetcher(Protocol):
 
     def poll(self, timeout_s: float) -> Record | None:
         """The next record of any of them, None if there is none in time."""
+
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """The first offset of a partition, and the one that its next record will get."""
+
+    def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """The first offset with that timestamp or a later one; None where there is none."""
 
     def close(self) -> None:
         """Ends all connections."""
@@ -88,6 +96,43 @@ class KafkaFetcher:
             tuple(message.headers() or ()),
         )
 
+    def bounds(self, partition: TopicPartition) -> tuple[int, int]:
+        """See `Fetcher.bounds`.
+
+        Raises:
+            FetchError: the partition's leader does not answer.
+        """
+        wanted = confluent_kafka.TopicPartition(*partition)
+        try:
+            found = self._consumer.get_watermark_offsets(wanted, timeout=_ANSWER_TIMEOUT_S)
+        except confluent_kafka.KafkaException as error:
+            raise _no_answer([partition], error) from error
+        if found is None:
+            raise _no_answer([partition], None)
+        low, high = found
+        return low, high
+
+    def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        """See `Fetcher.offsets_at`.
+
+        Raises:
+            FetchError: a leader does not answer.
+        """
+        wanted = [confluent_kafka.TopicPartition(*tp, time_ms) for tp, time_ms in times_ms.items()]
+        try:
+            found = self._consumer.offsets_for_times(wanted, timeout=_ANSWER_TIMEOUT_S)
+        except confluent_kafka.KafkaException as error:
+            raise _no_answer(times_ms, error) from error
+        if failed := [(each.topic, each.partition) for each in found if each.error is not None]:
+            raise _no_answer(failed, None)
+        return {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
+
     def close(self) -> None:
         """See `Fetcher.close`."""
         self._consumer.close()
+
+
+def _no_answer(partitions: Collection[TopicPartition], error: Exception | None) -> FetchError:
+    names = ", ".join(f"{topic}-{number}" for topic, number in sorted(partitions))
+    reason = f": {error.args[0]}" if error is not None else ""
+    return FetchError(f"the leaders of {names} do not tell their offsets{reason}; try again once they are up")

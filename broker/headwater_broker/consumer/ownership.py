@@ -12,13 +12,26 @@ import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from headwater_broker.consumer.assignment import TopicPartition, range_assignment
+from headwater_broker.consumer.assignment import (
+    Assignment,
+    StrategyName,
+    TopicPartition,
+    assign,
+    common_strategy,
+    is_eager,
+    needs_previous,
+)
+from headwater_broker.consumer.plan import decode_plan, encode_plan
 from headwater_broker.coordination import AlreadyOwned, Change, ChangeKind, Coordinator, LeaseLost
 
 _log = logging.getLogger(__name__)
 
 _SAFE_FRACTION = 2 / 3
+_PLAN_ATTEMPTS = 10
 _REBALANCING = {ChangeKind.BROKERS, ChangeKind.TOPICS, ChangeKind.CONNECTED, ChangeKind.SESSION_RESTORED}
+
+OnRevoked = Callable[[frozenset[TopicPartition], bool], None]
+OnAssigned = Callable[[frozenset[TopicPartition]], None]
 
 
 class Ownership:
@@ -30,6 +43,7 @@ class Ownership:
         group: str,
         member: str,
         topics: Collection[str],
+        strategy: StrategyName,
         clock: Callable[[], float],
     ) -> None:
         self.owned: frozenset[TopicPartition] = frozenset()
@@ -37,15 +51,17 @@ class Ownership:
         self._group = group
         self._member = member
         self._subscription = dict.fromkeys(topics, 1)
+        self._strategy = strategy
         self._clock = clock
         self._outdated = threading.Event()
         self._session_lost = threading.Event()
         self._to_release: frozenset[TopicPartition] = frozenset()
+        self._goal: frozenset[TopicPartition] | None = None
         self._unwatch: Callable[[], None] | None = None
 
     def join(self) -> None:
         """Registers the member and begins to watch."""
-        self._coordinator.register_member(self._group, self._member, self._subscription)
+        self._register()
         self._coordinator.watch(self._on_change)
         self._unwatch = self._coordinator.watch_members(self._group, self._outdated.set)
         self._outdated.set()
@@ -69,11 +85,7 @@ class Ownership:
             and silence_s < self._coordinator.session_timeout_ms / 1000 * _SAFE_FRACTION
         )
 
-    def settle(
-        self,
-        revoked: Callable[[frozenset[TopicPartition], bool], None],
-        assigned: Callable[[frozenset[TopicPartition]], None],
-    ) -> None:
+    def settle(self, revoked: OnRevoked, assigned: OnAssigned) -> None:
         """Brings what is owned in line with the assignment. If it fails half-way, call it again.
 
         Args:
@@ -87,29 +99,29 @@ class Ownership:
             self._outdated.set()
             raise
 
-    def _settle(
-        self,
-        revoked: Callable[[frozenset[TopicPartition], bool], None],
-        assigned: Callable[[frozenset[TopicPartition]], None],
-    ) -> None:
+    def _settle(self, revoked: OnRevoked, assigned: OnAssigned) -> None:
         if self._session_lost.is_set():
             self._session_lost.clear()
             lost, self.owned, self._to_release = self.owned, frozenset(), frozenset()
+            self._goal = None
             if lost:
                 revoked(lost, True)
-            self._coordinator.register_member(self._group, self._member, self._subscription)
+            self._register()
         members = self._coordinator.members(self._group)
         if self._member not in members:
             self._session_lost.set()
             self._outdated.set()
             return
-        wanted = self._wanted(members)
+        strategy = common_strategy(map(_wish, members.values()))
+        wanted = self._agreed(strategy, members).get(self._member, frozenset())
         losing = self.owned - wanted
+        if is_eager(strategy) and wanted != self._goal:
+            losing = self.owned
         if losing:
             revoked(losing, False)
             self.owned -= losing
             self._to_release |= losing
-        self._to_release -= wanted
+        self._goal = wanted
         if self._to_release:
             self._coordinator.release_partitions(self._group, self._member, self._to_release)
             self._to_release = frozenset()
@@ -120,14 +132,33 @@ class Ownership:
         if self.owned != wanted:
             self._outdated.set()
 
-    def _wanted(self, members: Mapping[str, Mapping[str, Any]]) -> frozenset[TopicPartition]:
-        topics = self._coordinator.topics()
+    def _register(self) -> None:
+        self._coordinator.register_member(
+            self._group, self._member, self._subscription, {"strategy": self._strategy}
+        )
+
+    def _agreed(self, strategy: StrategyName, members: Mapping[str, Mapping[str, Any]]) -> Assignment:
+        """The assignment that every member comes to."""
+        if not needs_previous(strategy):
+            return assign(strategy, _subscriptions(members), self._partitions(members), {})
+        for _ in range(_PLAN_ATTEMPTS):
+            # The plan is read before the facts: a plan that is newer than its reader's facts is not replaced.
+            data, number = self._coordinator.plan(self._group)
+            members = self._coordinator.members(self._group)
+            previous = decode_plan(self._group, data)
+            wanted = assign(strategy, _subscriptions(members), self._partitions(members), previous)
+            if data and wanted == previous:
+                return wanted
+            if self._coordinator.replace_plan(self._group, encode_plan(wanted), number):
+                return wanted
+        self._outdated.set()  # others are quicker: go by what they have agreed on
+        return decode_plan(self._group, self._coordinator.plan(self._group)[0])
+
+    def _partitions(self, members: Mapping[str, Mapping[str, Any]]) -> dict[str, Collection[int]]:
+        read = {topic for topics in _subscriptions(members).values() for topic in topics}
         doomed = self._coordinator.pending_deletions()
-        subscriptions = {
-            member: registration.get("subscription", {}) for member, registration in members.items()
-        }
-        partitions = {name: topic.partitions.keys() for name, topic in topics.items() if name not in doomed}
-        return range_assignment(subscriptions, partitions).get(self._member, frozenset())
+        found = {name: self._coordinator.topic(name) for name in sorted(read - doomed)}
+        return {name: sorted(topic.partitions) for name, topic in found.items() if topic is not None}
 
     def _claim(self, tp: TopicPartition) -> bool:
         try:
@@ -145,3 +176,12 @@ class Ownership:
             self._session_lost.set()
         if change.kind is ChangeKind.SESSION_LOST or change.kind in _REBALANCING:
             self._outdated.set()
+
+
+def _subscriptions(members: Mapping[str, Mapping[str, Any]]) -> dict[str, Collection[str]]:
+    return {member: registration.get("subscription") or () for member, registration in members.items()}
+
+
+def _wish(registration: Mapping[str, Any]) -> str:
+    """The strategy that a member wishes; Kafka 0.8's consumers, which say nothing, assign ranges."""
+    return str((registration.get("headwater") or {}).get("strategy", "range"))

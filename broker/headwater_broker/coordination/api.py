@@ -16,6 +16,7 @@ from headwater_broker.coordination.model import (
     TopicPartition,
     TopicState,
 )
+from headwater_broker.security.acl import AclEntry, ResourcePattern
 
 Assignment = Mapping[int, Sequence[int]]
 """Replicas by partition number, preferred leader first."""
@@ -172,6 +173,37 @@ class Coordinator(Protocol):
     def set_config(self, kind: ConfigKind, name: str, values: Mapping[str, str]) -> None:
         """Replaces the dynamic configuration of one entity and tells every watcher."""
 
+    # -- security ----------------------------------------------------------------------------------
+
+    def acls(self) -> dict[ResourcePattern, frozenset[AclEntry]]:
+        """All access rules, by what they are about."""
+
+    def update_acls(
+        self, pattern: ResourcePattern, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+    ) -> frozenset[AclEntry]:
+        """Changes the rules about one thing, and tells every watcher if that made a difference.
+
+        Args:
+            pattern: what the rules are about.
+            change: gets the rules that there are, returns those that shall be; called again where somebody
+                else was faster.
+
+        Returns:
+            The rules now.
+
+        Raises:
+            Conflict: others changed them again and again.
+        """
+
+    def tokens(self) -> dict[str, dict[str, Any]]:
+        """All delegation tokens by id, each as Kafka's JSON has it; their secrets are not among it."""
+
+    def put_token(self, token_id: str, value: Mapping[str, Any]) -> None:
+        """Stores a token, new or changed."""
+
+    def remove_token(self, token_id: str) -> None:
+        """Forgets a token. Idempotent."""
+
     # -- producers ---------------------------------------------------------------------------------
 
     def allocate_producer_ids(self) -> tuple[int, int]:
@@ -203,12 +235,18 @@ class Coordinator(Protocol):
             AlreadyOwned: consumers or a job hold partitions of it.
         """
 
-    def groups(self) -> set[str]:
-        """Names of all groups that have offsets or live members."""
+    def groups(self) -> dict[str, bool]:
+        """All groups that have offsets or registered members, by name; True where members are registered."""
 
     # -- members of decentralised groups, running jobs ---------------------------------------------
 
-    def register_member(self, group: str, member: str, subscription: Mapping[str, int]) -> None:
+    def register_member(
+        self,
+        group: str,
+        member: str,
+        subscription: Mapping[str, int],
+        about: Mapping[str, str] | None = None,
+    ) -> None:
         """Registers a member of a group (`/consumers/<group>/ids`) until its session ends.
 
         A stale registration of the same name is replaced at once if its process is provably gone, and else
@@ -218,6 +256,7 @@ class Coordinator(Protocol):
             group: the group's, or job's, name.
             member: the member's name; one live registration a name.
             subscription: streams by topic.
+            about: what else the others are told, under `headwater` in the registration.
 
         Raises:
             AlreadyOwned: a live member has that name.
@@ -243,8 +282,18 @@ class Coordinator(Protocol):
     def owners(self, group: str) -> dict[TopicPartition, str]:
         """Members by the partitions that they own."""
 
+    def plan(self, group: str) -> tuple[bytes, int]:
+        """What the members of a group have agreed on last, and its number; empty and 0 at first."""
+
+    def replace_plan(self, group: str, data: bytes, number: int) -> bool:
+        """Replaces plan `number` by the next one.
+
+        Returns:
+            False if it was replaced already: look at what is there.
+        """
+
     def watch_members(self, group: str, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back whenever the set of live members of a group may have changed.
+        """Calls back whenever the set of live members of a group, or its plan, may have changed.
 
         Returns:
             A function that ends the watch.

@@ -25,6 +25,7 @@ from headwater_broker.coordination.errors import (
     LeaseLost,
 )
 from headwater_broker.coordination.memory_file import Durable, MemoryFile
+from headwater_broker.coordination.memory_security import MemorySecurity
 from headwater_broker.coordination.model import (
     PRODUCER_ID_BLOCK_SIZE,
     BrokerInfo,
@@ -52,6 +53,7 @@ class MemoryCluster:
         brokers: live brokers with the coordinator that registered each.
         members: live members by group and name, with the coordinator that registered each.
         owners: owners by group and partition, with the coordinator that claimed each.
+        plans: what the members of each group agreed on last, with its number.
         callbacks: watches by coordinator.
     """
 
@@ -61,6 +63,7 @@ class MemoryCluster:
     controller: tuple[object, Controller] | None = None
     members: dict[str, dict[str, tuple[object, dict[str, Any]]]] = field(default_factory=dict)
     owners: dict[str, dict[TopicPartition, tuple[object, str]]] = field(default_factory=dict)
+    plans: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     callbacks: list[tuple[object, Callable[[Change], None]]] = field(default_factory=list)
     member_callbacks: list[tuple[object, str, Callable[[], None]]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -85,7 +88,7 @@ class MemoryCluster:
             callback()
 
 
-class MemoryCoordinator:
+class MemoryCoordinator(MemorySecurity):
     """`Coordinator` within one process."""
 
     def __init__(self, state_dir: Path | None = None, *, cluster: MemoryCluster | None = None) -> None:
@@ -383,23 +386,32 @@ class MemoryCoordinator:
             for member in self._cluster.members.get(group, {}):
                 raise AlreadyOwned(f"group {group!r} has a live member, {member!r}: stop it first", member)
             self._cluster.durable.offsets.pop(group, None)
+            self._cluster.plans.pop(group, None)
             self._cluster.save()
 
-    def groups(self) -> set[str]:
+    def groups(self) -> dict[str, bool]:
         """See `Coordinator.groups`."""
         with self._cluster.lock:
-            committed = {group for group, offsets in self._cluster.durable.offsets.items() if offsets}
-            return committed | {group for group, members in self._cluster.members.items() if members}
+            found = {group: False for group, offsets in self._cluster.durable.offsets.items() if offsets}
+            found.update({group: True for group, members in self._cluster.members.items() if members})
+            return found
 
     # -- members of decentralised groups -----------------------------------------------------------
 
-    def register_member(self, group: str, member: str, subscription: Mapping[str, int]) -> None:
+    def register_member(
+        self,
+        group: str,
+        member: str,
+        subscription: Mapping[str, int],
+        about: Mapping[str, str] | None = None,
+    ) -> None:
         """See `Coordinator.register_member`."""
         registration = {
             "version": 1,
             "subscription": dict(subscription),
             "pattern": "static",
             "timestamp": str(time.time_ns() // 1_000_000),
+            "headwater": {"host": "localhost", **(about or {})},
         }
         with self._cluster.lock:
             members = self._cluster.members.setdefault(group, {})
@@ -454,6 +466,20 @@ class MemoryCoordinator:
         with self._cluster.lock:
             owners = self._cluster.owners.get(group, {})
             return {tp: member for tp, (_, member) in sorted(owners.items())}
+
+    def plan(self, group: str) -> tuple[bytes, int]:
+        """See `Coordinator.plan`."""
+        with self._cluster.lock:
+            return self._cluster.plans.get(group, (b"", 0))
+
+    def replace_plan(self, group: str, data: bytes, number: int) -> bool:
+        """See `Coordinator.replace_plan`."""
+        with self._cluster.lock:
+            if self.plan(group)[1] != number:
+                return False
+            self._cluster.plans[group] = (data, number + 1)
+        self._cluster.report_members(group)
+        return True
 
     def watch_members(self, group: str, callback: Callable[[], None]) -> Callable[[], None]:
         """See `Coordinator.watch_members`."""

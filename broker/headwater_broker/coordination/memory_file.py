@@ -17,6 +17,14 @@ from headwater_broker.coordination.model import (
     TopicState,
     new_cluster_id,
 )
+from headwater_broker.security.acl import (
+    AclEntry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
 
 _NAME = "coordinator.json"
 _VERSION = 1
@@ -35,6 +43,8 @@ class Durable:
     deletions: set[str] = field(default_factory=set)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
+    acls: dict[ResourcePattern, frozenset[AclEntry]] = field(default_factory=dict)
+    tokens: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class MemoryFile:
@@ -88,9 +98,18 @@ def _to_json(durable: Durable) -> dict[str, Any]:
             for topic in durable.topics.values()
         ],
         "deletions": sorted(durable.deletions),
+        "acls": [
+            [
+                *(pattern.resource_type, pattern.name, pattern.pattern_type),
+                *(entry.principal, entry.host, entry.operation, entry.permission),
+            ]
+            for pattern, entries in durable.acls.items()
+            for entry in sorted(entries)
+        ],
+        "tokens": durable.tokens,
         "configs": [[kind, name, values] for (kind, name), values in durable.configs.items()],
         "offsets": [
-            [group, topic, partition, c.offset, c.leader_epoch, c.metadata, c.timestamp_ms]
+            [group, topic, partition, c.offset, c.leader_epoch, c.metadata, c.timestamp_ms, c.expires_ms]
             for group, offsets in durable.offsets.items()
             for (topic, partition), c in offsets.items()
         ],
@@ -109,6 +128,11 @@ def _from_json(value: dict[str, Any]) -> Durable:
         deletions=set(value["deletions"]),
         configs={(kind, name): values for kind, name, values in value["configs"]},
     )
+    durable.tokens = value.get("tokens", {})
+    for resource_type, name, pattern_type, principal, host, operation, permission in value.get("acls", ()):
+        pattern = ResourcePattern(ResourceType(resource_type), name, PatternType(pattern_type))
+        entry = AclEntry(principal, host, Operation(operation), Permission(permission))
+        durable.acls[pattern] = durable.acls.get(pattern, frozenset()) | {entry}
     for topic in value["topics"]:
         partitions = {int(number): _partition(state) for number, state in topic["partitions"].items()}
         durable.topics[topic["name"]] = TopicState(topic["name"], UUID(topic["topic_id"]), partitions)

@@ -6,10 +6,17 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from urllib.parse import quote, unquote
 from uuid import UUID, uuid4
 
 NO_LEADER = -1
 """Leader id of a partition that nobody leads, as Kafka writes it."""
+
+DEFAULT_ENTITY = "<default>"
+"""Name of the settings for users, clients or addresses that have none of their own."""
+
+_EMPTY = "%"  # the encoding of no other name: a per cent sign is always followed by two digits
+_SANITIZED = {DEFAULT_ENTITY: DEFAULT_ENTITY, "": _EMPTY, ".": "%2E", "..": "%2E%2E"}
 
 PRODUCER_ID_BLOCK_SIZE = 1000
 """Producer ids handed out at a time (Kafka's `ProducerIdsBlock.PRODUCER_ID_BLOCK_SIZE`)."""
@@ -103,12 +110,14 @@ class Committed:
         leader_epoch: of the last record read, -1 if not known.
         metadata: what the client wanted to keep with it.
         timestamp_ms: when it was committed, None if not known.
+        expires_ms: when it expires, where its client asked for that (OffsetCommit 2 to 4), else None.
     """
 
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
     timestamp_ms: int | None = None
+    expires_ms: int | None = None
 
 
 class ConfigKind(Enum):
@@ -118,6 +127,9 @@ class ConfigKind(Enum):
     BROKER = "brokers"
     CLIENT = "clients"
     USER = "users"
+    USER_CLIENT = "users/clients"
+    """A client id of one user; its name is made by `user_client_name`."""
+    IP = "ips"
 
 
 class ChangeKind(Enum):
@@ -131,6 +143,10 @@ class ChangeKind(Enum):
     """`Change.name` is the entity, such as `topics/clicks`; None: any."""
     DELETIONS = "deletions"
     """Topics wait for deletion: see `Coordinator.pending_deletions`."""
+    ACLS = "acls"
+    """Some access rules changed."""
+    TOKENS = "tokens"
+    """Some delegation token was made, changed or removed."""
     CONTROLLER = "controller"
     """The controller resigned, died or was elected."""
     DISCONNECTED = "disconnected"
@@ -149,6 +165,32 @@ class Change:
 
     kind: ChangeKind
     name: str | None = None
+
+
+def user_client_name(user: str, client_id: str) -> str:
+    """The name of a client id of one user, for `ConfigKind.USER_CLIENT`."""
+    return f"{sanitize(user)}/clients/{sanitize(client_id)}"
+
+
+def split_user_client(name: str) -> tuple[str, str]:
+    """User and client id of a name that `user_client_name` made."""
+    user, _, client_id = name.split("/")
+    return desanitize(user), desanitize(client_id)
+
+
+def sanitize(name: str) -> str:
+    """A user's or client's name as one component of a path, as Kafka's `Sanitizer` writes it.
+
+    `<default>` stands for whoever has nothing of their own, and stays as it is.
+    """
+    if name in _SANITIZED:
+        return _SANITIZED[name]
+    return quote(name, safe="", errors="surrogatepass").replace("~", "%7E")
+
+
+def desanitize(component: str) -> str:
+    """The name that `sanitize` made the component of."""
+    return "" if component == _EMPTY else unquote(component, errors="surrogatepass")
 
 
 def led_by_first(assignment: Mapping[int, Sequence[int]], controller_epoch: int) -> dict[int, PartitionState]:

@@ -25,6 +25,8 @@ from headwater_broker.groups.messages import (
     SyncRequest,
     SyncResponse,
 )
+from headwater_broker.groups.registered import describe_registered
+from headwater_broker.groups.retention import OffsetUse
 
 __all__ = [
     "NO_GENERATION",
@@ -42,8 +44,10 @@ __all__ = [
     "LeaveResponse",
     "Leaver",
     "MemberDescription",
+    "OffsetUse",
     "Reply",
     "Response",
     "SyncRequest",
     "SyncResponse",
+    "describe_registered",
 ]

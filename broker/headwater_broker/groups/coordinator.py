@@ -3,14 +3,13 @@
 No I/O and no clock: `now_ms` (monotonic) comes in, replies that are due come out, to this request or to
 others that were parked. The owner calls `tick` when `next_deadline_ms` has come. Offsets are kept elsewhere.
 
-It decides what Kafka 3.9's `GroupCoordinator` decides, except that no request is left without an answer, and
-that a group without members is forgotten at once: its generations begin anew, but since a member id is never
-given twice, it fences as well.
+It decides what Kafka 3.9's `GroupCoordinator` decides, except that no request is left without an answer. A
+group whose last member has gone stays, with its generation, until its owner forgets it (`forget_idle`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -31,6 +30,7 @@ from headwater_broker.groups.messages import (
     SyncRequest,
     SyncResponse,
 )
+from headwater_broker.groups.retention import OffsetUse
 from headwater_broker.groups.schedule import Schedule
 
 _NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000  # Kafka's NewMemberJoinTimeoutMs
@@ -206,16 +206,24 @@ class GroupCoordinator:
             return group.describe()
         return GroupDescription(group_id, GroupState.EMPTY if stored else GroupState.DEAD)
 
-    def list_groups(self, states: Iterable[str] = (), stored: Iterable[str] = ()) -> list[GroupOverview]:
+    def list_groups(
+        self, states: Iterable[str] = (), stored: Mapping[str, bool] | None = None
+    ) -> list[GroupOverview]:
         """ListGroups.
 
         Args:
             states: names of states to show, in any case; none: all.
-            stored: groups that offsets are kept of; those without members are listed as empty.
+            stored: groups that are known by their offsets or, where True, by consumers and jobs that no
+                coordinator runs; without members here, the former are listed as empty, the latter as stable.
         """
         wanted = {state.lower() for state in states}
-        overviews = {group_id: GroupOverview(group_id, "", GroupState.EMPTY) for group_id in stored}
-        overviews.update((group.group_id, group.overview()) for group in self._groups.values())
+        overviews = {group.group_id: group.overview() for group in self._groups.values()}
+        for group_id, is_registered in (stored or {}).items():
+            known = overviews.get(group_id)
+            if is_registered and (known is None or known.state is GroupState.EMPTY):
+                overviews[group_id] = GroupOverview(group_id, CONSUMER_PROTOCOL, GroupState.STABLE)
+            elif known is None:
+                overviews[group_id] = GroupOverview(group_id, "", GroupState.EMPTY)
         return [
             overview
             for _, overview in sorted(overviews.items())
@@ -247,6 +255,25 @@ class GroupCoordinator:
         """
         group = self._groups.get(group_id)
         return group is not None and group.is_subscribed(topic)
+
+    def offset_use(self, group_id: str, now_ms: int) -> OffsetUse | None:
+        """Which offsets of a group may expire; None where it has had no members."""
+        group = self._groups.get(group_id)
+        return None if group is None else group.offset_use(now_ms)
+
+    def forget_idle(self, in_use: Collection[str]) -> None:
+        """Forgets the groups without members, but for those `in_use`: offsets of them are kept."""
+        idle = [
+            group
+            for group in self._groups.values()
+            if group.state is GroupState.EMPTY and not group.pending_members and group.group_id not in in_use
+        ]
+        for group in idle:
+            self._forget(group)
+
+    def group_ids(self) -> list[str]:
+        """Every group that is known here."""
+        return list(self._groups)
 
     def unload(self, group_id: str, now_ms: int) -> list[Reply]:
         """Gives a group up to another coordinator: what is parked is answered with NOT_COORDINATOR."""
@@ -296,7 +323,11 @@ class GroupCoordinator:
             protocols=request.protocols,
         )
         group.add_member(
-            member, token, now_ms + _NEW_MEMBER_JOIN_TIMEOUT_MS, now_ms, f"new member {member_id}"
+            member,
+            token,
+            now_ms + _NEW_MEMBER_JOIN_TIMEOUT_MS,
+            now_ms,
+            f"new member {member_id} ({request.reason or 'no reason given'})",
         )
         return []
 
@@ -316,7 +347,7 @@ class GroupCoordinator:
             leads = is_leader and group.state is GroupState.COMPLETING_REBALANCE
             return [Reply(token, group.current_generation(member, as_leader=leads))]
         timeouts_ms = (request.session_timeout_ms, request.rebalance_timeout_ms)
-        reason = f"member {member.member_id} joins again"
+        reason = f"member {member.member_id} joins again ({request.reason or 'no reason given'})"
         group.rejoin(member, token, request.protocols, timeouts_ms, now_ms, reason)
         return []
 
@@ -406,8 +437,8 @@ class GroupCoordinator:
 
     def _settle(self, group: Group) -> list[Reply]:
         """Takes the replies that fell due, and sees to the group's next deadline."""
-        if group.state is GroupState.EMPTY and not group.pending_members:
-            self._forget(group)
+        if group.state is GroupState.EMPTY and group.generation == 0 and not group.pending_members:
+            self._forget(group)  # nobody has ever joined it
         else:
             self._schedule.set(group.group_id, group.next_deadline_ms())
         return self._taken(group)

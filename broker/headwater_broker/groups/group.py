@@ -24,6 +24,7 @@ from headwater_broker.groups.messages import (
     Reply,
     SyncResponse,
 )
+from headwater_broker.groups.retention import OffsetUse
 from headwater_broker.groups.subscription import subscribed_topics
 
 _log = logging.getLogger(__name__)
@@ -91,10 +92,32 @@ class Group:
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether a member reads the topic; True where the members' metadata cannot be read."""
+        if not self.members:
+            return False
+        topics = self.subscribed_topics()
+        return topics is None or topic in topics
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """Topics that the members of this generation read; None where that is not known."""
         if self.protocol_type != CONSUMER_PROTOCOL or self.protocol is None:
-            return bool(self.members)
-        subscriptions = [subscribed_topics(m.metadata(self.protocol)) for m in self.members.values()]
-        return any(topics is None or topic in topics for topics in subscriptions)
+            return None
+        read: set[str] = set()
+        for member in self.members.values():
+            metadata = member.metadata(self.protocol)
+            if metadata is None:
+                continue  # it joins with other protocols, and is in no generation yet
+            topics = subscribed_topics(metadata)
+            if topics is None:
+                return None
+            read |= topics
+        return frozenset(read)
+
+    def offset_use(self, now_ms: int) -> OffsetUse:
+        """Which offsets may expire, and from when on they do (KIP-211)."""
+        if self.state is GroupState.EMPTY:
+            return OffsetUse(idle_ms=now_ms - self.state_since_ms, read_topics=frozenset())
+        stable = self.state is GroupState.STABLE
+        return OffsetUse(idle_ms=None, read_topics=self.subscribed_topics() if stable else None)
 
     def describe(self) -> GroupDescription:
         """As DescribeGroups shows it."""

@@ -46,9 +46,9 @@ class Member:
         """
         return not self.is_new and (self.join_token is not None or self.sync_token is not None)
 
-    def metadata(self, protocol: str) -> bytes:
-        """What it said about itself for a protocol."""
-        return next(metadata for name, metadata in self.protocols if name == protocol)
+    def metadata(self, protocol: str) -> bytes | None:
+        """What it said about itself for a protocol, None where it does not support it."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), None)
 
     def vote(self, candidates: Collection[str]) -> str:
         """The candidate that it likes best."""
@@ -56,7 +56,7 @@ class Member:
 
     def joined(self, protocol: str) -> JoinedMember:
         """As the leader sees it."""
-        return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol))
+        return JoinedMember(self.member_id, self.instance_id, self.metadata(protocol) or b"")
 
     def describe(self, protocol: str | None) -> MemberDescription:
         """As DescribeGroups shows it; metadata and assignment only in a stable group, whose protocol is
@@ -67,6 +67,6 @@ class Member:
             self.instance_id,
             self.client_id,
             self.client_host,
-            self.metadata(protocol) if protocol is not None else b"",
+            (self.metadata(protocol) or b"") if protocol is not None else b"",
             self.assignment if protocol is not None else b"",
         )

@@ -39,6 +39,7 @@ class JoinRequest:
         require_member_id: whether a new dynamic member is sent away once to come back with its id (v4 and
             later).
         supports_skip_assignment: whether a returning static leader can be told not to assign (v9 and later).
+        reason: why it joins, for the log (v8 and later).
     """
 
     group_id: str
@@ -52,6 +53,7 @@ class JoinRequest:
     protocols: tuple[tuple[str, bytes], ...]
     require_member_id: bool = False
     supports_skip_assignment: bool = False
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

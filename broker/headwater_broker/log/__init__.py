@@ -25,7 +25,7 @@ A partition's directory, N being an offset with 20 digits::
     N.log                     a segment: batches from offset N on; the one with the greatest N is written to
     N.index                   its offset index
     N.timeindex               its time index
-    N.txnindex                its aborted transactions, if Kafka wrote any: kept and deleted with the segment
+    N.txnindex                its aborted transactions, where there are any
     N.snapshot                idempotent producers as of offset N: where a segment begins, and at a clean stop
     leader-epoch-checkpoint   text: version `0`, number of entries, `<epoch> <start offset>` for each
     partition.metadata        text: `version: 0`, then `topic_id: <16 bytes in URL-safe base64, no padding>`
@@ -70,6 +70,14 @@ batch that reached the timestamp. The greatest timestamp so far gets an entry to
 if it has grown, and when the segment is sealed. Both files are written whole when the segment is sealed or
 the broker stops.
 
+A transaction index has entries of 34 bytes: version 0 (2), producer id (8), first offset of the transaction
+(8), offset of its marker (8), the partition's last stable offset after it (8). An aborted transaction is in the
+index of the segment that holds its marker. The file is written when the segment is sealed or the broker stops,
+and made again with the other indexes.
+
+A marker ends a transaction in a partition: a control batch of one record. Its key is version 0 (2) and the type
+(2; 0 abort, 1 commit), its value version 0 (2) and the leader epoch of the transaction coordinator (4).
+
 A producer snapshot is the version 1 (2 bytes), the CRC-32C of all that follows (4), the number of producers
 (4), and for each: producer id (8), epoch (2), last sequence (4), last offset (8), last offset delta of the
 last batch (4), its max timestamp (8), epoch of the transaction coordinator (4; -1: none), first offset of the
@@ -83,6 +91,7 @@ the log is cut before it, and what was cut is kept as `.broken`; before the reco
 and the partition stays offline. Indexes that are missing or lead astray are made again.
 """
 
+from headwater_broker.log.cleaner import CleanerConfig, Cleaning
 from headwater_broker.log.clock import Clock, SystemClock
 from headwater_broker.log.config import (
     BROKER_DEFAULTS,
@@ -93,6 +102,8 @@ from headwater_broker.log.config import (
     parse_value,
 )
 from headwater_broker.log.errors import (
+    BatchTooLargeError,
+    CoordinatorFencedError,
     CorruptBatchError,
     CorruptLogError,
     InconsistentIdentityError,
@@ -101,6 +112,7 @@ from headwater_broker.log.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTimestampError,
+    InvalidTransactionStateError,
     LogDirError,
     LogDirLockedError,
     LogError,
@@ -115,15 +127,20 @@ from headwater_broker.log.errors import (
 from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem, OsFileSystem
 from headwater_broker.log.manager import LogManager
-from headwater_broker.log.partition import PartitionLog
+from headwater_broker.log.markers import Marker
+from headwater_broker.log.partition import MayBegin, PartitionLog
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
 
 __all__ = [
     "BROKER_DEFAULTS",
     "CONFIG_KEYS",
     "Appended",
+    "BatchTooLargeError",
+    "CleanerConfig",
+    "Cleaning",
     "Clock",
     "ConfigKey",
+    "CoordinatorFencedError",
     "CorruptBatchError",
     "CorruptLogError",
     "EpochEnd",
@@ -136,12 +153,15 @@ __all__ = [
     "InvalidProducerEpochError",
     "InvalidRecordError",
     "InvalidTimestampError",
+    "InvalidTransactionStateError",
     "Isolation",
     "LogConfig",
     "LogDirError",
     "LogDirLockedError",
     "LogError",
     "LogManager",
+    "Marker",
+    "MayBegin",
     "OffsetOutOfRangeError",
     "OsFileSystem",
     "OutOfOrderSequenceError",

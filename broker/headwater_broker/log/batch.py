@@ -35,6 +35,7 @@ COMPRESSION_MASK = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
+DELETE_HORIZON = 0x40
 
 MAX_SEQUENCE = 2**31 - 1
 NO_PRODUCER_ID = -1
@@ -64,18 +65,25 @@ RECORD_COUNT = 12
 HeaderTuple = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 
+def last_offset_of(header: HeaderTuple) -> int:
+    """The offset of a batch's last record."""
+    return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+
+
 class BadBatchError(Exception):
     """The walk met bytes that are no batch.
 
     Attributes:
         position: Where the bad batch begins: everything before it was whole.
         torn: The file ends within the batch, as a write that was cut off leaves it.
+        disordered: It is whole, but its offsets do not follow those of the batch before.
     """
 
-    def __init__(self, position: int, reason: str, *, torn: bool = False) -> None:
+    def __init__(self, position: int, reason: str, *, torn: bool = False, disordered: bool = False) -> None:
         super().__init__(f"at byte {position}: {reason}")
         self.position = position
         self.torn = torn
+        self.disordered = disordered
 
 
 def walk(
@@ -142,6 +150,7 @@ def walk(
             raise BadBatchError(
                 buffer_position + at,
                 f"base offset {base_offset} and last offset delta {delta} do not follow offset {last_offset}",
+                disordered=True,
             )
         last_offset = base_offset + delta
         yield buffer_position + at, size, header

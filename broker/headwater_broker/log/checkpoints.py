@@ -12,6 +12,7 @@ from headwater_broker.log.errors import LogDirError
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS = "log-start-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
+CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
 META_PROPERTIES = "meta.properties"
@@ -125,6 +126,8 @@ def _encode_lines(lines: list[str]) -> bytes:
 
 
 def _decode_lines(data: bytes, *, fields_per_line: int) -> list[list[str]]:
+    if not data:
+        return []  # Kafka makes its checkpoints empty, and fills them later
     try:
         lines = data.decode().splitlines()
         rows = [line.split() for line in lines[2:] if line]

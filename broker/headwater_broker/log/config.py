@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -25,21 +26,32 @@ class LogConfig:
     """
 
     cleanup_policy: tuple[str, ...] = ("delete",)
+    compression_gzip_level: int = -1
+    compression_lz4_level: int = 9
     compression_type: str = "producer"
+    compression_zstd_level: int = 3
     delete_retention_ms: int = 24 * _HOUR_MS
     file_delete_delay_ms: int = 60_000
     flush_messages: int = LONG_MAX
     flush_ms: int = LONG_MAX
+    follower_replication_throttled_replicas: tuple[str, ...] = ()
     index_interval_bytes: int = 4096
+    leader_replication_throttled_replicas: tuple[str, ...] = ()
+    local_retention_bytes: int = -2
+    local_retention_ms: int = -2
     max_compaction_lag_ms: int = LONG_MAX
     max_message_bytes: int = 1_048_588
+    message_downconversion_enable: bool = True
+    message_format_version: str = "3.0-IV1"
     message_timestamp_after_max_ms: int = LONG_MAX
     message_timestamp_before_max_ms: int = LONG_MAX
+    message_timestamp_difference_max_ms: int = LONG_MAX
     message_timestamp_type: str = "CreateTime"
     min_cleanable_dirty_ratio: float = 0.5
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
+    remote_storage_enable: bool = False
     retention_bytes: int = -1
     retention_ms: int = 168 * _HOUR_MS
     segment_bytes: int = 1_073_741_824
@@ -49,6 +61,18 @@ class LogConfig:
     unclean_leader_election_enable: bool = False
     acks_fsync: bool = False
     expose: str = "written"
+
+    @property
+    def timestamp_after_max_ms(self) -> int:
+        """How far a timestamp may be after the broker's clock, by the setting for that or the older one for both."""
+        own_ms = self.message_timestamp_after_max_ms
+        return own_ms if own_ms != LONG_MAX else self.message_timestamp_difference_max_ms
+
+    @property
+    def timestamp_before_max_ms(self) -> int:
+        """How far a timestamp may be before the broker's clock, by the setting for that or the older one for both."""
+        own_ms = self.message_timestamp_before_max_ms
+        return own_ms if own_ms != LONG_MAX else self.message_timestamp_difference_max_ms
 
     @property
     def deletes(self) -> bool:
@@ -78,6 +102,11 @@ class LogConfig:
                 "expose=flushed shows only what was flushed: set flush.messages or flush.ms as well, or nothing "
                 "would ever be shown"
             )
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise InvalidConfigError(
+                f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+                f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+            )
         return config
 
 
@@ -87,18 +116,16 @@ class ConfigKey:
 
     Attributes:
         name: The topic-level name.
-        broker_name: The broker-level name that sets its default, Kafka's where Kafka has one.
+        broker_name: The broker-level name that sets its default, Kafka's where Kafka has one; None: there is none.
         kind: Kafka's word for the type: INT, LONG, DOUBLE, BOOLEAN, STRING or LIST.
-        allowed: What may be given, for people.
-        accepts: Whether a value of the right type is allowed.
+        problem: What is wrong with a value of the right type, in Kafka's words; None: nothing.
         doc: One sentence.
     """
 
     name: str
-    broker_name: str
+    broker_name: str | None
     kind: str
-    allowed: str
-    accepts: Callable[[Value], bool]
+    problem: Callable[[Value], str | None]
     doc: str
 
     @property
@@ -108,46 +135,93 @@ class ConfigKey:
         return value
 
 
-def _at_least(low: int, high: int) -> tuple[str, Callable[[Value], bool]]:
-    return f"{low} to {high}", lambda value: isinstance(value, int) and low <= value <= high
+def _range(low: float, high: float) -> Callable[[Value], str | None]:
+    def problem(value: Value) -> str | None:
+        assert isinstance(value, int | float)
+        if not value >= low:
+            return f"Value must be at least {low}"
+        return None if value <= high else f"Value must be no more than {high}"
+
+    return problem
 
 
-def _one_of(*names: str) -> tuple[str, Callable[[Value], bool]]:
-    return "one of " + ", ".join(names), lambda value: value in names
+def _one_of(*names: str) -> Callable[[Value], str | None]:
+    def problem(value: Value) -> str | None:
+        values = value if isinstance(value, tuple) else (value,)
+        return None if set(values) <= set(names) else "String must be one of: " + ", ".join(names)
+
+    return problem
+
+
+def _anything(_: Value) -> str | None:
+    return None
+
+
+def _gzip_level(value: Value) -> str | None:
+    return None if value == -1 else _range(1, 9)(value)
+
+
+def _replicas(value: Value) -> str | None:
+    """`partition:broker` pairs, or a single asterisk for all."""
+    assert isinstance(value, tuple)
+    if value == ("*",) or all(re.fullmatch(r"\d+:\d+", each) for each in value):
+        return None
+    return "must be the literal '*' or a list of partitionId:brokerId pairs"
+
+
+def _local_only(value: Value) -> str | None:
+    return "Tiered Storage functionality is disabled in the broker" if value else None
+
+
+def _format_version(value: Value) -> str | None:
+    known = isinstance(value, str) and re.fullmatch(r"\d+\.\d+(\.\d+)?(-IV\d+)?", value)
+    return None if known else "not a version of Kafka, such as 3.0"
 
 
 def _int(name: str, broker_name: str, low: int, doc: str) -> ConfigKey:
-    return ConfigKey(name, broker_name, "INT", *_at_least(low, INT_MAX), doc)
+    return ConfigKey(name, broker_name, "INT", _range(low, INT_MAX), doc)
 
 
-def _long(name: str, broker_name: str, low: int, doc: str) -> ConfigKey:
-    return ConfigKey(name, broker_name, "LONG", *_at_least(low, LONG_MAX), doc)
+def _long(name: str, broker_name: str | None, low: int, doc: str) -> ConfigKey:
+    return ConfigKey(name, broker_name, "LONG", _range(low, LONG_MAX), doc)
 
 
 def _boolean(name: str, broker_name: str, doc: str) -> ConfigKey:
-    return ConfigKey(
-        name, broker_name, "BOOLEAN", "true or false", lambda value: isinstance(value, bool), doc
-    )
+    return ConfigKey(name, broker_name, "BOOLEAN", _anything, doc)
 
 
-def _policies(value: Value) -> bool:
-    return isinstance(value, tuple) and bool(value) and set(value) <= {"compact", "delete"}
-
+_LEVEL_DOC = "Level for batches that the broker compresses with {codec}; it stores them as they were sent."
 
 _KEYS = (
     ConfigKey(
         "cleanup.policy",
         "log.cleanup.policy",
         "LIST",
-        "compact, delete or both",
-        _policies,
-        "Whether old segments are deleted, or compacted to the last record of each key.",
+        _one_of("compact", "delete"),
+        "Whether old segments are deleted, or compacted to the last record of each key, or both, or (empty) neither.",
+    ),
+    ConfigKey(
+        "compression.gzip.level",
+        "compression.gzip.level",
+        "INT",
+        _gzip_level,
+        _LEVEL_DOC.format(codec="gzip"),
+    ),
+    ConfigKey(
+        "compression.lz4.level", "compression.lz4.level", "INT", _range(1, 17), _LEVEL_DOC.format(codec="LZ4")
+    ),
+    ConfigKey(
+        "compression.zstd.level",
+        "compression.zstd.level",
+        "INT",
+        _range(-131072, 22),
+        _LEVEL_DOC.format(codec="zstd"),
     ),
     ConfigKey(
         "compression.type",
         "compression.type",
         "STRING",
-        *_one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+        _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
         "Shown to tools; batches are always stored as their producer compressed them.",
     ),
     _long(
@@ -166,6 +240,22 @@ _KEYS = (
         "How many messages may be appended without an fsync.",
     ),
     _long("flush.ms", "log.flush.interval.ms", 0, "How long a message may stay without an fsync."),
+    ConfigKey(
+        "follower.replication.throttled.replicas",
+        None,
+        "LIST",
+        _replicas,
+        "Replicas whose following is throttled, as partition:broker, or * for all.",
+    ),
+    ConfigKey(
+        "leader.replication.throttled.replicas",
+        None,
+        "LIST",
+        _replicas,
+        "Replicas whose serving of followers is throttled, as partition:broker, or * for all.",
+    ),
+    _long("local.retention.bytes", None, -2, "For tiered storage, which is not here: shown to tools."),
+    _long("local.retention.ms", None, -2, "For tiered storage, which is not here: shown to tools."),
     _int(
         "index.interval.bytes",
         "log.index.interval.bytes",
@@ -179,6 +269,24 @@ _KEYS = (
         "How long a record may at most escape compaction.",
     ),
     _int("max.message.bytes", "message.max.bytes", 0, "The largest batch that is accepted."),
+    _boolean(
+        "message.downconversion.enable",
+        "log.message.downconversion.enable",
+        "Whether old clients get batches in old formats; formats before 2 are not served here.",
+    ),
+    ConfigKey(
+        "message.format.version",
+        "log.message.format.version",
+        "STRING",
+        _format_version,
+        "Older choice of the stored format; it is always 2.",
+    ),
+    _long(
+        "message.timestamp.difference.max.ms",
+        "log.message.timestamp.difference.max.ms",
+        0,
+        "Older setting for both bounds of timestamps; each of them wins over it.",
+    ),
     _long(
         "message.timestamp.after.max.ms",
         "log.message.timestamp.after.max.ms",
@@ -195,15 +303,14 @@ _KEYS = (
         "message.timestamp.type",
         "log.message.timestamp.type",
         "STRING",
-        *_one_of("CreateTime", "LogAppendTime"),
+        _one_of("CreateTime", "LogAppendTime"),
         "Whose clock stamps the records: the producer's or the broker's.",
     ),
     ConfigKey(
         "min.cleanable.dirty.ratio",
         "log.cleaner.min.cleanable.ratio",
         "DOUBLE",
-        "0 to 1",
-        lambda value: isinstance(value, int | float) and 0 <= value <= 1,
+        _range(0, 1),
         "How much of a log must be uncompacted before it is compacted.",
     ),
     _long(
@@ -219,11 +326,18 @@ _KEYS = (
         "How many replicas must have a batch before acks=all is answered.",
     ),
     _boolean("preallocate", "log.preallocate", "Shown to tools; segments grow as they are written."),
+    ConfigKey(
+        "remote.storage.enable",
+        None,
+        "BOOLEAN",
+        _local_only,
+        "For tiered storage, which is not here: false.",
+    ),
     _long(
         "retention.bytes",
         "log.retention.bytes",
-        -1,
-        "The size beyond which old segments are deleted; -1: never.",
+        -LONG_MAX - 1,
+        "The size beyond which old segments are deleted; below 0: never.",
     ),
     _long(
         "retention.ms", "log.retention.ms", -1, "The age beyond which old segments are deleted; -1: never."
@@ -252,7 +366,7 @@ _KEYS = (
         "expose",
         "expose",
         "STRING",
-        *_one_of("written", "flushed"),
+        _one_of("written", "flushed"),
         "Whether consumers see messages once written, or only once flushed to the disk.",
     ),
 )
@@ -260,12 +374,17 @@ _KEYS = (
 CONFIG_KEYS: dict[str, ConfigKey] = {key.name: key for key in _KEYS}
 """Every topic-level setting by its name."""
 
-BROKER_DEFAULTS: dict[str, str] = {key.broker_name: key.name for key in _KEYS}
+BROKER_DEFAULTS: dict[str, str] = {key.broker_name: key.name for key in _KEYS if key.broker_name is not None}
 """Broker-level names to the topic-level names whose defaults they set."""
 
 
-def parse_value(name: str, text: str) -> Value:
+def parse_value(name: str, text: str, shown_as: str | None = None) -> Value:
     """Reads one setting.
+
+    Args:
+        name: Its topic-level name.
+        text: Its value.
+        shown_as: What messages call it, where that is not its name.
 
     Raises:
         InvalidConfigError: An unknown name or a value that is not allowed.
@@ -274,13 +393,18 @@ def parse_value(name: str, text: str) -> Value:
     if key is None:
         near = difflib.get_close_matches(name, CONFIG_KEYS, n=1)
         hint = f"; the nearest known one is {near[0]}" if near else ""
-        raise InvalidConfigError(f"unknown topic setting {name}{hint}")
+        raise InvalidConfigError(f"Unknown topic config name: {name}{hint}")
+    problem: str | None
     try:
         value = _READERS[key.kind](text.strip())
+        problem = key.problem(value)
     except ValueError:
-        value = None
-    if value is None or not key.accepts(value):
-        raise InvalidConfigError(f"{name}={text} is not allowed: give {key.allowed}")
+        is_boolean = key.kind == "BOOLEAN"
+        problem = (
+            "Expected value to be either true or false" if is_boolean else f"Not a number of type {key.kind}"
+        )
+    if problem is not None:
+        raise InvalidConfigError(f"Invalid value {text} for configuration {shown_as or name}: {problem}")
     return value
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class LogError(Exception):
     """Base of every error that this package raises on purpose."""
@@ -20,11 +22,23 @@ class UnsupportedMagicError(InvalidBatchError):
 
 
 class InvalidRecordError(InvalidBatchError):
-    """The header contradicts itself, or holds what a client may not send."""
+    """The batch contradicts itself, or holds what a client may not send.
+
+    Attributes:
+        records: Which of its records are at fault, by their number, and why; empty where it is the whole batch.
+    """
+
+    def __init__(self, message: str, records: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.records = records
 
 
 class RecordTooLargeError(InvalidBatchError):
     """The batch is larger than `max.message.bytes`."""
+
+
+class BatchTooLargeError(InvalidBatchError):
+    """The batch is larger than a whole segment."""
 
 
 class InvalidTimestampError(InvalidBatchError):
@@ -41,6 +55,14 @@ class OutOfOrderSequenceError(ProducerStateError):
 
 class InvalidProducerEpochError(ProducerStateError):
     """A newer instance of the same producer has written: this one is fenced."""
+
+
+class InvalidTransactionStateError(ProducerStateError):
+    """The producer's transaction does not allow this batch: it has one open, or has none."""
+
+
+class CoordinatorFencedError(ProducerStateError):
+    """A newer transaction coordinator has written a marker for this producer."""
 
 
 class OffsetOutOfRangeError(LogError):

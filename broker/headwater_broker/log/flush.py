@@ -164,7 +164,11 @@ class Flusher:
             self._fs,
             end_offset,
             [segment.file for segment in (*self._sealed, newest)],
-            [path for segment in self._sealed for path in segment.index_paths],
+            [
+                path
+                for segment in self._sealed
+                for path in (*segment.index_paths, segment.transaction_index_path)
+            ],
             self._changed_directories,
             completed,
         )

@@ -54,6 +54,10 @@ class FileSystem(Protocol):
         """When the file was last written, in milliseconds since 1970."""
         ...
 
+    def set_modified_ms(self, fd: int, modified_ms: int) -> None:
+        """Says when the file was last written."""
+        ...
+
     def read_file(self, path: str) -> bytes:
         """The whole of a small file.
 
@@ -137,6 +141,9 @@ class OsFileSystem:
 
     def modified_ms(self, fd: int) -> int:
         return os.fstat(fd).st_mtime_ns // 1_000_000
+
+    def set_modified_ms(self, fd: int, modified_ms: int) -> None:
+        os.utime(fd, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
 
     def read_file(self, path: str) -> bytes:
         return Path(path).read_bytes()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from headwater_broker.log import checkpoints
+from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.checkpoints import DamagedCheckpointError, TopicPartition
 from headwater_broker.log.dirlock import DirectoryLock
 from headwater_broker.log.errors import InconsistentIdentityError, LogDirError
@@ -50,6 +50,10 @@ class LogDirectory:
         """Tells the next broker that nothing needs recovery."""
         path = f"{self.path}/{checkpoints.CLEAN_SHUTDOWN}"
         self._fs.write_file(path, checkpoints.encode_clean_shutdown(), durable=True)
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether the partition's directory is in this one."""
+        return self._fs.is_dir(paths.partition_directory(self.path, topic, partition))
 
     def read_offsets(self, name: str) -> dict[TopicPartition, int]:
         """A checkpoint's offsets; none where it is missing or damaged, which costs a longer scan."""

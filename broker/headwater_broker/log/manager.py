@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.checkpoints import TopicPartition
+from headwater_broker.log.cleaner import CleanerConfig, Cleaning
+from headwater_broker.log.cleaner.schedule import CleaningSchedule
 from headwater_broker.log.clock import Clock, SystemClock
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.errors import LogDirError, PartitionOfflineError, StorageError
@@ -50,6 +52,7 @@ class LogManager:
         retention_check_interval_ms: int = 300_000,
         checkpoint_interval_ms: int = 60_000,
         producer_id_expiration_ms: int = 86_400_000,
+        cleaner: CleanerConfig | None = None,
     ) -> None:
         """Remembers how; `load` does the work.
 
@@ -61,6 +64,7 @@ class LogManager:
             retention_check_interval_ms: Kafka's log.retention.check.interval.ms.
             checkpoint_interval_ms: Kafka's log.flush.offset.checkpoint.interval.ms.
             producer_id_expiration_ms: Kafka's producer.id.expiration.ms.
+            cleaner: How much the compaction of one log may take.
         """
 
         self._paths = directories
@@ -70,6 +74,7 @@ class LogManager:
         self._retention_check_interval_ms = retention_check_interval_ms
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._cleanings = CleaningSchedule(cleaner or CleanerConfig())
         self._directories: list[LogDirectory] = []
         self._by_name: dict[str, dict[int, PartitionLog]] = {}
         self._by_wire_name: dict[bytes, dict[int, PartitionLog]] = {}
@@ -105,6 +110,7 @@ class LogManager:
         clean = directory.take_clean_marker()
         recovery_points = directory.read_offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = directory.read_offsets(checkpoints.LOG_START_OFFSETS)
+        compacted = self._cleanings.load(directory)
         for name in self._fs.names(directory.path):
             path = f"{directory.path}/{name}"
             if name.endswith(paths.DELETED_DIRECTORY_SUFFIX):
@@ -115,10 +121,24 @@ class LogManager:
                 continue
             if self.get(*parsed) is not None:
                 raise LogDirError(f"{name} is in {path} and in another log directory: move one of them away")
-            self._open(path, parsed, clean, recovery_points.get(parsed, 0), start_offsets.get(parsed, 0))
+            self._open(
+                path,
+                parsed,
+                clean=clean,
+                recovery_point=recovery_points.get(parsed, 0),
+                log_start_offset=start_offsets.get(parsed, 0),
+                was_compacted=parsed in compacted,
+            )
 
     def _open(
-        self, path: str, key: TopicPartition, clean: bool, recovery_point: int, log_start_offset: int
+        self,
+        path: str,
+        key: TopicPartition,
+        *,
+        clean: bool = True,
+        recovery_point: int = 0,
+        log_start_offset: int = 0,
+        was_compacted: bool = False,
     ) -> PartitionLog:
         config, now_ms = self._config_for(key[0]), self._clock.now_ms()
         loaded = LogLoader(
@@ -128,6 +148,7 @@ class LogManager:
             clean=clean,
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
+            was_compacted=was_compacted,
             now_ms=now_ms,
         ).load()
         log = PartitionLog(*key, self._read_topic_id(path), path, config, loaded, fs=self._fs, now_ms=now_ms)
@@ -195,7 +216,7 @@ class LogManager:
                 self._write_topic_id(path, topic_id)
             except OSError as error:
                 raise StorageError(f"cannot make {path}: {error.strerror}") from error
-            log = self._open(path, (topic, partition), True, 0, 0)
+            log = self._open(path, (topic, partition))
             log.topic_id = topic_id
         elif log.topic_id is None and topic_id is not None:
             self._write_topic_id(log.directory, topic_id)
@@ -238,6 +259,7 @@ class LogManager:
         except OSError as error:
             raise StorageError(f"cannot rename {log.directory}: {error.strerror}") from error
         log.retire()
+        self._cleanings.forget(topic, partition)
         partitions = self._by_name[topic]
         del partitions[partition]
         if not partitions:
@@ -245,6 +267,13 @@ class LogManager:
             del self._by_wire_name[topic.encode()]
         self._removals.append((self._clock.now_ms() + log.config.file_delete_delay_ms, target))
         return True
+
+    def configure(self, *, producer_id_expiration_ms: int, cleaner: CleanerConfig) -> None:
+        """Takes new settings, and asks `config_for` again for every topic."""
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._cleanings.config = cleaner
+        for topic in self._by_name:
+            self.reconfigure(topic)
 
     def reconfigure(self, topic: str) -> None:
         """Asks `config_for` again and gives the answer to every partition of the topic."""
@@ -287,6 +316,14 @@ class LogManager:
         """Starts what flush.messages, flush.ms and new segments ask for: run and complete each."""
         due = (log.start_flush() for log in self if log.offline is None and log.flush_due(now_ms))
         return [flush for flush in due if flush is not None]
+
+    def next_cleaning(self, now_ms: int) -> Cleaning | None:
+        """Begins to compact the log that has most to gain, if one is dirty enough.
+
+        Call `Cleaning.run` in any thread, then `Cleaning.complete` in this one, for as long as that says so.
+        """
+        directories = {directory.path: directory for directory in self._directories}
+        return self._cleanings.next(list(self), directories, now_ms)
 
     def checkpoint(self) -> None:
         """Writes the checkpoint files now, for instance so that a crash does not undo DeleteRecords.

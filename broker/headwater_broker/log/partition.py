@@ -7,12 +7,15 @@ validation, reader, flush, recovery and retention.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Iterable, Sequence
 from zlib import crc32
 
 from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.batch import (
+    ATTRIBUTES,
     BASE_SEQUENCE,
     BATCH_LENGTH,
+    HEADER,
     LAST_OFFSET_DELTA,
     MAX_SEQUENCE,
     MAX_TIMESTAMP_MS,
@@ -20,28 +23,40 @@ from headwater_broker.log.batch import (
     PRODUCER_EPOCH,
     PRODUCER_ID,
     STAMP,
+    TRANSACTIONAL,
 )
+from headwater_broker.log.cleaner import CleanerConfig, Cleaning, Dirt, measure_dirt
+from headwater_broker.log.cleaner.copy import CleanedSegment
+from headwater_broker.log.cleaner.exchange import exchange
+from headwater_broker.log.cleaner.rewrite import Retention
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
+    BatchTooLargeError,
+    InvalidTransactionStateError,
     OffsetOutOfRangeError,
     PartitionOfflineError,
-    RecordTooLargeError,
 )
 from headwater_broker.log.flush import Flush, Flusher
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health
+from headwater_broker.log.markers import Marker, encode_marker
+from headwater_broker.log.producers import ProducerEntry
 from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recovery import LoadedLog, LogLoader
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
 from headwater_broker.log.retention import DeletedFiles, expired_segments
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import encode_snapshot
-from headwater_broker.log.validation import check_batch, check_timestamps, stamp_append_time
+from headwater_broker.log.txnindex import AbortedTransaction
+from headwater_broker.log.validation import check_batch, check_keys, check_timestamps, stamp_append_time
 
 _LOGGER = logging.getLogger(__name__)
 
 _MAX_BUFFERS = 1024
 """Linux's IOV_MAX: one system call takes no more."""
+
+MayBegin = Callable[["PartitionLog", int, int], None]
+"""Given the log, producer id and epoch of a batch that begins a transaction here; raises where it may not."""
 
 
 class PartitionLog:
@@ -84,6 +99,7 @@ class PartitionLog:
         self._fs = fs
         self._health = Health(f"{topic}-{partition}")
         self._deleted = DeletedFiles(fs)
+        self._cleaning: Cleaning | None = None
         self.configure(config)
         self._adopt(loaded, now_ms)
 
@@ -93,6 +109,7 @@ class PartitionLog:
         self.log_end_offset = self._written_offset = self.high_watermark = loaded.log_end_offset
         self.leader_epoch = loaded.epochs.latest
         self._producers = loaded.producers
+        self._has_aborted = any(segment.has_aborted for segment in loaded.segments)
         self._epochs = loaded.epochs
         self._active = loaded.segments[-1]
         self._written_position = self._active.size_bytes
@@ -118,11 +135,15 @@ class PartitionLog:
         self._segment_bytes = config.segment_bytes
         # Jitter by name, so that partitions made at once do not roll at once, and a restart changes nothing.
         jitter_ms = crc32(self._health.name.encode()) % (config.segment_jitter_ms + 1)
-        self._segment_ms = max(config.segment_ms - jitter_ms, 1)
+        segment_ms = config.segment_ms
+        if config.compacts:
+            # Only sealed segments are compacted.
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+        self._segment_ms = max(segment_ms - jitter_ms, 1)
+        self._needs_keys = config.compacts
         self._stamps_time = config.message_timestamp_type == "LogAppendTime"
         self._bounds_time = not self._stamps_time and (
-            config.message_timestamp_after_max_ms != LONG_MAX
-            or config.message_timestamp_before_max_ms != LONG_MAX
+            config.timestamp_after_max_ms != LONG_MAX or config.timestamp_before_max_ms != LONG_MAX
         )
         self._exposes_written = config.expose == "written"
 
@@ -138,8 +159,11 @@ class PartitionLog:
 
     @property
     def last_stable_offset(self) -> int:
-        """What read_committed may see: the high watermark, as long as there are no transactions."""
-        return self.high_watermark
+        """What read_committed may see: up to the first record of a transaction that is not decided yet."""
+        unstable = self._producers.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
 
     @property
     def size_bytes(self) -> int:
@@ -148,7 +172,14 @@ class PartitionLog:
 
     # Appending
 
-    def append(self, records: memoryview, *, now_ms: int) -> Appended:
+    def append(
+        self,
+        records: memoryview,
+        *,
+        now_ms: int,
+        may_begin: MayBegin | None = None,
+        marker: Marker | None = None,
+    ) -> Appended:
         """Checks one client's batch, stamps offset and leader epoch into it in place, and queues its bytes.
 
         The bytes are written by `write_dirty`: until then `records` must stay as it is (do not refill the
@@ -159,44 +190,59 @@ class PartitionLog:
         Args:
             records: Exactly one record batch, writable, as Produce carried it.
             now_ms: The wall clock.
+            may_begin: Asked before a batch begins a transaction in this partition; None where none may.
+            marker: See `append_marker`, which is how to append one.
 
         Raises:
             CorruptBatchError: Not one whole batch, or a wrong checksum.
             UnsupportedMagicError: Message format 0 or 1.
-            InvalidRecordError: More than one batch, counts that contradict each other, a control or
-                transactional batch.
-            RecordTooLargeError: Larger than `max.message.bytes` (or than a whole segment).
+            InvalidRecordError: More than one batch, counts that contradict each other, a control batch, a record
+                without a key where the topic is compacted.
+            RecordTooLargeError: Larger than `max.message.bytes`.
+            BatchTooLargeError: Larger than a whole segment.
             InvalidTimestampError: Outside `message.timestamp.before|after.max.ms`.
             OutOfOrderSequenceError: A gap in the producer's sequence.
             InvalidProducerEpochError: The producer was fenced.
+            InvalidTransactionStateError: The batch begins a transaction that it may not begin, or is outside of
+                the one that is open.
             PartitionOfflineError: See the class.
         """
         if self._health.error is not None:
             raise self._health.error
-        header = check_batch(records, self._max_batch_bytes)
+        header = (
+            check_batch(records, self._max_batch_bytes) if marker is None else HEADER.unpack_from(records)
+        )
         size = len(records)
         max_timestamp_ms = header[MAX_TIMESTAMP_MS]
         append_time_ms = NO_TIMESTAMP
         base_offset = self.log_end_offset
         last_offset = base_offset + header[LAST_OFFSET_DELTA]
         producer_id = header[PRODUCER_ID]
-        if producer_id >= 0:
+        if producer_id >= 0 and marker is None:
+            transactional = header[ATTRIBUTES] & TRANSACTIONAL
             first = self._producers.find_duplicate(
                 producer_id,
                 header[PRODUCER_EPOCH],
                 header[BASE_SEQUENCE],
                 (header[BASE_SEQUENCE] + header[LAST_OFFSET_DELTA]) & MAX_SEQUENCE,
+                transactional,
             )
             if first is not None:
                 append_time_ms = first.timestamp_ms if self._stamps_time else NO_TIMESTAMP
                 return Appended(
                     first.base_offset, first.last_offset, append_time_ms, self.log_start_offset, True
                 )
+            if transactional and not self._producers.has_open_transaction(producer_id):
+                if may_begin is None:
+                    raise InvalidTransactionStateError("a transaction was begun without its transactional id")
+                may_begin(self, producer_id, header[PRODUCER_EPOCH])
         if self._stamps_time:
             stamp_append_time(records, now_ms)
             max_timestamp_ms = append_time_ms = now_ms
         elif self._bounds_time:
             check_timestamps(header, self.config, now_ms)
+        if self._needs_keys:
+            check_keys(records, header, self._health.name)
         active = self._active
         if active.first_timestamp_ms is not None and (
             active.size_bytes + size > self._segment_bytes
@@ -209,18 +255,41 @@ class PartitionLog:
         elif active.first_timestamp_ms is None:
             active.created_ms = now_ms
         if size > self._segment_bytes:
-            raise RecordTooLargeError(
+            raise BatchTooLargeError(
                 f"a batch of {size} bytes is larger than a segment of {self._segment_bytes}"
             )
         STAMP.pack_into(records, 0, base_offset, header[BATCH_LENGTH], self.leader_epoch)
         active.note(active.size_bytes, size, last_offset, max_timestamp_ms)
         if producer_id >= 0:
-            self._producers.record(header, base_offset, max_timestamp_ms, now_ms)
+            if marker is None:
+                self._producers.record(header, base_offset, max_timestamp_ms, now_ms)
+            else:
+                aborted = self._producers.end_transaction(header, base_offset, marker, now_ms)
+                if aborted is not None:
+                    active.aborted.append(aborted)
+                    self._has_aborted = True
         if self._flusher.unflushed_since_ms is None:
             self._flusher.unflushed_since_ms = now_ms
         self._pending.append(records)
         self.log_end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def append_marker(
+        self, producer_id: int, producer_epoch: int, marker: Marker, *, now_ms: int
+    ) -> Appended:
+        """Ends the producer's transaction in this partition; where none is open, only fences older epochs.
+
+        The marker is queued as a batch is; consumers of committed records see past it once it is written.
+
+        Raises:
+            InvalidProducerEpochError: A newer instance of the producer has written.
+            CoordinatorFencedError: A newer transaction coordinator has.
+            PartitionOfflineError: See the class.
+        """
+        self._health.check()
+        self._producers.check_marker(producer_id, producer_epoch, marker)
+        batch = encode_marker(producer_id, producer_epoch, marker, now_ms)
+        return self.append(memoryview(batch), now_ms=now_ms, marker=marker)
 
     @property
     def is_dirty(self) -> bool:
@@ -269,6 +338,8 @@ class PartitionLog:
     def _expose(self, segment: Segment, position: int, offset: int) -> None:
         self.high_watermark = offset
         self._reader.expose(segment, position, offset)
+        if self._producers.unstable:
+            self._producers.settle(offset)
 
     def _roll(self, now_ms: int) -> None:
         """Seals the newest segment and begins another at the log's end."""
@@ -312,20 +383,45 @@ class PartitionLog:
         """
         if self._health.error is not None:
             raise self._health.error
-        high_watermark = self.high_watermark
-        if not self.log_start_offset <= offset < high_watermark:
+        end_offset = high_watermark = stable_offset = self.high_watermark
+        bound = None
+        if self._producers.unstable:
+            stable_offset = self.last_stable_offset
+            if isolation and stable_offset < high_watermark:
+                end_offset = bound = stable_offset
+        if not self.log_start_offset <= offset < end_offset:
             self._check_offset(offset)
-            return FileRange(-1, 0, 0, high_watermark, high_watermark, self.log_start_offset, None)
-        file, position, count = self._reader.read(offset, max_bytes, at_least_one=at_least_one)
+            return FileRange(-1, 0, 0, high_watermark, stable_offset, self.log_start_offset, None)
+        segment, position, count = self._reader.read(offset, max_bytes, bound, at_least_one=at_least_one)
+        file = segment.file
+        aborted: Sequence[tuple[int, int]] = ()
+        if isolation and self._has_aborted and count:
+            found = self._reader.find_aborted(offset, segment, position + count, end_offset)
+            aborted = [(each.producer_id, each.first_offset) for each in found]
         return FileRange(
-            file.fd, position, count, high_watermark, high_watermark, self.log_start_offset, file
+            file.fd, position, count, high_watermark, stable_offset, self.log_start_offset, file, aborted
         )
 
-    def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
+    def aborted_transactions(self) -> list[AbortedTransaction]:
+        """All that the log knows of, in the order of their markers."""
+        self._health.check()
+        first = self._reader.segments[0]
+        return self._reader.find_aborted(first.base_offset, first, first.size_bytes, LONG_MAX)
+
+    def producers(self) -> Iterable[tuple[int, ProducerEntry]]:
+        """Ids and states of the idempotent producers that wrote here and have not expired."""
+        self._health.check()
+        return self._producers.items()
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> TimestampAndOffset | None:
         """The first record that consumers may see whose timestamp is not before `timestamp_ms`, if any."""
         self._health.check()
         found = self._reader.find_timestamp(timestamp_ms, self.log_start_offset)
-        return TimestampAndOffset(*found, self.epoch_at(found[1])) if found else None
+        if found is None or (isolation and found[1] >= self.last_stable_offset):
+            return None
+        return TimestampAndOffset(*found, self.epoch_at(found[1]))
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp; None in an empty log."""
@@ -399,6 +495,7 @@ class PartitionLog:
         self.write_dirty()
         if offset >= self.log_end_offset:
             return
+        self.abandon_cleaning()
         keep = self._reader.segment_at(offset)
         newer = self._reader.segments[self._reader.segments.index(keep) + 1 :]
         try:
@@ -481,7 +578,7 @@ class PartitionLog:
 
     def apply_retention(self, now_ms: int) -> None:
         """Deletes the oldest segments as the topic's settings and DeleteRecords ask."""
-        if self.offline is not None:
+        if self.offline is not None or self._cleaning is not None:
             return
         segments = self._reader.segments
         count = expired_segments(
@@ -528,8 +625,98 @@ class PartitionLog:
         """Forgets producers that wrote nothing since `before_ms`."""
         self._producers.expire(before_ms)
 
+    # Compaction
+
+    def dirt(self, now_ms: int, cleaned_offset: int | None) -> Dirt | None:
+        """What there is to compact; None where nothing may be compacted now.
+
+        Args:
+            now_ms: The wall clock.
+            cleaned_offset: Up to where it was compacted before, if ever.
+        """
+        if self.offline is not None or self._cleaning is not None or not self.config.compacts:
+            return None
+        return measure_dirt(
+            self._reader.segments,
+            self.config,
+            now_ms=now_ms,
+            cleaned_offset=cleaned_offset,
+            log_start_offset=self.log_start_offset,
+            end_offset=min(self.last_stable_offset, self.recovery_point),
+            first_timestamp_ms=Segment.first_batch_timestamp_ms,
+        )
+
+    def start_cleaning(
+        self, dirt: Dirt, config: CleanerConfig, now_ms: int, completed: Callable[[Cleaning], None]
+    ) -> Cleaning:
+        """Prepares a compaction of everything up to `dirt.first_uncleanable_offset`; see `Cleaning`.
+
+        Args:
+            dirt: From `dirt`, just now.
+            config: How much it may take.
+            now_ms: The wall clock.
+            completed: Told at the end, however it ended.
+
+        Raises:
+            StorageError: The disk refused; the partition is now offline.
+        """
+
+        def ended(cleaning: Cleaning) -> None:
+            if self._cleaning is cleaning:
+                self._cleaning = None
+            completed(cleaning)
+
+        last_of_producers = {
+            producer_id: (entry.batches[-1].last_offset if entry.batches else None, entry.producer_epoch)
+            for producer_id, entry in self._producers.items()
+        }
+        delete_retention_ms = self.config.delete_retention_ms
+        try:
+            self._cleaning = Cleaning(
+                self._fs,
+                self._health.name,
+                self.directory,
+                self,
+                self._reader.segments,
+                dirt,
+                self.config,
+                config,
+                lambda keys: Retention(keys, now_ms, delete_retention_ms, last_of_producers),
+                ended,
+            )
+        except OSError as error:
+            self._health.fail(f"cannot compact {self.directory}", error)
+        return self._cleaning
+
+    def replace_segments(self, cleaned: CleanedSegment, base_offsets: Sequence[int], now_ms: int) -> None:
+        """Puts a cleaned segment in the place of those that it was made from.
+
+        Raises:
+            StorageError: The disk refused; the partition is now offline.
+        """
+        self._health.check()
+        old = [segment for segment in self._reader.segments if segment.base_offset in base_offsets]
+        delay_ms = self.config.file_delete_delay_ms
+        try:
+            left = exchange(self._fs, self.directory, cleaned.base_offset, cleaned.suffixes(), old)
+            segment = Segment.open(self._fs, self.directory, cleaned.base_offset, self.config, now_ms)
+            segment.load_sealed()
+        except OSError as error:
+            self._health.fail(f"cannot replace segments in {self.directory}", error)
+        segment.trusted_from = 0
+        self._reader.replace(old, segment)
+        self._deleted.add(now_ms + delay_ms, left)
+        self._flusher.note_removed(old)
+
+    def abandon_cleaning(self) -> None:
+        """Gives up a compaction that is under way; what it replaced already stays so."""
+        if self._cleaning is not None:
+            self._cleaning.abandon()
+            self._cleaning = None
+
     def close(self) -> None:
         """Leaves everything on the disk as a clean stop should; the log is not to be used any more."""
+        self.abandon_cleaning()
         if self.offline is not None:
             return
         self.write_dirty()
@@ -550,5 +737,6 @@ class PartitionLog:
 
     def retire(self) -> None:
         """The partition was deleted: nothing may be appended or read any more."""
+        self.abandon_cleaning()
         self._pending = []
         self._health.error = PartitionOfflineError(f"{self._health.name} was deleted")

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from headwater_broker.log.batch import (
+    ATTRIBUTES,
     BASE_OFFSET,
     BASE_SEQUENCE,
     LAST_OFFSET_DELTA,
@@ -14,12 +15,22 @@ from headwater_broker.log.batch import (
     NO_PRODUCER_ID,
     PRODUCER_EPOCH,
     PRODUCER_ID,
+    TRANSACTIONAL,
     HeaderTuple,
 )
-from headwater_broker.log.errors import InvalidProducerEpochError, OutOfOrderSequenceError
+from headwater_broker.log.errors import (
+    CoordinatorFencedError,
+    InvalidProducerEpochError,
+    InvalidTransactionStateError,
+    OutOfOrderSequenceError,
+)
+from headwater_broker.log.markers import Marker
+from headwater_broker.log.txnindex import AbortedTransaction
 
 BATCHES_KEPT = 5
 """A client may have five batches in flight, so any of the last five may come again."""
+
+_OPEN = -1
 
 
 class KeptBatch(NamedTuple):
@@ -64,10 +75,16 @@ class ProducerEntry:
 
 
 class ProducerStates:
-    """Every producer that wrote to one partition and has not expired."""
+    """Every producer that wrote to one partition and has not expired.
+
+    Attributes:
+        unstable: First offsets of transactions, in order, with the offset of their marker; -1 while there is
+            none. One with a marker stays until `settle` says that consumers may see the marker.
+    """
 
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
+        self.unstable: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -83,13 +100,42 @@ class ProducerStates:
     def put(self, producer_id: int, entry: ProducerEntry) -> None:
         """Takes an entry from a snapshot."""
         self._entries[producer_id] = entry
+        first_offset = entry.transaction_first_offset
+        if first_offset >= 0:
+            in_order = not self.unstable or next(reversed(self.unstable)) < first_offset
+            self.unstable[first_offset] = _OPEN
+            if not in_order:
+                self.unstable = dict(sorted(self.unstable.items()))
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """First offset of the oldest transaction that is open, or whose marker cannot be seen yet."""
+        return next(iter(self.unstable), None)
+
+    def settle(self, end_offset: int) -> None:
+        """Everything before `end_offset` can be seen now."""
+        for first_offset, marker_offset in list(self.unstable.items()):
+            if 0 <= marker_offset < end_offset:
+                del self.unstable[first_offset]
 
     def find_duplicate(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, last_sequence: int
+        self,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+        last_sequence: int,
+        transactional: int = 0,
     ) -> KeptBatch | None:
         """Checks that a batch follows what is known of its producer.
 
         A producer of which nothing is known may start anywhere: its state may have expired or been deleted.
+
+        Args:
+            producer_id: The batch's.
+            producer_epoch: The batch's.
+            base_sequence: The batch's.
+            last_sequence: The batch's.
+            transactional: Not 0 where the batch belongs to a transaction.
 
         Returns:
             The first copy, if this is one of the last batches sent again; None if the batch is to be
@@ -98,16 +144,18 @@ class ProducerStates:
         Raises:
             InvalidProducerEpochError: A newer instance has written.
             OutOfOrderSequenceError: A batch is missing before this one.
+            InvalidTransactionStateError: The batch is outside of the transaction that its producer has open.
         """
         entry = self._entries.get(producer_id)
         if entry is None:
             return None
         if producer_epoch == entry.producer_epoch:
             batches = entry.batches
-            if not batches:
-                return None
-            expected = (batches[-1].last_sequence + 1) & MAX_SEQUENCE
+            # After a marker with a new epoch nothing of that epoch is there: it begins with 0.
+            expected = (batches[-1].last_sequence + 1) & MAX_SEQUENCE if batches else 0
             if base_sequence == expected:
+                if entry.transaction_first_offset >= 0 and not transactional:
+                    raise _outside(producer_id, entry)
                 return None
             for kept in batches:
                 if kept.base_sequence == base_sequence and kept.last_sequence == last_sequence:
@@ -123,7 +171,63 @@ class ProducerStates:
             raise OutOfOrderSequenceError(
                 f"producer {producer_id} began its epoch {producer_epoch} with sequence {base_sequence} instead of 0"
             )
+        if entry.transaction_first_offset >= 0 and not transactional:
+            raise _outside(producer_id, entry)
         return None
+
+    def has_open_transaction(self, producer_id: int) -> bool:
+        """Whether a transactional batch of the producer goes on with a transaction rather than begin one."""
+        entry = self._entries.get(producer_id)
+        return entry is not None and entry.transaction_first_offset >= 0
+
+    def check_marker(self, producer_id: int, producer_epoch: int, marker: Marker) -> None:
+        """Checks that a marker may end the producer's transaction.
+
+        Raises:
+            InvalidProducerEpochError: A newer instance has written.
+            CoordinatorFencedError: A newer coordinator has.
+        """
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            return
+        if producer_epoch < entry.producer_epoch:
+            raise InvalidProducerEpochError(
+                f"a marker for producer {producer_id} has epoch {producer_epoch}, but epoch "
+                f"{entry.producer_epoch} has written"
+            )
+        if marker.coordinator_epoch < entry.coordinator_epoch:
+            raise CoordinatorFencedError(
+                f"a marker for producer {producer_id} comes from coordinator epoch {marker.coordinator_epoch}, but "
+                f"{entry.coordinator_epoch} has written one"
+            )
+
+    def end_transaction(
+        self, header: HeaderTuple, base_offset: int, marker: Marker, now_ms: int
+    ) -> AbortedTransaction | None:
+        """Takes note of a marker that was appended at `base_offset`.
+
+        Returns:
+            The transaction, where the marker aborts one that has records here.
+        """
+        producer_id, producer_epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
+        entry = self._entries.get(producer_id)
+        if entry is None:
+            entry = self._entries[producer_id] = ProducerEntry(producer_epoch, now_ms)
+        elif entry.producer_epoch != producer_epoch:
+            entry.producer_epoch = producer_epoch
+            entry.batches.clear()
+        entry.coordinator_epoch = marker.coordinator_epoch
+        entry.last_timestamp_ms = header[MAX_TIMESTAMP_MS]
+        entry.seen_ms = now_ms
+        first_offset = entry.transaction_first_offset
+        if first_offset < 0:
+            return None
+        entry.transaction_first_offset = -1
+        self.unstable[first_offset] = base_offset
+        if marker.committed:
+            return None
+        still_open = (offset for offset, end_offset in self.unstable.items() if end_offset == _OPEN)
+        return AbortedTransaction(producer_id, first_offset, base_offset, next(still_open, base_offset + 1))
 
     def record(self, header: HeaderTuple, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
         """Takes note of a batch with a producer id that was appended at `base_offset`."""
@@ -136,6 +240,9 @@ class ProducerStates:
         elif entry.producer_epoch != producer_epoch:
             entry.producer_epoch = producer_epoch
             entry.batches.clear()
+        if header[ATTRIBUTES] & TRANSACTIONAL and entry.transaction_first_offset < 0:
+            entry.transaction_first_offset = base_offset
+            self.unstable[base_offset] = _OPEN
         batches = entry.batches
         batches.append(
             KeptBatch(
@@ -180,3 +287,10 @@ class ProducerStates:
                 and entry.batches == found.batches[-1:]
             ):
                 entry.batches = found.batches
+
+
+def _outside(producer_id: int, entry: ProducerEntry) -> InvalidTransactionStateError:
+    return InvalidTransactionStateError(
+        f"producer {producer_id} has had a transaction open since offset {entry.transaction_first_offset}: a batch "
+        "outside of it cannot be taken"
+    )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
 from headwater_broker.log.batch import NO_TIMESTAMP, BadBatchError
 from headwater_broker.log.epochs import LeaderEpochs
 from headwater_broker.log.errors import CorruptLogError
-from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health
 from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.places import Places
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.timestamps import find_greatest, find_timestamp
+from headwater_broker.log.txnindex import AbortedTransaction, find_aborted
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -87,18 +87,58 @@ class LogReader:
         self._places.clear()
         return removed
 
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Puts one segment in the place of neighbours that hold the same offsets."""
+        first = self.segments.index(old[0])
+        self.segments[first : first + len(old)] = [new]
+        self._base_offsets[first : first + len(old)] = [new.base_offset]
+        self._places.clear()
+        if self._end_segment in old:
+            self._end_segment, self._end_position = new, new.size_bytes
+
     def segment_at(self, offset: int) -> Segment:
         """The segment whose range holds `offset`."""
         return self.segments[max(bisect_right(self._base_offsets, offset) - 1, 0)]
 
-    def read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[OpenFile, int, int]:
-        """File, position and count of whole batches from the one that holds the (visible) `offset`."""
+    def read(
+        self, offset: int, max_bytes: int, end_offset: int | None, *, at_least_one: bool
+    ) -> tuple[Segment, int, int]:
+        """Segment, position and count of whole batches from the one that holds the (visible) `offset`.
+
+        Where `end_offset` is given, a batch begins with it, and is not to be returned.
+        """
         try:
-            return self._read(offset, max_bytes, at_least_one=at_least_one)
+            return self._read(offset, max_bytes, end_offset, at_least_one=at_least_one)
         except (BadBatchError, DamagedIndexError, OSError):
             return self.mending(
-                self.segment_at(offset), partial(self._read, offset, max_bytes, at_least_one=at_least_one)
+                self.segment_at(offset),
+                partial(self._read, offset, max_bytes, end_offset, at_least_one=at_least_one),
             )
+
+    def find_aborted(
+        self, offset: int, segment: Segment, end_position: int, end_offset: int
+    ) -> list[AbortedTransaction]:
+        """Aborted transactions among the visible batches from `offset` to `end_position` in `segment`.
+
+        Args:
+            offset: Where the consumer begins.
+            segment: Where the batches are.
+            end_position: Where they end.
+            end_offset: What they are before in any case.
+        """
+        if end_position < (self._end_position if segment is self._end_segment else segment.size_bytes):
+            end_offset = min(end_offset, self.mending(segment, partial(segment.base_offset_at, end_position)))
+        found: list[AbortedTransaction] = []
+        for each in self.segments[self._base_offsets.index(segment.base_offset) :]:
+            if not each.has_aborted:
+                continue
+            entries, is_all = find_aborted(
+                self.mending(each, partial(getattr, each, "aborted")), offset, end_offset
+            )
+            found += entries
+            if is_all:
+                break
+        return found
 
     def find_timestamp(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
         """Timestamp and offset of the first visible record at or after both, if any."""
@@ -133,7 +173,7 @@ class LogReader:
                 if segment is not self.segments[-1]:
                     segment.seal()
                 return find()
-        except BadBatchError as error:
+        except (BadBatchError, DamagedIndexError) as error:
             failure = CorruptLogError(
                 f"{segment.log_path} is damaged {error}: {self._health.name} is offline until the file is restored "
                 "from a copy and the broker restarted"
@@ -151,13 +191,17 @@ class LogReader:
                 return
             yield segment, segment.size_bytes
 
-    def _read(self, offset: int, max_bytes: int, *, at_least_one: bool) -> tuple[OpenFile, int, int]:
+    def _read(
+        self, offset: int, max_bytes: int, end_offset: int | None, *, at_least_one: bool
+    ) -> tuple[Segment, int, int]:
         place = self._places.get(offset)
         if place is None or place[1] >= place[0].size_bytes:
             place = self._find(offset)
         segment, position = place
         segment.used = True
         end_position = self._end_position if segment is self._end_segment else segment.size_bytes
+        if end_offset is not None:
+            end_position = self._position_before(segment, end_offset, end_position)
         count = segment.whole_batches(position, max_bytes, end_position, at_least_one=at_least_one)
         if position < segment.trusted_from and not segment.is_trusted(position, position + count):
             count = segment.whole_batches(
@@ -166,7 +210,17 @@ class LogReader:
             self._check(segment, position, position + count, end_position)
         if position + count < end_position and count:
             self._places.remember(segment.base_offset_at(position + count), segment, position + count)
-        return segment.file, position, count
+        return segment, position, count
+
+    def _position_before(self, segment: Segment, offset: int, end_position: int) -> int:
+        """Where the batch that begins with `offset` begins, if that is before `end_position`."""
+        if self.segment_at(offset) is not segment:
+            return end_position
+        place = self._places.get(offset)
+        if place is None or place[0] is not segment:
+            place = (segment, segment.position_of(offset))
+            self._places.remember(offset, *place)
+        return min(place[1], end_position)
 
     def _find(self, offset: int) -> tuple[Segment, int]:
         index = max(bisect_right(self._base_offsets, offset) - 1, 0)

@@ -1,10 +1,9 @@
-"""Timestamps of single records, for look-ups by time."""
+"""The records inside a batch, for what needs more than its header: look-ups by time, keys, compaction."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-import cramjam
+from typing import NamedTuple
 
 from headwater_broker.log.batch import (
     ATTRIBUTES,
@@ -15,17 +14,81 @@ from headwater_broker.log.batch import (
     LOG_APPEND_TIME,
     MAX_TIMESTAMP_MS,
     RECORD_COUNT,
+    HeaderTuple,
 )
-
-MAX_DECOMPRESSED_BYTES = 64 << 20
-"""Where a batch claims to be larger, it is not opened."""
-
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER_BYTES = 16
+from headwater_broker.log.compression import UndecodableError, decompress
 
 
 class UnreadableBatchError(Exception):
     """The records of a batch cannot be told apart; its header is all that is known."""
+
+
+class Record(NamedTuple):
+    """One record, as a place in the batch's uncompressed records.
+
+    Attributes:
+        start: Position of its length.
+        body: Position behind its length.
+        rest: Position behind its timestamp delta: from there to `end` it does not depend on the batch's base timestamp.
+        end: Position behind it.
+        offset_delta: Added to the batch's base offset.
+        timestamp_delta_ms: Added to the batch's base timestamp.
+        key: Its key; None: it has none.
+        has_value: Whether it has a value; if not, it is a tombstone.
+    """
+
+    start: int
+    body: int
+    rest: int
+    end: int
+    offset_delta: int
+    timestamp_delta_ms: int
+    key: bytes | None
+    has_value: bool
+
+
+def uncompressed_records(batch: bytes | memoryview, header: HeaderTuple) -> bytes:
+    """The records of a whole batch, one after the other.
+
+    Raises:
+        UnreadableBatchError: They do not decompress.
+    """
+    try:
+        return decompress(memoryview(batch)[HEADER.size :], header[ATTRIBUTES] & COMPRESSION_MASK)
+    except UndecodableError as error:
+        raise UnreadableBatchError(f"the batch at offset {header[BASE_OFFSET]}: {error}") from error
+
+
+def split_records(records: bytes, count: int) -> Iterator[Record]:
+    """Tells apart the `count` records that `uncompressed_records` returned.
+
+    Raises:
+        UnreadableBatchError: They are not what the count says.
+    """
+    at = 0
+    try:
+        for _ in range(count):
+            start = at
+            length, body = read_varint(records, at)
+            end = body + length
+            timestamp_delta_ms, rest = read_varint(records, body + 1)
+            offset_delta, at = read_varint(records, rest)
+            key_length, at = read_varint(records, at)
+            key = None
+            if key_length >= 0:
+                key = records[at : at + key_length]
+                at += key_length
+            value_length, at = read_varint(records, at)
+            if length <= 0 or at + max(value_length, 0) > end or end > len(records):
+                raise IndexError
+            yield Record(start, body, rest, end, offset_delta, timestamp_delta_ms, key, value_length >= 0)
+            at = end
+    except IndexError:
+        raise UnreadableBatchError(
+            f"the batch ends within a record, at byte {at} of {len(records)}"
+        ) from None
+    if at != len(records):
+        raise UnreadableBatchError(f"{len(records) - at} bytes follow the last of {count} records")
 
 
 def record_timestamps(batch: bytes) -> Iterator[tuple[int, int]]:
@@ -35,32 +98,25 @@ def record_timestamps(batch: bytes) -> Iterator[tuple[int, int]]:
         UnreadableBatchError: The records do not decompress, or are not what the header says.
     """
     header = HEADER.unpack_from(batch)
-    base_offset, attributes, base_timestamp_ms, count = (
-        header[BASE_OFFSET],
-        header[ATTRIBUTES],
-        header[BASE_TIMESTAMP_MS],
-        header[RECORD_COUNT],
-    )
-    records = _decompress(batch[HEADER.size :], attributes & COMPRESSION_MASK)
-    at = 0
-    try:
-        for _ in range(count):
-            length, at = _varint(records, at)
-            end = at + length
-            delta_ms, after = _varint(records, at + 1)
-            offset_delta, _ = _varint(records, after)
-            timestamp_ms = (
-                header[MAX_TIMESTAMP_MS] if attributes & LOG_APPEND_TIME else base_timestamp_ms + delta_ms
-            )
-            yield base_offset + offset_delta, timestamp_ms
-            at = end
-    except IndexError:
-        raise UnreadableBatchError(f"the batch at offset {base_offset} ends within a record") from None
+    base_offset, base_timestamp_ms = header[BASE_OFFSET], header[BASE_TIMESTAMP_MS]
+    stamped_ms = header[MAX_TIMESTAMP_MS] if header[ATTRIBUTES] & LOG_APPEND_TIME else None
+    for record in split_records(uncompressed_records(batch, header), header[RECORD_COUNT]):
+        timestamp_ms = base_timestamp_ms + record.timestamp_delta_ms if stamped_ms is None else stamped_ms
+        yield base_offset + record.offset_delta, timestamp_ms
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A zigzag variable-length integer and where it ends."""
-    value = shift = 0
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """A zigzag variable-length integer and where it ends.
+
+    Raises:
+        IndexError: The data end within it, or it has more than 64 bits.
+    """
+    value = data[at]
+    at += 1
+    if value < 0x80:
+        return (value >> 1) ^ -(value & 1), at
+    value &= 0x7F
+    shift = 7
     while True:
         byte = data[at]
         at += 1
@@ -72,46 +128,12 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
             raise IndexError
 
 
-def _decompress(data: bytes, codec: int) -> bytes:
-    if codec == 0:
-        return data
-    try:
-        if codec == 2:
-            return _decompress_snappy(data)
-        opener = {1: cramjam.gzip, 3: cramjam.lz4, 4: cramjam.zstd}[codec]
-        size = max(len(data) * 8, 1 << 16)
-        while True:
-            target = bytearray(min(size, MAX_DECOMPRESSED_BYTES))
-            try:
-                count = opener.decompress_into(data, target)
-            except cramjam.DecompressionError as error:
-                if size >= MAX_DECOMPRESSED_BYTES or "whole buffer" not in str(error):
-                    raise
-                size *= 8
-                continue
-            return bytes(memoryview(target)[:count])
-    except (KeyError, ValueError, cramjam.DecompressionError) as error:
-        raise UnreadableBatchError(f"codec {codec}: {error}") from error
-
-
-def _decompress_snappy(data: bytes) -> bytes:
-    """Raw snappy, or the blocks that Java clients write."""
-    if not data.startswith(_XERIAL_MAGIC):
-        return _decompress_block(data)
-    parts, total, at = [], 0, _XERIAL_HEADER_BYTES
-    while at < len(data):
-        length = int.from_bytes(data[at : at + 4])
-        part = _decompress_block(data[at + 4 : at + 4 + length])
-        total += len(part)
-        if total > MAX_DECOMPRESSED_BYTES:
-            raise ValueError(f"more than {MAX_DECOMPRESSED_BYTES} bytes")
-        parts.append(part)
-        at += 4 + length
-    return b"".join(parts)
-
-
-def _decompress_block(data: bytes) -> bytes:
-    size: int = cramjam.snappy.decompress_raw_len(data)
-    if size > MAX_DECOMPRESSED_BYTES:
-        raise ValueError(f"{size} bytes")
-    return bytes(cramjam.snappy.decompress_raw(data))
+def write_varint(number: int) -> bytes:
+    """The bytes that `read_varint` reads."""
+    zigzag = (number << 1) ^ (number >> 63)
+    encoded = bytearray()
+    while zigzag >= 0x80:
+        encoded.append(zigzag & 0x7F | 0x80)
+        zigzag >>= 7
+    encoded.append(zigzag)
+    return bytes(encoded)

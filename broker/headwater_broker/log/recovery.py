@@ -9,22 +9,27 @@ from itertools import pairwise
 
 from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.batch import (
+    ATTRIBUTES,
     BASE_OFFSET,
     BASE_SEQUENCE,
+    CONTROL,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     MAX_TIMESTAMP_MS,
     PRODUCER_ID,
     BadBatchError,
     HeaderTuple,
+    last_offset_of,
     walk,
 )
-from headwater_broker.log.config import LogConfig
+from headwater_broker.log.cleaner.exchange import finish_exchanges
+from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.damage import is_torn, save_broken
 from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
 from headwater_broker.log.errors import CorruptLogError, PartitionOfflineError, StorageError
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.index import DamagedIndexError, OffsetIndex
+from headwater_broker.log.markers import decode_marker
 from headwater_broker.log.producers import ProducerStates
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import DamagedSnapshotError, decode_snapshot
@@ -33,6 +38,9 @@ _LOGGER = logging.getLogger(__name__)
 
 _RECALLED_BYTES = 256 << 10
 """How far before a snapshot to look for a producer's last five batches."""
+
+_Batch = tuple[Segment, int, int, HeaderTuple]
+"""Segment, position, size in bytes and header."""
 
 
 @dataclass(slots=True)
@@ -72,6 +80,7 @@ class LogLoader:
         clean: bool,
         recovery_point: int,
         log_start_offset: int,
+        was_compacted: bool = False,
         now_ms: int,
     ) -> None:
         """Remembers what is known beforehand.
@@ -83,6 +92,7 @@ class LogLoader:
             clean: Whether the broker that wrote it stopped cleanly.
             recovery_point: From the checkpoint; 0 if there is none.
             log_start_offset: From the checkpoint; 0 if there is none.
+            was_compacted: Whether the cleaner's checkpoint names it: then offsets may be missing.
             now_ms: The wall clock.
         """
         self._fs = fs
@@ -91,6 +101,7 @@ class LogLoader:
         self._clean = clean
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
+        self._gaps_allowed = was_compacted or config.compacts
         self._now_ms = now_ms
         self._producers = ProducerStates()
         self._epochs = LeaderEpochs()
@@ -130,6 +141,7 @@ class LogLoader:
         self._remove_stray_snapshots(end_offset)
         for segment in self._segments[:-1]:
             segment.release()
+        self._producers.settle(end_offset)
         return self._loaded(end_offset, None)
 
     def _loaded(self, end_offset: int, failure: PartitionOfflineError | None) -> LoadedLog:
@@ -156,7 +168,7 @@ class LogLoader:
 
     def _remove_leftovers(self, names: list[str]) -> list[str]:
         left = []
-        for name in names:
+        for name in finish_exchanges(self._fs, self._directory, names):
             if name.endswith(paths.TEMPORARY_SUFFIXES):
                 self._fs.remove(f"{self._directory}/{name}")
             else:
@@ -207,10 +219,12 @@ class LogLoader:
             except DamagedIndexError as error:
                 _LOGGER.info("%s: rebuilding indexes: %s", self._directory, error)
                 self._rebuild_indexes(segment)
+        for segment in self._segments[:first_to_scan]:
+            self._check_aborted(segment)
         if end_offset is not None:
-            self._load_producers(end_offset)
+            self._producers = self._read_producers(end_offset)
             return end_offset
-        self._load_producers(self._segments[first_to_scan].base_offset)
+        self._producers = self._read_producers(self._segments[first_to_scan].base_offset)
         return self._scan_segments(first_to_scan)
 
     def _first_unflushed(self) -> int:
@@ -241,13 +255,12 @@ class LogLoader:
         expected = self._segments[first].base_offset
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
-            if segment.base_offset < expected or (
-                segment.base_offset > expected and not self._config.compacts
-            ):
+            if segment.base_offset < expected or (segment.base_offset > expected and not self._gaps_allowed):
                 self._cut(index, expected, BadBatchError(0, f"offset {expected} was to come first"))
                 return expected
             newest = index == len(self._segments) - 1
-            expected, error = self._scan(segment, gaps_allowed=self._config.compacts and not newest)
+            following = None if newest else self._segments[index + 1].base_offset
+            expected, error = self._scan(segment, following)
             if error is not None:
                 self._cut(index, expected, error)
                 return expected
@@ -255,31 +268,78 @@ class LogLoader:
                 segment.seal()
         return expected
 
-    def _scan(self, segment: Segment, *, gaps_allowed: bool) -> tuple[int, BadBatchError | None]:
-        """Notes every whole batch of a segment; returns the next offset, and what ended the scan early."""
+    def _scan(self, segment: Segment, following: int | None) -> tuple[int, BadBatchError | None]:
+        """Notes every whole batch of a segment; returns the next offset, and what ended the scan early.
+
+        No checksum covers the base offset: a batch after a gap is believed once the next batch, or the next segment
+        (which begins at `following`), comes after it.
+        """
         expected = segment.base_offset
         epoch, epoch_until = NO_EPOCH, segment.base_offset
         size_bytes = segment.size_bytes
         note, record, now_ms = segment.note, self._producers.record, self._now_ms
+        held: tuple[int, int, HeaderTuple] | None = None
         segment.reset()
+        segment.forget_aborted()
         segment.size_bytes = 0
         segment.trusted_from = 0
         try:
             for position, size, header in walk(self._fs, segment.file.fd, 0, size_bytes, check=True):
                 base_offset = header[BASE_OFFSET]
-                if base_offset != expected and not (gaps_allowed and base_offset > expected):
-                    raise BadBatchError(position, f"offset {base_offset} where {expected} was to come")
+                if base_offset != expected or held is not None:
+                    if held is not None:
+                        expected, held = self._note_after_gap(segment, *held), None
+                    if base_offset < expected or (base_offset > expected and not self._gaps_allowed):
+                        raise _gap(position, header, expected)
+                    if base_offset > expected:
+                        held = position, size, header
+                        continue
                 if header[LEADER_EPOCH] != epoch or base_offset >= epoch_until:
                     epoch = self._check_epoch(position, header)
                     epoch_until = self._epochs.next_start(base_offset)
                 last_offset = base_offset + header[LAST_OFFSET_DELTA]
                 note(position, size, last_offset, header[MAX_TIMESTAMP_MS])
-                if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0:
-                    record(header, base_offset, header[MAX_TIMESTAMP_MS], now_ms)
+                if header[PRODUCER_ID] >= 0:
+                    if header[BASE_SEQUENCE] >= 0:
+                        record(header, base_offset, header[MAX_TIMESTAMP_MS], now_ms)
+                    elif header[ATTRIBUTES] & CONTROL:
+                        self._end_transaction(self._producers, segment, position, size, header)
                 expected = last_offset + 1
         except BadBatchError as error:
-            return expected, error
+            if held is None or error.position == held[0]:
+                return expected, error
+            if error.disordered:
+                return expected, _gap(held[0], held[2], expected)
+            return self._end_after_gap(segment, held, expected, error)
+        if held is not None:
+            if following is None or last_offset_of(held[2]) >= following:
+                return expected, _gap(held[0], held[2], expected)
+            return self._end_after_gap(segment, held, expected, None)
         return expected, None
+
+    def _end_after_gap(
+        self,
+        segment: Segment,
+        held: tuple[int, int, HeaderTuple],
+        expected: int,
+        error: BadBatchError | None,
+    ) -> tuple[int, BadBatchError | None]:
+        try:
+            return self._note_after_gap(segment, *held), error
+        except BadBatchError as worse:
+            return expected, worse
+
+    def _note_after_gap(self, segment: Segment, position: int, size: int, header: HeaderTuple) -> int:
+        """Takes a whole batch into the segment and the producers; returns the offset after it."""
+        self._check_epoch(position, header)
+        last_offset = last_offset_of(header)
+        segment.note(position, size, last_offset, header[MAX_TIMESTAMP_MS])
+        if header[PRODUCER_ID] >= 0:
+            if header[BASE_SEQUENCE] >= 0:
+                self._producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], self._now_ms)
+            elif header[ATTRIBUTES] & CONTROL:
+                self._end_transaction(self._producers, segment, position, size, header)
+        return last_offset + 1
 
     def _check_epoch(self, position: int, header: HeaderTuple) -> int:
         """The checksum does not cover the leader epoch: it must be what the checkpoint says, or grow."""
@@ -357,35 +417,86 @@ class LogLoader:
         self._producers = ProducerStates()
         return self._log_start_offset
 
-    def _load_producers(self, until_offset: int) -> None:
+    def _check_aborted(self, segment: Segment) -> None:
+        """Makes the index of aborted transactions again where its file is damaged."""
+        if not segment.has_aborted:
+            return
+        try:
+            _ = segment.aborted
+        except DamagedIndexError as error:
+            _LOGGER.info("%s: rebuilding it: %s", segment.transaction_index_path, error)
+            producers = self._read_producers(segment.base_offset)
+            segment.forget_aborted()
+            for found, position, size, header in self._batches_of(segment, 0, LONG_MAX):
+                self._note_batch(producers, found, position, size, header, fill=True)
+            segment.seal()
+
+    def _read_producers(self, until_offset: int) -> ProducerStates:
         """Producers as of `until_offset`: from the last snapshot before it, and the batches since."""
         from_offset = self._segments[0].base_offset
+        producers = ProducerStates()
         names = self._fs.names(self._directory)
         for offset in reversed(paths.numbered(names, paths.SNAPSHOT_SUFFIX)):
             path = paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX)
             if offset > until_offset or offset < from_offset:
                 continue
             try:
-                self._producers = decode_snapshot(self._fs.read_file(path), self._now_ms)
+                producers = decode_snapshot(self._fs.read_file(path), self._now_ms)
             except DamagedSnapshotError as error:
                 _LOGGER.warning("%s: using an older snapshot: %s", path, error)
                 self._fs.remove(path)
                 continue
             from_offset = offset
             break
-        if len(self._producers):
-            self._producers.recall(self._headers_before(from_offset))
-        for header in self._headers(from_offset, until_offset):
-            if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0:
-                self._producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], self._now_ms)
+        if len(producers):
+            producers.recall(self._headers_before(from_offset))
+        for segment, position, size, header in self._batches(from_offset, until_offset):
+            self._note_batch(producers, segment, position, size, header, fill=False)
+        producers.settle(until_offset)
+        return producers
 
-    def _headers(self, from_offset: int, until_offset: int) -> Iterator[HeaderTuple]:
+    def _note_batch(
+        self,
+        producers: ProducerStates,
+        segment: Segment,
+        position: int,
+        size: int,
+        header: HeaderTuple,
+        *,
+        fill: bool,
+    ) -> None:
+        """Takes a batch into the producers' states; with `fill`, an abort into the segment's index too."""
+        if header[PRODUCER_ID] < 0:
+            return
+        if header[BASE_SEQUENCE] >= 0:
+            producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], self._now_ms)
+        elif header[ATTRIBUTES] & CONTROL:
+            self._end_transaction(producers, segment, position, size, header, fill=fill)
+
+    def _end_transaction(
+        self,
+        producers: ProducerStates,
+        segment: Segment,
+        position: int,
+        size: int,
+        header: HeaderTuple,
+        *,
+        fill: bool = True,
+    ) -> None:
+        marker = decode_marker(self._fs.pread(segment.file.fd, size, position))
+        if marker is None:
+            return
+        aborted = producers.end_transaction(header, header[BASE_OFFSET], marker, self._now_ms)
+        if aborted is not None and fill:
+            segment.aborted.append(aborted)
+
+    def _batches(self, from_offset: int, until_offset: int) -> Iterator[_Batch]:
         for index, segment in enumerate(self._segments):
             if segment.base_offset >= until_offset:
                 return
             if self._segments[index + 1 :] and self._segments[index + 1].base_offset <= from_offset:
                 continue
-            yield from self._headers_of(segment, self._position_of(segment, from_offset), until_offset)
+            yield from self._batches_of(segment, self._position_of(segment, from_offset), until_offset)
 
     def _headers_before(self, offset: int) -> Iterator[HeaderTuple]:
         """Headers of the last batches before `offset`, some `_RECALLED_BYTES` of them."""
@@ -398,14 +509,17 @@ class LogLoader:
                 starts.append((segment, start))
                 wanted_bytes -= end - start
         for segment, start in reversed(starts):
-            yield from self._headers_of(segment, start, offset)
+            for _, _, _, header in self._batches_of(segment, start, offset):
+                yield header
 
-    def _headers_of(self, segment: Segment, position: int, until_offset: int) -> Iterator[HeaderTuple]:
+    def _batches_of(self, segment: Segment, position: int, until_offset: int) -> Iterator[_Batch]:
         try:
-            for _, _, header in walk(self._fs, segment.file.fd, position, segment.size_bytes, check=False):
+            for at, size, header in walk(
+                self._fs, segment.file.fd, position, segment.size_bytes, check=False
+            ):
                 if header[BASE_OFFSET] >= until_offset:
                     return
-                yield header
+                yield segment, at, size, header
         except BadBatchError as error:
             raise self._corrupt(segment, error) from error
 
@@ -436,3 +550,7 @@ class LogLoader:
         for offset in offsets:
             if offset not in wanted:
                 self._fs.remove(paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX))
+
+
+def _gap(position: int, header: HeaderTuple, expected: int) -> BadBatchError:
+    return BadBatchError(position, f"offset {header[BASE_OFFSET]} where {expected} was to come")

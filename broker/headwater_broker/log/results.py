@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -48,6 +49,8 @@ class FileRange:
         last_stable_offset: Of the partition.
         log_start_offset: Of the partition.
         file: What keeps `fd` open.
+        aborted: Producer id and first offset of each aborted transaction that these batches, or the ones
+            between them, belong to; asked for with `Isolation.READ_COMMITTED`.
     """
 
     fd: int
@@ -57,6 +60,7 @@ class FileRange:
     last_stable_offset: int
     log_start_offset: int
     file: OpenFile | None
+    aborted: Sequence[tuple[int, int]] = ()
 
 
 class TimestampAndOffset(NamedTuple):

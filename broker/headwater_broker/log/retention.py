@@ -38,7 +38,7 @@ def expired_segments(
     count = 0
     for index, (segment, end_offset) in enumerate(zip(segments, ends, strict=True)):
         newest = index == len(segments) - 1
-        if end_offset > high_watermark or not segment.size_bytes:
+        if end_offset > high_watermark or (newest and not segment.size_bytes):
             break
         latest_ms = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else modified_ms(segment)
         expired = config.deletes and 0 <= config.retention_ms < now_ms - latest_ms

@@ -25,6 +25,11 @@ from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.index import DamagedIndexError, OffsetIndex, TimeIndex
 from headwater_broker.log.ranges import RangeSet
+from headwater_broker.log.txnindex import (
+    AbortedTransaction,
+    decode_transaction_index,
+    encode_transaction_index,
+)
 
 _BASE_OFFSET = struct.Struct(">q")
 
@@ -54,6 +59,7 @@ class Segment:
         self._file: OpenFile | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
+        self._aborted: list[AbortedTransaction] | None = None
         self._index_interval_bytes = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
         self._bytes_since_entry = 0
@@ -78,6 +84,7 @@ class Segment:
         segment._file = OpenFile(fs, segment.log_path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         segment._offset_index = OffsetIndex(base_offset)
         segment._time_index = TimeIndex(base_offset)
+        segment._aborted = []
         return segment
 
     @classmethod
@@ -103,6 +110,11 @@ class Segment:
         )
 
     @property
+    def transaction_index_path(self) -> str:
+        """The index of aborted transactions, a file only where there are some."""
+        return paths.segment_path(self._directory, self.base_offset, paths.TRANSACTION_INDEX_SUFFIX)
+
+    @property
     def file(self) -> OpenFile:
         """The open log file."""
         if self._file is None:
@@ -124,6 +136,32 @@ class Segment:
             self._load_indexes()
         assert self._time_index is not None
         return self._time_index
+
+    @property
+    def aborted(self) -> list[AbortedTransaction]:
+        """Aborted transactions whose markers are in this segment, in order; read when first wanted.
+
+        Raises:
+            DamagedIndexError: The file is not what it should be.
+        """
+        if self._aborted is None:
+            try:
+                data = self._fs.read_file(self.transaction_index_path)
+            except FileNotFoundError:
+                data = b""
+            self._aborted = decode_transaction_index(data)
+        return self._aborted
+
+    @property
+    def has_aborted(self) -> bool:
+        """Whether there are any, without reading them."""
+        if self._aborted is None:
+            return self._fs.exists(self.transaction_index_path)
+        return bool(self._aborted)
+
+    def forget_aborted(self) -> None:
+        """Empties the index of aborted transactions, to fill it again."""
+        self._aborted = []
 
     def note(self, position: int, size_bytes: int, last_offset: int, max_timestamp_ms: int) -> None:
         """Takes the batch at `position`, the segment's end, into size and indexes."""
@@ -314,6 +352,12 @@ class Segment:
         offset_path, time_path = self.index_paths
         self._fs.write_file(offset_path, self.offset_index.data, durable=False)
         self._fs.write_file(time_path, self.time_index.data, durable=False)
+        if self._aborted:
+            self._fs.write_file(
+                self.transaction_index_path, encode_transaction_index(self._aborted), durable=False
+            )
+        elif self._aborted is not None:
+            self._fs.remove(self.transaction_index_path)
 
     def release_idle(self) -> None:
         """Lets go of descriptor and indexes of a sealed segment that nobody read for a while."""
@@ -324,7 +368,7 @@ class Segment:
     def release(self) -> None:
         """Lets go of descriptor and indexes; they are opened again when wanted."""
         self._file = None
-        self._offset_index = self._time_index = None
+        self._offset_index = self._time_index = self._aborted = None
 
     def truncate_to(self, offset: int) -> int:
         """Cuts the log before the batch that holds `offset`; returns the offset after what is left.
@@ -339,25 +383,34 @@ class Segment:
         self._checked.cut(position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        self._aborted = [each for each in self.aborted if each.last_offset < offset]
         self.max_timestamp_ms, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.is_full = False
         return self.load_newest()
 
-    def delete(self, *, at_once: bool) -> list[str]:
+    def index_bytes(self) -> tuple[int, int]:
+        """How large the index files are."""
+        if self._offset_index is not None and self._time_index is not None:
+            return len(self._offset_index.data), len(self._time_index.data)
+        offset_path, time_path = self.index_paths
+        files = (OpenFile(self._fs, offset_path, os.O_RDONLY), OpenFile(self._fs, time_path, os.O_RDONLY))
+        return self._fs.size_bytes(files[0].fd), self._fs.size_bytes(files[1].fd)
+
+    def first_batch_timestamp_ms(self) -> int:
+        """The greatest timestamp of the first batch; -1 where there is none."""
+        if self.first_timestamp_ms is None and self.size_bytes >= HEADER.size:
+            header = HEADER.unpack(self._fs.pread(self.file.fd, HEADER.size, 0))
+            self.first_timestamp_ms = header[MAX_TIMESTAMP_MS]
+        return NO_TIMESTAMP if self.first_timestamp_ms is None else self.first_timestamp_ms
+
+    def delete(self, *, at_once: bool, keep_snapshot: bool = False) -> list[str]:
         """Removes the files, or renames them with `.deleted`; open descriptors go on working.
 
         Returns:
             The files that are still to be removed.
         """
-        suffixes = (
-            paths.LOG_SUFFIX,
-            paths.INDEX_SUFFIX,
-            paths.TIME_INDEX_SUFFIX,
-            paths.TRANSACTION_INDEX_SUFFIX,
-            paths.SNAPSHOT_SUFFIX,
-        )
         left = []
-        for suffix in suffixes:
+        for suffix in (*paths.SEGMENT_SUFFIXES, *(() if keep_snapshot else (paths.SNAPSHOT_SUFFIX,))):
             path = paths.segment_path(self._directory, self.base_offset, suffix)
             if not self._fs.exists(path):
                 continue

@@ -38,9 +38,10 @@ from headwater_broker.log.errors import (
     RecordTooLargeError,
     UnsupportedMagicError,
 )
+from headwater_broker.log.records import UnreadableBatchError, split_records, uncompressed_records
 
 _MAGIC_POSITION = 16
-_UNWELCOME = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_UNUSUAL = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
 
 _unpack_header = HEADER.unpack_from
 
@@ -65,8 +66,8 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
         raise InvalidRecordError(
             f"a batch of {header[RECORD_COUNT]} records has last offset delta {header[LAST_OFFSET_DELTA]}"
         )
-    if header[ATTRIBUTES] & _UNWELCOME:
-        raise _unwelcome(header)
+    if header[ATTRIBUTES] & _UNUSUAL:
+        _check_unusual(header)
     if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
         raise InvalidRecordError(f"producer {header[PRODUCER_ID]} sent sequence {header[BASE_SEQUENCE]}")
     return header
@@ -88,12 +89,29 @@ def _malformed(records: memoryview) -> CorruptBatchError | UnsupportedMagicError
     return CorruptBatchError(f"a batch that says it has {length} bytes has {size - SIZE_BEFORE_LENGTH_BYTES}")
 
 
-def _unwelcome(header: HeaderTuple) -> InvalidRecordError | InvalidTimestampError:
+def _check_unusual(header: HeaderTuple) -> None:
     if header[ATTRIBUTES] & CONTROL:
-        return InvalidRecordError("clients may not write control records")
-    if header[ATTRIBUTES] & TRANSACTIONAL:
-        return InvalidRecordError("transactional records need a transaction, which this broker did not begin")
-    return InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
+        raise InvalidRecordError("clients may not write control records")
+    if header[ATTRIBUTES] & LOG_APPEND_TIME:
+        raise InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
+    if header[PRODUCER_ID] < 0:
+        raise InvalidRecordError("transactional records without a producer id belong to no transaction")
+
+
+def check_keys(records: memoryview, header: HeaderTuple, name: str) -> None:
+    """Checks that every record has a key, without which a compacted topic could never drop or keep it.
+
+    Raises:
+        InvalidRecordError: One has none, or the records cannot be told apart.
+    """
+    message = f"Compacted topic cannot accept message without key in topic partition {name}."
+    try:
+        parsed = split_records(uncompressed_records(records, header), header[RECORD_COUNT])
+        keyless = [(number, message) for number, record in enumerate(parsed) if record.key is None]
+    except UnreadableBatchError as error:
+        raise InvalidRecordError(f"{name}: {error}") from error
+    if keyless:
+        raise InvalidRecordError("One or more records have been rejected", keyless)
 
 
 def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> None:
@@ -103,7 +121,7 @@ def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> Non
         InvalidTimestampError: Outside of what the topic allows.
     """
     first_ms, greatest_ms = header[BASE_TIMESTAMP_MS], header[MAX_TIMESTAMP_MS]
-    after_ms, before_ms = config.message_timestamp_after_max_ms, config.message_timestamp_before_max_ms
+    after_ms, before_ms = config.timestamp_after_max_ms, config.timestamp_before_max_ms
     if greatest_ms != NO_TIMESTAMP and greatest_ms - now_ms > after_ms:
         raise InvalidTimestampError(
             f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are {after_ms}"

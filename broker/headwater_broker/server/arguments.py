@@ -1,6 +1,7 @@
 """The broker's command line and its properties file, read into typed options."""
 
 import argparse
+import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from pathlib import Path
 
 from headwater_broker.server.broker import BrokerOptions
 from headwater_broker.server.errors import UsageError
-from headwater_broker.server.settings import PLACES, WITHOUT_EFFECT, parse_settings
+from headwater_broker.server.settings import PLACES, has_no_effect, parse_settings
 
 _LOG = logging.getLogger(__name__)
 _DEFAULT_LISTEN = "127.0.0.1:9092"
@@ -47,8 +48,9 @@ def parse_arguments(arguments: Sequence[str]) -> ProcessOptions:
         properties["broker.id"] = str(given.id)
     places = {name: properties.pop(name) for name in PLACES & properties.keys()}
     settings = parse_settings(properties)
-    for name in sorted(WITHOUT_EFFECT & properties.keys()):
+    for name in sorted(filter(has_no_effect, properties)):
         _LOG.warning("broker property %s is about machinery that this broker does not have", name)
+    settings = dataclasses.replace(settings, given={**settings.given, **places})
     data = given.data or _log_dir(places)
     listen = given.listen or _listener(places, "listeners") or _DEFAULT_LISTEN
     advertise = given.advertise or _listener(places, "advertised.listeners")

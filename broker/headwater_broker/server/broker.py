@@ -17,14 +17,26 @@ from headwater_broker.coordination import (
     Coordinator,
     Endpoint,
 )
-from headwater_broker.log import Clock, LogConfig, LogError, LogManager, PartitionLog, SystemClock
+from headwater_broker.log import (
+    CleanerConfig,
+    Clock,
+    LogConfig,
+    LogError,
+    LogManager,
+    PartitionLog,
+    SystemClock,
+)
 from headwater_broker.server.apis import register_apis
 from headwater_broker.server.cluster import ClusterView
+from headwater_broker.server.compactor import Compactor
 from headwater_broker.server.core import Core
+from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.errors import CoordinatorError, ServerError
 from headwater_broker.server.fetch import FetchHandler
+from headwater_broker.server.fetch_sessions import FetchSessions
 from headwater_broker.server.flusher import Flusher
 from headwater_broker.server.listener import Listener, bind
+from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.node import Node
 from headwater_broker.server.produce import ProduceHandler
 from headwater_broker.server.settings import BrokerSettings
@@ -85,13 +97,19 @@ class Broker:
     """
 
     def __init__(
-        self, node: Node, listener: Listener, upkeep: asyncio.Task[None], stop_parts: Callable[[], None]
+        self,
+        node: Node,
+        listener: Listener,
+        upkeep: asyncio.Task[None],
+        compactor: Compactor,
+        stop_parts: Callable[[], None],
     ) -> None:
         endpoint = node.me.endpoints[0]
         self.address = (endpoint.host, endpoint.port)
         self._node = node
         self._listener = listener
         self._upkeep = upkeep
+        self._compactor = compactor
         self._stop_parts = stop_parts
 
     @classmethod
@@ -130,6 +148,7 @@ class Broker:
         node = self._node
         self._upkeep.cancel()
         await asyncio.gather(self._upkeep, return_exceptions=True)
+        await self._compactor.stop()
         self._listener.stop_accepting()
         node.core.end_of_tick()
         self._listener.close()
@@ -160,6 +179,7 @@ class _Starting:
         self._adapter = _LoopAdapter(self._loop)
         self._manager: LogManager | None = None
         self._state: StateKeeper | None = None
+        self._live = LiveSettings(options.settings)
         self._view: ClusterView | None = None
         self._fetches: FetchHandler | None = None
 
@@ -186,9 +206,16 @@ class _Starting:
             identity=str(options.data_dir.resolve()),
         )
         core = Core(self._adapter)
-        self._fetches = FetchHandler(core, manager, view, self._adapter)
+        self._fetches = FetchHandler(
+            core,
+            manager,
+            view,
+            self._adapter,
+            FetchSessions(settings.max_incremental_fetch_session_cache_slots),
+            self._clock.now_ms,
+        )
         state = self._state = StateKeeper(
-            self._coordinator, view, manager, self._ask, on_log_gone=self._fetches.wake
+            self._coordinator, view, manager, self._ask, on_log_gone=self._fetches.wake, live=self._live
         )
         try:
             await self._ask(self._coordinator.register_broker, me)
@@ -197,7 +224,24 @@ class _Starting:
             await state.load()
         except CoordinationError as error:
             raise _refused(error) from error
-        return Node(settings, me, self._clock, core, manager, view, state, self._coordinator, self._helpers)
+        places = {
+            "advertised.listeners": ",".join(map(str, me.endpoints)),
+            "broker.id": str(options.broker_id),
+            "listeners": str(Endpoint(options.host, port)),
+            "log.dirs": str(options.data_dir),
+        }
+        return Node(
+            self._live,
+            me,
+            self._clock,
+            core,
+            manager,
+            view,
+            state,
+            self._coordinator,
+            self._helpers,
+            {name: value for name, value in places.items() if name not in settings.given},
+        )
 
     async def _recover(self) -> LogManager:
         options = self._options
@@ -206,7 +250,8 @@ class _Starting:
 
         def config_for(topic: str) -> LogConfig:
             # Before shared state has been read, every topic has the broker's settings.
-            return settings.log if self._view is None else topic_config(self._view, settings.log, topic)
+            base = self._live.current.log
+            return base if self._view is None else topic_config(self._view, base, topic)
 
         manager = LogManager(
             [str(options.data_dir)],
@@ -215,6 +260,7 @@ class _Starting:
             retention_check_interval_ms=settings.log_retention_check_interval_ms,
             checkpoint_interval_ms=settings.log_flush_offset_checkpoint_interval_ms,
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            cleaner=_cleaner_config(settings),
         )
         started = time.monotonic()
         manager.load()
@@ -228,17 +274,36 @@ class _Starting:
         flusher = Flusher(self._loop, self._helpers, on_exposed=self._fetches.wake)
         core = node.core
         core.on_written(lambda log: flusher.written(log, node.clock.now_ms()))
-        core.register_raw(PRODUCE, ProduceHandler(core, node.logs, node.cluster, flusher, node.clock))
+        groups, transactions = register_apis(node, DurableWrites(core, flusher))
+        transactions.start()
+        core.register_raw(
+            PRODUCE, ProduceHandler(core, node.logs, node.cluster, flusher, node.clock, transactions)
+        )
         core.register_raw(FETCH, self._fetches)
-        runner = register_apis(node)
         upkeep = self._loop.create_task(_upkeep(node, flusher, listener))
+        compactor = Compactor(node.logs, node.clock)
+
+        def configure(settings: BrokerSettings) -> None:
+            node.logs.configure(
+                producer_id_expiration_ms=settings.producer_id_expiration_ms,
+                cleaner=_cleaner_config(settings),
+            )
+            compactor.configure(
+                threads=settings.log_cleaner_threads if settings.log_cleaner_enable else 0,
+                backoff_ms=settings.log_cleaner_backoff_ms,
+            )
+            listener.configure(settings)
+
+        configure(node.settings)
+        node.live.on_change(configure)
 
         def stop_parts() -> None:
-            runner.stop()
+            groups.stop()
+            transactions.stop()
             self._adapter.cancel_all()
 
         listener.start_accepting()
-        return Broker(node, listener, upkeep, stop_parts)
+        return Broker(node, listener, upkeep, compactor, stop_parts)
 
     async def undo(self) -> None:
         """Takes back what was done of a start that failed."""
@@ -276,6 +341,13 @@ async def _upkeep(node: Node, flusher: Flusher, listener: Listener) -> None:
         took_s = node.clock.monotonic() - started
         if took_s > _BUSY_TICK_S:
             _LOG.info("upkeep took %.2f s", took_s)
+
+
+def _cleaner_config(settings: BrokerSettings) -> CleanerConfig:
+    return CleanerConfig(
+        int(settings.log_cleaner_dedupe_buffer_size * settings.log_cleaner_io_buffer_load_factor),
+        settings.log_cleaner_io_max_bytes_per_second,
+    )
 
 
 def _reachable(host: str) -> str:

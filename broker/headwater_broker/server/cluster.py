@@ -30,6 +30,7 @@ class Snapshot:
         topics: All topics.
         changed_topics: Some topics; None as a value where there is no such topic any more.
         topic_configs: The settings of all topics that have some.
+        broker_configs: What was changed of brokers' settings, by broker; `<default>` is for all of them.
         pending_deletions: All topics that are being deleted.
         controller_id: The controller, -1 for nobody.
     """
@@ -38,6 +39,7 @@ class Snapshot:
     topics: Mapping[str, TopicState] | None = None
     changed_topics: Mapping[str, TopicState | None] = field(default_factory=dict)
     topic_configs: Mapping[str, Mapping[str, str]] | None = None
+    broker_configs: Mapping[str, Mapping[str, str]] | None = None
     pending_deletions: frozenset[str] | None = None
     controller_id: int | None = None
 
@@ -84,6 +86,7 @@ class Wanted:
                 {} if all_topics else {name: coordinator.topic(name) for name in self._topic_names}
             ),
             topic_configs=coordinator.configs(ConfigKind.TOPIC) if ChangeKind.CONFIGS in kinds else None,
+            broker_configs=coordinator.configs(ConfigKind.BROKER) if ChangeKind.CONFIGS in kinds else None,
             # Read after the topics: a topic that is marked meanwhile is then seen as marked, not as live.
             pending_deletions=frozenset(coordinator.pending_deletions()),
             controller_id=controller_id,
@@ -101,6 +104,7 @@ class ClusterView:
         topics: Topics by name, without those that are being deleted.
         deleting: Topics that are being deleted.
         topic_configs: Settings of topics that have some.
+        broker_configs: What was changed of brokers' settings.
     """
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
@@ -111,6 +115,7 @@ class ClusterView:
         self.topics: dict[str, TopicState] = {}
         self.deleting: dict[str, TopicState] = {}
         self.topic_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+        self.broker_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
         self._names_by_id: dict[bytes, bytes] = {}
 
     def apply(self, snapshot: Snapshot) -> None:
@@ -121,6 +126,8 @@ class ClusterView:
             self.controller_id = snapshot.controller_id
         if snapshot.topic_configs is not None:
             self.topic_configs = snapshot.topic_configs
+        if snapshot.broker_configs is not None:
+            self.broker_configs = snapshot.broker_configs
         pending = snapshot.pending_deletions or frozenset()
         # A topic that was being deleted and no longer is has gone, unless it was read again.
         still = {name: topic for name, topic in self.deleting.items() if name in pending}
@@ -148,6 +155,12 @@ class ClusterView:
         if state is None or partition not in state.partitions:
             return ErrorCode.unknown_topic_or_partition
         return ErrorCode.not_leader_or_follower
+
+    def in_sync(self, topic: str, partition: int) -> int:
+        """How many replicas of a partition are in sync; 0 where nothing is known of it."""
+        state = self.topics.get(topic)
+        found = state.partitions.get(partition) if state is not None else None
+        return len(found.isr) if found is not None else 0
 
     def group_coordinator(self, group: str) -> BrokerInfo | None:
         """The live broker that coordinates a group, the same on every broker.

@@ -2,8 +2,11 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import count
 
 from headwater_broker.log import FileRange
+
+_NUMBERS = count(1)
 
 Part = bytes | memoryview | FileRange
 """A piece of an answer: bytes, or a range of a log file that is never copied into this process if large."""
@@ -43,6 +46,7 @@ class Connection:
         is_closed: No more requests are taken and nothing is sent.
         close_reason: Set by the core to have the connection closed at the end of the tick.
         on_resolved: Called when a deferred answer is there.
+        number: Greater than that of every connection that was accepted before.
         debt_bytes: What this tick's requests cost so far; a connection with too much waits for the next tick, so
             that small requests with large answers can fill neither memory nor time.
     """
@@ -51,6 +55,7 @@ class Connection:
         "close_reason",
         "debt_bytes",
         "is_closed",
+        "number",
         "on_resolved",
         "output",
         "peer",
@@ -64,6 +69,7 @@ class Connection:
         self.is_closed = False
         self.close_reason: str | None = None
         self.on_resolved = on_resolved
+        self.number = next(_NUMBERS)
         self.debt_bytes = 0
 
     def defer(self, *, exclusive: bool) -> Deferred:

@@ -234,6 +234,11 @@ class Core:
         else:
             waiting.append(connection)
 
+    def write(self, log: PartitionLog) -> None:
+        """Has the log written at the end of this tick; `on_written` tells who appended to it."""
+        self._dirty.setdefault(log, [])
+        self.schedule_tick()
+
     def end_of_tick(self) -> None:
         """Writes, wakes and sends. See the module."""
         self._is_scheduled = False

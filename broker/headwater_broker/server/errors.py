@@ -3,6 +3,7 @@
 from kio.schema.errors import ErrorCode
 
 from headwater_broker import coordination, log
+from headwater_broker.transactions import TransactionRefused
 
 
 class ServerError(Exception):
@@ -45,10 +46,13 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (log.CorruptBatchError, ErrorCode.corrupt_message),
     (log.UnsupportedMagicError, ErrorCode.unsupported_for_message_format),
     (log.RecordTooLargeError, ErrorCode.message_too_large),
+    (log.BatchTooLargeError, ErrorCode.record_list_too_large),
     (log.InvalidTimestampError, ErrorCode.invalid_timestamp),
     (log.InvalidBatchError, ErrorCode.invalid_record),
     (log.OutOfOrderSequenceError, ErrorCode.out_of_order_sequence_number),
     (log.InvalidProducerEpochError, ErrorCode.invalid_producer_epoch),
+    (log.InvalidTransactionStateError, ErrorCode.invalid_txn_state),
+    (log.CoordinatorFencedError, ErrorCode.transaction_coordinator_fenced),
     (log.OffsetOutOfRangeError, ErrorCode.offset_out_of_range),
     (log.PartitionOfflineError, ErrorCode.kafka_storage_error),
     (log.InvalidConfigError, ErrorCode.invalid_config),
@@ -59,9 +63,11 @@ _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
 
 
 def error_code(error: Exception) -> ErrorCode:
-    """Kafka's code for an error of the log, of the shared state or of an API."""
+    """Kafka's code for an error of the log, of the shared state, of transactions or of an API."""
     if isinstance(error, ApiError):
         return error.code
+    if isinstance(error, TransactionRefused):
+        return ErrorCode[error.error.name.lower()]
     for kind, code in _CODES:
         if isinstance(error, kind):
             return code

@@ -11,6 +11,7 @@ from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.connection import Connection, Deferred, Part
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import error_code
+from headwater_broker.server.fetch_sessions import FetchSession, FetchSessions
 from headwater_broker.wire import RequestHeader
 from headwater_broker.wire.fetch import (
     FetchPartition,
@@ -33,7 +34,7 @@ class Timers(Protocol):
 class _Parked:
     """A fetch that waits for more bytes or for its time to run out."""
 
-    __slots__ = ("connection", "deferred", "header", "logs", "request", "timer")
+    __slots__ = ("connection", "deferred", "header", "logs", "request", "session", "timer")
 
     def __init__(
         self,
@@ -42,7 +43,9 @@ class _Parked:
         request: FetchRequest,
         deferred: Deferred,
         logs: list[PartitionLog],
+        session: FetchSession | None,
     ) -> None:
+        self.session = session
         self.connection = connection
         self.header = header
         self.request = request
@@ -65,16 +68,22 @@ class _Found:
 
 
 class FetchHandler:
-    """Reads, or parks the fetch until what it asks for is there.
+    """Reads, or parks the fetch until what it asks for is there."""
 
-    Every answer is sessionless (KIP-227 lets the broker decline a session): clients name all their partitions
-    each time.
-    """
-
-    def __init__(self, core: Core, manager: LogManager, cluster: ClusterView, timers: Timers) -> None:
+    def __init__(
+        self,
+        core: Core,
+        manager: LogManager,
+        cluster: ClusterView,
+        timers: Timers,
+        sessions: FetchSessions,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._manager = manager
         self._cluster = cluster
         self._timers = timers
+        self._sessions = sessions
+        self._now_ms = now_ms
         self._parked: dict[PartitionLog, dict[_Parked, None]] = {}
         self._parked_of: dict[Connection, _Parked] = {}
         core.on_written(self.wake)
@@ -83,12 +92,17 @@ class FetchHandler:
     def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         version = header.api_version
         request = parse_fetch(frame, header.body_position, version)
-        if request.session_id != 0:
-            code = ErrorCode.fetch_session_id_not_found
-            connection.output.extend(
-                encode_fetch_response(header.correlation_id, version, [], error_code=code)
-            )
-            return
+        session: FetchSession | None = None
+        if request.session_epoch >= 0 or request.session_id != 0:
+            begun = self._sessions.begin(request, version, self._now_ms())
+            if isinstance(begun, FetchSession):
+                session = begun
+                request = session.whole(request)
+            elif begun is not ErrorCode.none:
+                connection.output.extend(
+                    encode_fetch_response(header.correlation_id, version, [], error_code=begun)
+                )
+                return
         found = self._look(request, version)
         if (
             found.size_bytes >= request.min_bytes
@@ -96,10 +110,10 @@ class FetchHandler:
             or request.max_wait_ms <= 0
             or not request.partitions
         ):
-            connection.output.extend(_answer(header, found))
+            connection.output.extend(_answer(header, found, session))
             return
         deferred = connection.defer(exclusive=True)
-        parked = _Parked(connection, header, request, deferred, found.logs)
+        parked = _Parked(connection, header, request, deferred, found.logs, session)
         parked.timer = self._timers.call_later(request.max_wait_ms / 1000, lambda: self._time_is_up(parked))
         self._parked_of[connection] = parked
         for log in found.logs:
@@ -119,7 +133,7 @@ class FetchHandler:
 
     def _answer_parked(self, parked: _Parked, found: _Found) -> None:
         self._forget(parked.connection)
-        parked.deferred.resolve(_answer(parked.header, found))
+        parked.deferred.resolve(_answer(parked.header, found, parked.session))
 
     def _forget(self, connection: Connection) -> None:
         parked = self._parked_of.pop(connection, None)
@@ -162,6 +176,7 @@ class FetchHandler:
                     file_range.last_stable_offset,
                     file_range.log_start_offset,
                     file_range.count,
+                    file_range.aborted if isolation else None,
                 )
             )
             found.ranges.append(file_range if file_range.count else None)
@@ -200,10 +215,16 @@ def _add_error(
     found.has_error = True
 
 
-def _answer(header: RequestHeader, found: _Found) -> list[Part]:
-    pieces = encode_fetch_response(header.correlation_id, header.api_version, found.results)
+def _answer(header: RequestHeader, found: _Found, session: FetchSession | None) -> list[Part]:
+    results, ranges, session_id = found.results, found.ranges, 0
+    if session is not None:
+        session_id = session.session_id
+        chosen = session.select(results)
+        results = [results[index] for index in chosen]
+        ranges = [ranges[index] for index in chosen]
+    pieces = encode_fetch_response(header.correlation_id, header.api_version, results, session_id=session_id)
     parts: list[Part] = [pieces[0]]
-    for file_range, piece in zip(found.ranges, pieces[1:], strict=True):
+    for file_range, piece in zip(ranges, pieces[1:], strict=True):
         if file_range is not None:
             parts.append(file_range)
         parts.append(piece)

@@ -59,6 +59,10 @@ class Listener:
         self._loop = asyncio.get_running_loop()
         self._channels: set[Channel] = set()
 
+    def configure(self, settings: BrokerSettings) -> None:
+        """Takes new limits from now on."""
+        self._settings = settings
+
     def start_accepting(self) -> None:
         """Watches the listening sockets."""
         for sock in self._sockets:

@@ -1,9 +1,9 @@
 """What the handlers of all APIs have in common: the parts of one running broker."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -11,6 +11,7 @@ from headwater_broker.coordination import BrokerInfo, Coordinator
 from headwater_broker.log import Clock, LogManager
 from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.core import Core
+from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.state import StateKeeper
 
@@ -23,7 +24,7 @@ class Node:
     """The parts of one broker.
 
     Attributes:
-        settings: The broker's properties.
+        live: The broker's settings, which may change.
         me: How this broker registers itself.
         clock: Time.
         core: Dispatch.
@@ -32,9 +33,10 @@ class Node:
         state: Keeps that knowledge current.
         coordinator: Shared state itself; every call may block, so go through `ask`.
         helpers: Threads for calls that block.
+        places: Properties that the command line has settled, for consoles.
     """
 
-    settings: BrokerSettings
+    live: LiveSettings
     me: BrokerInfo
     clock: Clock
     core: Core
@@ -43,6 +45,12 @@ class Node:
     state: StateKeeper
     coordinator: Coordinator
     helpers: Executor
+    places: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> BrokerSettings:
+        """What holds now."""
+        return self.live.current
 
     async def ask(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a call that blocks in a helper thread."""

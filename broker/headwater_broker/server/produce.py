@@ -4,12 +4,15 @@ import logging
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import Appended, Clock, LogError, LogManager, PartitionLog
+from headwater_broker.log import Appended, Clock, InvalidRecordError, LogError, LogManager, PartitionLog
 from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
-from headwater_broker.server.errors import error_code
+from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.flusher import Flusher
+from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
+from headwater_broker.server.transaction_runner import TransactionRunner
+from headwater_broker.transactions import TransactionRefused
 from headwater_broker.wire import MalformedFrame, RequestHeader
 from headwater_broker.wire.apis import LOWEST_USABLE_PRODUCE
 from headwater_broker.wire.produce import (
@@ -21,19 +24,36 @@ from headwater_broker.wire.produce import (
 
 _LOG = logging.getLogger(__name__)
 _ACKS_ALL = -1
+_ABORTABLE_FROM = 11
+_INTERNAL_TOPIC = TRANSACTION_TOPIC.encode()
+
+_UNVERIFIED = {
+    ErrorCode.producer_fenced: ErrorCode.invalid_producer_epoch,
+    ErrorCode.concurrent_transactions: ErrorCode.not_enough_replicas,
+    ErrorCode.coordinator_not_available: ErrorCode.not_enough_replicas,
+    ErrorCode.not_coordinator: ErrorCode.not_enough_replicas,
+}
+"""What Kafka's broker tells a producer whose transaction cannot be verified now (KIP-890)."""
 
 
 class ProduceHandler:
     """Appends each partition's batch to its log, and answers once the tick's write (and flush) is done."""
 
     def __init__(
-        self, core: Core, manager: LogManager, cluster: ClusterView, flusher: Flusher, clock: Clock
+        self,
+        core: Core,
+        manager: LogManager,
+        cluster: ClusterView,
+        flusher: Flusher,
+        clock: Clock,
+        transactions: TransactionRunner,
     ) -> None:
         self._core = core
         self._manager = manager
         self._cluster = cluster
         self._flusher = flusher
         self._clock = clock
+        self._transactions = transactions
 
     def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         version = header.api_version
@@ -43,22 +63,35 @@ class ProduceHandler:
         acks = request.acks
         now_ms = self._clock.now_ms()
         is_ordinary = len(request.partitions) == 1
+        may_begin = None
+        if request.transactional_id is not None:
+            may_begin = self._transactions.may_begin(request.transactional_id.decode(errors="replace"))
         get = self._manager.get
         results = []
         unflushed: list[tuple[PartitionLog, int]] = []
         for topic, partition, start, end in request.partitions:
             log = get(topic, partition)
-            if log is None:
-                code = self._cluster.why_not_here(topic, partition)
+            if log is None or topic == _INTERNAL_TOPIC:
+                code = ErrorCode.invalid_topic_exception
+                if log is None:
+                    code = self._cluster.why_not_here(topic, partition)
                 results.append(ProduceResult(topic, partition, code, -1, -1, -1))
                 continue
             if not -1 <= acks <= 1:
                 results.append(ProduceResult(topic, partition, ErrorCode.invalid_required_acks, -1, -1, -1))
                 continue
+            if (
+                acks == _ACKS_ALL
+                and log.config.min_insync_replicas > 1
+                and log.config.min_insync_replicas > self._cluster.in_sync(log.topic, partition)
+            ):
+                code = ErrorCode.not_enough_replicas
+                results.append(ProduceResult(topic, partition, code, -1, -1, log.log_start_offset))
+                continue
             try:
-                appended = log.append(frame[start:end], now_ms=now_ms)
-            except LogError as error:
-                results.append(_refused(topic, partition, log, error))
+                appended = log.append(frame[start:end], now_ms=now_ms, may_begin=may_begin)
+            except (LogError, TransactionRefused, ApiError) as error:
+                results.append(_refused(topic, partition, log, error, version))
                 continue
             self._core.dirty(log, connection)
             if acks == _ACKS_ALL and log.config.acks_fsync:
@@ -130,11 +163,18 @@ def _produced(header: RequestHeader, topic: bytes, partition: int, appended: App
     )
 
 
-def _refused(topic: bytes, partition: int, log: PartitionLog, error: LogError) -> ProduceResult:
+def _refused(
+    topic: bytes, partition: int, log: PartitionLog, error: Exception, version: int
+) -> ProduceResult:
     code = error_code(error)
+    if not isinstance(error, LogError):
+        code = _UNVERIFIED.get(code, code)
+        if code is ErrorCode.transaction_abortable and version < _ABORTABLE_FROM:
+            code = ErrorCode.invalid_txn_state
     if code == ErrorCode.unknown_server_error:
         _LOG.error("%s-%d: %s", log.topic, partition, error)
-    return ProduceResult(topic, partition, code, -1, -1, log.log_start_offset, str(error))
+    records = error.records if isinstance(error, InvalidRecordError) else ()
+    return ProduceResult(topic, partition, code, -1, -1, log.log_start_offset, str(error), records)
 
 
 def _first_error(results: list[ProduceResult]) -> str:

@@ -2,11 +2,20 @@
 
 import dataclasses
 import difflib
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from headwater_broker.log import BROKER_DEFAULTS, CONFIG_KEYS, InvalidConfigError, LogConfig, format_value
+from headwater_broker.log import (
+    BROKER_DEFAULTS,
+    CONFIG_KEYS,
+    InvalidConfigError,
+    LogConfig,
+    format_value,
+    parse_value,
+)
 from headwater_broker.server.errors import UsageError
+from headwater_broker.server.kafka_keys import kafka_keys
 
 _INT_MAX = 2**31 - 1
 _LONG_MAX = 2**63 - 1
@@ -32,21 +41,37 @@ class BrokerSettings:
     group_max_session_timeout_ms: int = 1_800_000
     group_max_size: int = _INT_MAX
     group_min_session_timeout_ms: int = 6000
+    log_cleaner_backoff_ms: int = 15_000
+    log_cleaner_dedupe_buffer_size: int = 134_217_728
+    log_cleaner_enable: bool = True
+    log_cleaner_io_buffer_load_factor: float = 0.9
+    log_cleaner_io_max_bytes_per_second: float = 1.7976931348623157e308
+    log_cleaner_threads: int = 1
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_scheduler_interval_ms: int = 1000  # Kafka's is "never"; without it flush.ms would do nothing
     log_retention_check_interval_ms: int = 300_000
     max_connections: int = _INT_MAX
+    max_incremental_fetch_session_cache_slots: int = 1000
     num_partitions: int = 1
     offset_metadata_max_bytes: int = 4096
+    offsets_retention_check_interval_ms: int = 600_000
+    offsets_retention_minutes: int = 10_080
     producer_id_expiration_ms: int = 86_400_000
     socket_listen_backlog_size: int = 511  # Kafka's is 50: a herd of clients after a restart overflows it
     # Kafka's are 102400, which switches the kernel's own tuning off.
     socket_receive_buffer_bytes: int = -1
     socket_request_max_bytes: int = 104_857_600
     socket_send_buffer_bytes: int = -1
-    zookeeper_connection_timeout_ms: int = 15_000
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
+    transaction_max_timeout_ms: int = 900_000
+    transaction_state_log_num_partitions: int = 50
+    transaction_state_log_segment_bytes: int = 104_857_600
+    transactional_id_expiration_ms: int = 604_800_000
+    # Kafka's is that of the session, 18 s: long to look at a wrong address.
+    zookeeper_connection_timeout_ms: int = 6000
     zookeeper_session_timeout_ms: int = 18_000
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
+    given: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +88,8 @@ class Property:
 
     name: str
     kind: str
-    low: int
-    high: int
+    low: float
+    high: float
     doc: str
 
     @property
@@ -85,6 +110,10 @@ def _boolean(name: str, doc: str) -> Property:
     return Property(name, "BOOLEAN", 0, 0, doc)
 
 
+def _double(name: str, low: float, high: float, doc: str) -> Property:
+    return Property(name, "DOUBLE", low, high, doc)
+
+
 def _text(name: str, doc: str) -> Property:
     return Property(name, "STRING", 0, 0, doc)
 
@@ -102,17 +131,46 @@ PROPERTIES: Mapping[str, Property] = {
         _int("group.max.session.timeout.ms", 1, "The longest session timeout that a member may ask for."),
         _int("group.max.size", 1, "The most members that a group may have."),
         _int("group.min.session.timeout.ms", 0, "The shortest session timeout that a member may ask for."),
+        _long("log.cleaner.backoff.ms", 0, "How long compaction rests where no log is dirty enough."),
+        _long("log.cleaner.dedupe.buffer.size", 1, "Memory of a compaction's map of keys."),
+        _boolean("log.cleaner.enable", "Whether logs are compacted."),
+        _double("log.cleaner.io.buffer.load.factor", 0, 1, "How full the map of keys may be."),
+        _double(
+            "log.cleaner.io.max.bytes.per.second",
+            0,
+            sys.float_info.max,
+            "What a compaction may read a second.",
+        ),
+        _int("log.cleaner.threads", 0, "How many logs may be compacted at a time."),
         _int("log.flush.offset.checkpoint.interval.ms", 1, "How often the recovery points are saved."),
         _long("log.flush.scheduler.interval.ms", 1, "How often flush.ms is looked at."),
         _long("log.retention.check.interval.ms", 1, "How often retention is applied."),
         _int("max.connections", 0, "The most connections at a time."),
+        _int("max.incremental.fetch.session.cache.slots", 0, "How many fetch sessions are remembered."),
         _int("num.partitions", 1, "Partitions of a topic created without a number."),
         _int("offset.metadata.max.bytes", 0, "The longest text kept with a committed offset."),
+        _long(
+            "offsets.retention.check.interval.ms", 1, "How often offsets are looked through for expired ones."
+        ),
+        _int("offsets.retention.minutes", 1, "How long offsets outlive their group's last member."),
         _int("producer.id.expiration.ms", 1, "How long an idle producer's sequence numbers are kept."),
         _int("socket.listen.backlog.size", 1, "Connections that may wait to be accepted."),
         _int("socket.receive.buffer.bytes", -1, "SO_RCVBUF; -1 leaves it to the kernel."),
         _int("socket.request.max.bytes", 1, "The largest request; a larger one closes its connection."),
         _int("socket.send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the kernel."),
+        _int(
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+            1,
+            "How often transactions that have been open for too long are looked for.",
+        ),
+        _int(
+            "transaction.max.timeout.ms", 1, "The longest timeout that a transactional producer may ask for."
+        ),
+        _int("transaction.state.log.num.partitions", 1, "Partitions of __transaction_state when it is made."),
+        _int(
+            "transaction.state.log.segment.bytes", 1, "Segment size of __transaction_state when it is made."
+        ),
+        _int("transactional.id.expiration.ms", 1, "How long an idle transactional id is remembered."),
         _int("zookeeper.connection.timeout.ms", 1, "How long to wait for ZooKeeper at start."),
         _int("zookeeper.session.timeout.ms", 1, "How long ZooKeeper keeps a silent broker registered."),
     )
@@ -133,8 +191,6 @@ WITHOUT_EFFECT = frozenset(
     {
         "background.threads",
         "inter.broker.protocol.version",
-        "log.message.format.version",
-        "max.incremental.fetch.session.cache.slots",
         "num.io.threads",
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
@@ -144,12 +200,25 @@ WITHOUT_EFFECT = frozenset(
         "offsets.topic.segment.bytes",
         "queued.max.requests",
         "transaction.state.log.min.isr",
-        "transaction.state.log.num.partitions",
         "transaction.state.log.replication.factor",
     }
 )
 """Kafka's properties about machinery that this broker does not have: taken, so that a properties file written
 for Kafka works, and named in the log."""
+
+
+_NOT_TO_BE_IGNORED = (
+    "alter.config.policy",
+    "authorizer",
+    "client.quota",
+    "create.topic.policy",
+    "delegation.token",
+    "principal.builder",
+    "sasl.",
+    "security.",
+    "ssl.",
+    "zookeeper.s",
+)
 
 
 def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
@@ -168,13 +237,34 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
             fields[PROPERTIES[name].field] = _parse(PROPERTIES[name], text.strip())
         elif name in BROKER_DEFAULTS:
             topic_defaults[BROKER_DEFAULTS[name]] = text
-        elif name not in WITHOUT_EFFECT and name not in _IN_OTHER_UNITS:
+            _check_topic_default(name, text)
+        elif name not in _IN_OTHER_UNITS and not has_no_effect(name):
             raise UsageError(_unknown(name))
     try:
         log = LogConfig.parse(topic_defaults)
     except InvalidConfigError as error:
         raise UsageError(f"broker property: {error}") from error
-    return dataclasses.replace(BrokerSettings(log=log), **fields)  # type: ignore[arg-type]
+    settings = BrokerSettings(log=log, given=dict(properties))
+    return dataclasses.replace(settings, **fields)  # type: ignore[arg-type]
+
+
+def _check_topic_default(name: str, text: str) -> None:
+    try:
+        parse_value(BROKER_DEFAULTS[name], text, shown_as=name)
+    except InvalidConfigError as error:
+        raise UsageError(f"broker property: {error}") from error
+
+
+def has_no_effect(name: str) -> bool:
+    """Whether a property is taken, so that a file written for Kafka works, though nothing here depends on it.
+
+    What would make Kafka safer is not among them: it must not seem to be in force.
+    """
+    if name in WITHOUT_EFFECT:
+        return True
+    if name in PROPERTIES or name in BROKER_DEFAULTS or name in _IN_OTHER_UNITS or name in PLACES:
+        return False
+    return name in kafka_keys() and not name.startswith(_NOT_TO_BE_IGNORED)
 
 
 def known_properties() -> list[str]:
@@ -203,15 +293,16 @@ def _parse(spec: Property, text: str) -> Value:
     readers: dict[str, Callable[[str], Value]] = {
         "INT": int,
         "LONG": int,
+        "DOUBLE": float,
         "BOOLEAN": {"true": True, "false": False}.__getitem__,
         "STRING": str,
     }
     try:
         value = readers[spec.kind](text.lower() if spec.kind == "BOOLEAN" else text)
     except (ValueError, KeyError):
-        wanted = {"BOOLEAN": "true or false"}.get(spec.kind, "a whole number")
+        wanted = {"BOOLEAN": "true or false", "DOUBLE": "a number"}.get(spec.kind, "a whole number")
         raise UsageError(f"broker property {spec.name}={text} is not allowed: give {wanted}") from None
-    if spec.kind in ("INT", "LONG") and not spec.low <= int(value or 0) <= spec.high:
+    if spec.kind in ("INT", "LONG", "DOUBLE") and not spec.low <= float(value or 0) <= spec.high:
         raise UsageError(f"broker property {spec.name}={text} is not allowed: give {spec.low} to {spec.high}")
     return value
 

@@ -22,9 +22,13 @@ from headwater_broker.log import (
     PartitionLog,
 )
 from headwater_broker.server.cluster import ClusterView, Wanted
+from headwater_broker.server.live import LiveSettings
 
 _LOG = logging.getLogger(__name__)
 _RETRY_S = 1.0
+
+ALL_BROKERS = "<default>"
+"""The entity in shared state whose settings hold for every broker."""
 
 Ask = Callable[..., Awaitable[Any]]
 """Runs a blocking call in a helper thread."""
@@ -44,10 +48,12 @@ class StateKeeper:
         manager: LogManager,
         ask: Ask,
         on_log_gone: Callable[[PartitionLog], None],
+        live: LiveSettings,
     ) -> None:
         self._coordinator = coordinator
         self._view = view
         self._manager = manager
+        self._live = live
         self._ask = ask
         self._on_log_gone = on_log_gone
         self._wanted = Wanted()
@@ -128,6 +134,8 @@ class StateKeeper:
     async def _refresh(self, wanted: Wanted) -> None:
         snapshot = await self._ask(wanted.read, self._coordinator)
         self._view.apply(snapshot)
+        configs = self._view.broker_configs
+        self._live.take(configs.get(ALL_BROKERS, {}), configs.get(str(self._view.broker_id), {}))
         self._open_logs()
         self._configure_logs()
         await self._delete_topics()

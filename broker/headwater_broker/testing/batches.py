@@ -7,13 +7,18 @@ from collections.abc import Sequence
 
 from crc32c import crc32c
 
+from headwater_broker.log.batch import COMPRESSION_MASK
+from headwater_broker.log.compression import compress
+from headwater_broker.log.records import write_varint
+
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _CHECKED_FROM = 21
 
 
 def build_batch(
-    values: Sequence[bytes],
+    values: Sequence[bytes | None],
     *,
+    keys: Sequence[bytes | None] | None = None,
     base_offset: int = 0,
     timestamps_ms: Sequence[int] | None = None,
     producer_id: int = -1,
@@ -25,21 +30,24 @@ def build_batch(
     """One uncompressed record batch (magic 2) without keys or headers, as a producer sends it.
 
     Args:
-        values: One record each.
+        values: One record each; None is a tombstone.
+        keys: One for each record; none where not given.
         base_offset: What the producer claims; a broker writes its own.
         timestamps_ms: One for each record; 0 for all where not given.
         producer_id: Of an idempotent producer.
         producer_epoch: Of an idempotent producer.
         base_sequence: Of an idempotent producer.
-        attributes: The batch's flags.
+        attributes: The batch's flags, codec included.
         leader_epoch: What the producer claims; a broker writes its own.
     """
     stamps = list(timestamps_ms or [0] * len(values))
     records = bytearray()
-    for delta, (value, stamp_ms) in enumerate(zip(values, stamps, strict=True)):
-        body = b"\0" + _varint(stamp_ms - stamps[0]) + _varint(delta) + _varint(-1)
-        body += _varint(len(value)) + value + _varint(0)
-        records += _varint(len(body)) + body
+    given_keys = keys or [None] * len(values)
+    for delta, (key, value, stamp_ms) in enumerate(zip(given_keys, values, stamps, strict=True)):
+        body = b"\0" + write_varint(stamp_ms - stamps[0]) + write_varint(delta)
+        body += _bytes(key) + _bytes(value) + write_varint(0)
+        records += write_varint(len(body)) + body
+    records = bytearray(compress(bytes(records), attributes & COMPRESSION_MASK))
     batch = bytearray(
         _HEADER.pack(
             base_offset,
@@ -67,11 +75,5 @@ def reseal_batch(batch: bytearray) -> None:
     struct.pack_into(">I", batch, 17, crc32c(memoryview(batch)[_CHECKED_FROM:]))
 
 
-def _varint(number: int) -> bytes:
-    zigzag = (number << 1) ^ (number >> 63)
-    encoded = bytearray()
-    while zigzag >= 0x80:
-        encoded.append(zigzag & 0x7F | 0x80)
-        zigzag >>= 7
-    encoded.append(zigzag)
-    return bytes(encoded)
+def _bytes(value: bytes | None) -> bytes:
+    return write_varint(-1) if value is None else write_varint(len(value)) + value

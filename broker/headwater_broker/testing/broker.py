@@ -34,6 +34,11 @@ class RunningBroker:
         """The address as clients want it."""
         return f"{self.host}:{self.port}"
 
+    @property
+    def bootstrap_servers(self) -> str:
+        """The same, by the name that Kafka's settings have for it."""
+        return self.bootstrap
+
 
 @contextmanager
 def broker(
@@ -42,6 +47,7 @@ def broker(
     properties: Mapping[str, str] | None = None,
     coordinator: Coordinator | None = None,
     broker_id: int = 1,
+    port: int = 0,
 ) -> Iterator[RunningBroker]:
     """Runs a broker while the block lasts.
 
@@ -52,6 +58,7 @@ def broker(
         properties: Broker properties by Kafka's names.
         coordinator: Shared state; None: in memory, in `data_dir`.
         broker_id: Its number.
+        port: Where it listens, to have a broker come back; 0: on a free port.
 
     Raises:
         ServerError: It cannot start, or a property is wrong.
@@ -60,7 +67,7 @@ def broker(
         if data_dir is None:
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-broker-")))
         settings = parse_settings({**_FOR_TESTS, **(properties or {}), "broker.id": str(broker_id)})
-        options = BrokerOptions(broker_id, data_dir, settings=settings)
+        options = BrokerOptions(broker_id, data_dir, port=port, settings=settings)
         runner = _Runner(options, coordinator or MemoryCoordinator(data_dir))
         host, port = runner.start()
         try:

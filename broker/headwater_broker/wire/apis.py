@@ -30,6 +30,10 @@ DELETE_TOPICS = 20
 DELETE_RECORDS = 21
 INIT_PRODUCER_ID = 22
 OFFSET_FOR_LEADER_EPOCH = 23
+ADD_PARTITIONS_TO_TXN = 24
+ADD_OFFSETS_TO_TXN = 25
+END_TXN = 26
+TXN_OFFSET_COMMIT = 28
 DESCRIBE_CONFIGS = 32
 ALTER_CONFIGS = 33
 CREATE_PARTITIONS = 37
@@ -37,6 +41,9 @@ DELETE_GROUPS = 42
 INCREMENTAL_ALTER_CONFIGS = 44
 OFFSET_DELETE = 47
 DESCRIBE_CLUSTER = 60
+DESCRIBE_PRODUCERS = 61
+DESCRIBE_TRANSACTIONS = 65
+LIST_TRANSACTIONS = 66
 
 LOWEST_USABLE_PRODUCE = 3
 
@@ -87,6 +94,10 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(DELETE_RECORDS, "delete_records", 0, 2, 2),
             Api(INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
             Api(OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 2, 4, 4),
+            Api(ADD_PARTITIONS_TO_TXN, "add_partitions_to_txn", 0, 5, 3),
+            Api(ADD_OFFSETS_TO_TXN, "add_offsets_to_txn", 0, 4, 3),
+            Api(END_TXN, "end_txn", 0, 4, 3),
+            Api(TXN_OFFSET_COMMIT, "txn_offset_commit", 0, 4, 3),
             Api(DESCRIBE_CONFIGS, "describe_configs", 1, 4, 4),
             Api(ALTER_CONFIGS, "alter_configs", 0, 2, 2),
             Api(CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
@@ -94,6 +105,9 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),
             Api(OFFSET_DELETE, "offset_delete", 0, 0, None),
             Api(DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
+            Api(DESCRIBE_PRODUCERS, "describe_producers", 0, 0, 0),
+            Api(DESCRIBE_TRANSACTIONS, "describe_transactions", 0, 0, 0),
+            Api(LIST_TRANSACTIONS, "list_transactions", 0, 1, 0),
         )
     }
 )

@@ -9,7 +9,7 @@ A response is given as plain values for the newest version, and each version tak
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import Field, fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
 from io import BytesIO
@@ -24,6 +24,7 @@ from headwater_broker.wire.reader import read_message, without_none
 
 _FRAME_START = Struct(">ii")
 _ONE_MS = timedelta(milliseconds=1)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decode_request(api: Api, version: int, frame: memoryview, position: int) -> Any:
@@ -51,8 +52,8 @@ def encode_response(api: Api, version: int, correlation_id: int, values: Mapping
         api: The API.
         version: The request's version.
         correlation_id: The request's.
-        values: The message as plain values: error codes and times (milliseconds) as integers, structures as
-            mappings, arrays as sequences. `throttle_time` may be left out, and so may fields with a default.
+        values: The message as plain values: error codes and times and dates (milliseconds) as integers, structures
+            as mappings, arrays as sequences. `throttle_time` may be left out, and so may fields with a default.
     """
     entity_type = message_type(api.name, version, "response")
     buffer = BytesIO()
@@ -121,4 +122,6 @@ def _element_converter(field: Field[Any], element: Any) -> Callable[[Any], Any]:
         return ErrorCode
     if kind.startswith("timedelta"):
         return lambda value: timedelta(milliseconds=value)
+    if kind.startswith("datetime"):
+        return lambda value: _EPOCH + timedelta(milliseconds=value)
     return lambda value: value

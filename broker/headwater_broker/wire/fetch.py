@@ -4,6 +4,7 @@ Versions 4 to 17; from 13 on a topic is named by its id. A response is a list of
 between them, where the caller puts the ranges of the log files.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -16,11 +17,13 @@ _SHORT = Struct(">h")
 _INT = Struct(">i")
 _LIMITS = Struct(">iiib")
 _SESSION = Struct(">ii")
+_ERROR_AND_SESSION = Struct(">hi")
 _REPLICA_STATE_SIZE = 12
 _PARTITION_V4 = Struct(">iqi")
 _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
+_ABORTED = Struct(">qq")
 _RESULT_V4 = Struct(">ihqq")
 _RESULT_V5 = Struct(">ihqqq")
 
@@ -46,10 +49,14 @@ class FetchRequest(NamedTuple):
     session_id: int
     session_epoch: int
     partitions: list[FetchPartition]
+    forgotten: Sequence[tuple[bytes, int]] = ()
 
 
 class FetchResult(NamedTuple):
-    """The answer for one partition, but for its records, of which only the size is told here."""
+    """The answer for one partition, but for its records, of which only the size is told here.
+
+    `aborted` holds producer id and first offset of transactions to leave out; None where the reader did not ask.
+    """
 
     topic: bytes
     partition: int
@@ -58,6 +65,7 @@ class FetchResult(NamedTuple):
     last_stable_offset: int
     log_start_offset: int
     records_size: int
+    aborted: Sequence[tuple[int, int]] | None = None
 
 
 def parse_fetch(frame: memoryview, position: int, version: int) -> FetchRequest:
@@ -106,12 +114,21 @@ def _parse(frame: memoryview, position: int, version: int) -> FetchRequest:
             partitions.append(FetchPartition(topic, index, epoch, offset, limit))
         if flexible:
             position = skip_tags(frame, position)
+    forgotten: Sequence[tuple[bytes, int]] = ()
     if version >= 7:
-        position = _skip_forgotten(frame, position, version)
+        forgotten, position = _forgotten(frame, position, version)
     if version >= 15:
         replica_id = _replica_from_tags(frame, position)
     return FetchRequest(
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation_level, session_id, session_epoch, partitions
+        replica_id,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        isolation_level,
+        session_id,
+        session_epoch,
+        partitions,
+        forgotten,
     )
 
 
@@ -137,18 +154,24 @@ def _topic(frame: memoryview, position: int, version: int) -> tuple[bytes, int]:
     return frame[position:end].tobytes(), end
 
 
-def _skip_forgotten(frame: memoryview, position: int, version: int) -> int:
+def _forgotten(frame: memoryview, position: int, version: int) -> tuple[Sequence[tuple[bytes, int]], int]:
+    """Topics and partitions that a fetch session is to leave out."""
     flexible = version >= _FLEXIBLE_FROM
     topics, position = _count(frame, position, flexible)
+    if topics <= 0:
+        return (), position
+    forgotten = []
     for _ in range(topics):
-        _, position = _topic(frame, position, version)
+        topic, position = _topic(frame, position, version)
         count, position = _count(frame, position, flexible)
-        position += 4 * max(count, 0)
-        if position > len(frame):
+        end = position + 4 * max(count, 0)
+        if end > len(frame):
             raise MalformedFrame(f"{count} forgotten partitions pass the end of the frame")
+        forgotten += [(topic, number) for (number,) in _INT.iter_unpack(frame[position:end])]
+        position = end
         if flexible:
             position = skip_tags(frame, position)
-    return position
+    return forgotten, position
 
 
 def _replica_from_tags(frame: memoryview, position: int) -> int:
@@ -167,12 +190,11 @@ def _replica_from_tags(frame: memoryview, position: int) -> int:
 
 
 def encode_fetch_response(
-    correlation_id: int, version: int, results: list[FetchResult], *, error_code: int = 0
+    correlation_id: int, version: int, results: list[FetchResult], *, error_code: int = 0, session_id: int = 0
 ) -> list[bytes]:
     """A response frame in pieces.
 
-    Results of one topic must be neighbours. The session id is always 0: without a session, a client names all
-    its partitions in each request.
+    Results of one topic that are no neighbours name it again.
 
     Returns:
         One piece more than `results`: the records of result i belong between pieces i and i + 1.
@@ -181,7 +203,7 @@ def encode_fetch_response(
     tags = b"\x00" if flexible else b""
     start = _INT.pack(correlation_id) + tags + b"\x00\x00\x00\x00"
     if version >= 7:
-        start += _SHORT.pack(error_code) + b"\x00\x00\x00\x00"
+        start += _ERROR_AND_SESSION.pack(error_code, session_id)
     topics: list[list[FetchResult]] = []
     for result in results:
         if topics and topics[-1][0].topic == result.topic:
@@ -195,15 +217,18 @@ def encode_fetch_response(
     for group in topics:
         open_piece += _pack_topic(group[0].topic, version) + _pack_count(len(group), flexible)
         for result in group:
-            _, index, error, high_watermark, stable, log_start, size = result
+            _, index, error, high_watermark, stable, log_start, size, aborted = result
             if version >= 5:
                 open_piece += _RESULT_V5.pack(index, error, high_watermark, stable, log_start)
             else:
                 open_piece += _RESULT_V4.pack(index, error, high_watermark, stable)
-            # No aborted transactions: null. No preferred replica: -1.
-            open_piece += b"\x00" if flexible else b"\xff\xff\xff\xff"
+            if aborted is None:
+                open_piece += b"\x00" if flexible else b"\xff\xff\xff\xff"
+            else:
+                open_piece += _pack_count(len(aborted), flexible)
+                open_piece += b"".join([_ABORTED.pack(*each) + tags for each in aborted])
             if version >= 11:
-                open_piece += b"\xff\xff\xff\xff"
+                open_piece += b"\xff\xff\xff\xff"  # no preferred replica
             open_piece += write_uvarint(size + 1) if flexible else _INT.pack(size)
             pieces.append(open_piece)
             records_size += size

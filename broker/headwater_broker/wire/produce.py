@@ -40,7 +40,10 @@ class ProduceRequest(NamedTuple):
 
 
 class ProduceResult(NamedTuple):
-    """The answer for one partition; offsets and times are -1 where there are none."""
+    """The answer for one partition; offsets and times are -1 where there are none.
+
+    `record_errors` names records of the batch by their number, and what is wrong with each.
+    """
 
     topic: bytes
     partition: int
@@ -49,6 +52,7 @@ class ProduceResult(NamedTuple):
     log_append_time_ms: int
     log_start_offset: int
     error_message: str | None = None
+    record_errors: Sequence[tuple[int, str]] = ()
 
 
 def parse_produce(frame: memoryview, position: int, version: int) -> ProduceRequest:
@@ -192,7 +196,7 @@ def encode_produce_response(correlation_id: int, version: int, results: Sequence
 
 
 def _encode_result(result: ProduceResult, version: int) -> bytes:
-    _, index, error, base, append_time, log_start, message = result
+    _, index, error, base, append_time, log_start, message, record_errors = result
     if version >= 5:
         encoded = _RESULT.pack(index, error, base, append_time, log_start)
     else:
@@ -202,7 +206,13 @@ def _encode_result(result: ProduceResult, version: int) -> bytes:
     flexible = version >= _FLEXIBLE_FROM
     if message is None:
         return encoded + (_NO_ERRORS_V9 if flexible else _NO_ERRORS_V8)
+    count = len(record_errors)
+    encoded += write_uvarint(count + 1) if flexible else _INT.pack(count)
+    for number, record_message in record_errors:
+        encoded += _INT.pack(number) + _text(record_message, flexible) + (b"\x00" if flexible else b"")
+    return encoded + _text(message, flexible) + (b"\x00" if flexible else b"")
+
+
+def _text(message: str, flexible: bool) -> bytes:
     text = message.encode()[:1000].decode(errors="ignore").encode()
-    if flexible:
-        return encoded + b"\x01" + write_uvarint(len(text) + 1) + text + b"\x00"
-    return encoded + b"\x00\x00\x00\x00" + _SHORT.pack(len(text)) + text
+    return (write_uvarint(len(text) + 1) if flexible else _SHORT.pack(len(text))) + text

@@ -8,7 +8,7 @@ allocates as it reads, and agrees with kio's on everything that is well formed; 
 
 from collections.abc import Callable, Hashable
 from dataclasses import Field, fields, is_dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from struct import Struct
 from types import UnionType
@@ -37,6 +37,7 @@ _SCALARS = {
     "error_code": _SHORT,
     "timedelta_i32": _INT,
     "timedelta_i64": Struct(">q"),
+    "datetime_i64": Struct(">q"),
 }
 _NULL_STRUCTURE = 0xFF
 _NO_UUID = bytes(16)
@@ -159,6 +160,8 @@ def _scalar_reader(struct: Struct, kind: str) -> Read:
     convert: Callable[[Any], Any] | None = None
     if kind.startswith("timedelta"):
         convert = _milliseconds
+    elif kind == "datetime_i64":
+        convert = _moment
     elif kind == "error_code":
         convert = ErrorCode
 
@@ -171,6 +174,10 @@ def _scalar_reader(struct: Struct, kind: str) -> Read:
 
 def _milliseconds(value: int) -> timedelta:
     return timedelta(milliseconds=value)
+
+
+def _moment(ms: int) -> datetime | None:
+    return None if ms < 0 else datetime.fromtimestamp(ms / 1000, UTC)
 
 
 def _read_uuid(frame: memoryview, position: int) -> tuple[UUID | None, int]:

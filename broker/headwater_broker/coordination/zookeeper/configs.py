@@ -1,4 +1,4 @@
-"""Dynamic configuration of topics, brokers, clients and users."""
+"""Dynamic configuration of topics, brokers, clients, users and addresses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from kazoo.exceptions import NodeExistsError, NoNodeError
 
 from headwater_broker.coordination.model import ConfigKind
 from headwater_broker.coordination.zookeeper import znodes
-from headwater_broker.coordination.zookeeper.naming import escape, unescape
 from headwater_broker.coordination.zookeeper.notifications import NotificationLog
 from headwater_broker.coordination.zookeeper.session import ZooKeeperSession
 
@@ -28,7 +27,7 @@ class ConfigStore:
 
     def configs(self, kind: ConfigKind) -> dict[str, dict[str, str]]:
         """See `Coordinator.configs`."""
-        names = [unescape(child) for child in self._session.children(f"/config/{kind.value}")]
+        names = [znodes.config_name(kind, path) for path in self._paths(kind)]
         found = self._session.get_many(znodes.config(kind, name) for name in names)
         values = {
             name: znodes.decode_config(path, found[path].data)
@@ -43,10 +42,18 @@ class ConfigStore:
         try:
             self._session.set(path, data)
         except NoNodeError:
+            self._session.ensure(path.rpartition("/")[0])
             try:
                 self._session.create(path, data)
             except NodeExistsError:  # somebody else was first: the last writer wins
                 self._session.set(path, data)
-        self._config_changes.publish(
-            znodes.encode({"version": 2, "entity_path": f"{kind.value}/{escape(name)}"})
-        )
+        entity_path = path.removeprefix("/config/")
+        self._config_changes.publish(znodes.encode({"version": 2, "entity_path": entity_path}))
+
+    def _paths(self, kind: ConfigKind) -> list[str]:
+        if kind is not ConfigKind.USER_CLIENT:
+            root = f"/config/{kind.value}"
+            return [f"{root}/{child}" for child in self._session.children(root)]
+        users = [f"/config/users/{user}/clients" for user in self._session.children("/config/users")]
+        clients = self._session.children_many(users)
+        return [f"{path}/{client}" for path in users for client in clients[path]]

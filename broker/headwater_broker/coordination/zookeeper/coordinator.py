@@ -10,7 +10,8 @@ from kazoo.exceptions import NodeExistsError
 
 from headwater_broker.coordination.errors import CoordinationError
 from headwater_broker.coordination.model import Change, ChangeKind, new_cluster_id
-from headwater_broker.coordination.zookeeper import znodes
+from headwater_broker.coordination.zookeeper import acls, tokens, znodes
+from headwater_broker.coordination.zookeeper.acls import AclStore
 from headwater_broker.coordination.zookeeper.brokers import BrokerRegistry, wall_clock_ms
 from headwater_broker.coordination.zookeeper.configs import ConfigStore
 from headwater_broker.coordination.zookeeper.members import MemberStore
@@ -22,6 +23,7 @@ from headwater_broker.coordination.zookeeper.session import (
     SessionState,
     ZooKeeperSession,
 )
+from headwater_broker.coordination.zookeeper.tokens import TokenStore
 from headwater_broker.coordination.zookeeper.topics import TopicStore
 
 _RETRY_S = 1.0
@@ -34,7 +36,9 @@ _STATES = {
 }
 
 
-class ZooKeeperCoordinator(BrokerRegistry, TopicStore, ConfigStore, OffsetStore, MemberStore):
+class ZooKeeperCoordinator(
+    BrokerRegistry, TopicStore, ConfigStore, AclStore, TokenStore, OffsetStore, MemberStore
+):
     """`Coordinator` over ZooKeeper: the stores' methods over one session, which this class owns and
     watches.
     """
@@ -59,6 +63,8 @@ class ZooKeeperCoordinator(BrokerRegistry, TopicStore, ConfigStore, OffsetStore,
         BrokerRegistry.__init__(self, session, wall_ms)
         TopicStore.__init__(self, session, isr_changes)
         ConfigStore.__init__(self, session, config_changes)
+        AclStore.__init__(self, session)
+        TokenStore.__init__(self, session)
         OffsetStore.__init__(self, session)
         MemberStore.__init__(self, session, wall_ms)
         self._callbacks: list[Callable[[Change], None]] = []
@@ -70,7 +76,7 @@ class ZooKeeperCoordinator(BrokerRegistry, TopicStore, ConfigStore, OffsetStore,
         """See `Coordinator.start`."""
         self._session.start(timeout_s)
         try:
-            self._session.ensure(*znodes.PERSISTENT)
+            self._session.ensure(*znodes.PERSISTENT, *acls.PERSISTENT, *tokens.PERSISTENT)
         except CoordinationError:
             self._session.stop()
             raise
@@ -93,6 +99,8 @@ class ZooKeeperCoordinator(BrokerRegistry, TopicStore, ConfigStore, OffsetStore,
         session.watch_children(znodes.TOPICS, self._on_topics)
         self._isr_changes.watch(self._on_isr_changes)
         self._config_changes.watch(self._on_config_changes)
+        self.watch_acls(lambda: self._report(ChangeKind.ACLS))
+        self.watch_tokens(lambda: self._report(ChangeKind.TOKENS))
 
     def last_answer_monotonic(self) -> float:
         """See `Coordinator.last_answer_monotonic`."""

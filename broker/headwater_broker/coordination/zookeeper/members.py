@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
@@ -36,10 +37,17 @@ class MemberStore:
         self._sleep = sleep
         self._process = ProcessIdentity.current()
 
-    def register_member(self, group: str, member: str, subscription: Mapping[str, int]) -> None:
+    def register_member(
+        self,
+        group: str,
+        member: str,
+        subscription: Mapping[str, int],
+        about: Mapping[str, str] | None = None,
+    ) -> None:
         """See `Coordinator.register_member`."""
         path = znodes.member_id(group, member)
-        data = znodes.encode_member(subscription, self._process, self._wall_ms())
+        about = {"host": socket.gethostname(), **(about or {})}
+        data = znodes.encode_member(subscription, self._process, self._wall_ms(), about)
         self._session.ensure(znodes.member_ids(group))
         polls_left = int(self._session.timeout_ms / 1000 * _EXPIRY_SLACK / _POLL_S)
         while True:
@@ -135,10 +143,39 @@ class MemberStore:
         found = self._session.get_many(paths)
         return {paths[path]: znode.data.decode() for path, znode in found.items()}
 
+    def plan(self, group: str) -> tuple[bytes, int]:
+        """See `Coordinator.plan`."""
+        directory = znodes.plans(group)
+        while numbers := sorted(map(int, self._session.children(directory))):
+            there = self._session.get(f"{directory}/{numbers[-1]}")
+            if there is not None:  # else it was replaced just now
+                return there.data, numbers[-1]
+        return b"", 0
+
+    def replace_plan(self, group: str, data: bytes, number: int) -> bool:
+        """See `Coordinator.replace_plan`."""
+        directory = znodes.plans(group)
+        # The directory comes with the first plan: who is late for that finds it there.
+        operations: list[Operation] = [Delete(f"{directory}/{number}") if number else Create(directory)]
+        operations.append(Create(f"{directory}/{number + 1}", data))
+        if not number:
+            self._session.ensure(znodes.group(group))
+        try:
+            self._session.transact(operations)
+        except (NodeExistsError, NoNodeError):
+            return False
+        return True
+
     def watch_members(self, group: str, callback: Callable[[], None]) -> Callable[[], None]:
         """See `Coordinator.watch_members`."""
-        watch = self._session.watch_children(znodes.member_ids(group), lambda _: callback())
-        return watch.close
+        directories = (znodes.member_ids(group), znodes.plans(group))
+        watches = [self._session.watch_children(each, lambda _: callback()) for each in directories]
+
+        def close() -> None:
+            for watch in watches:
+                watch.close()
+
+        return close
 
     def _claims(self, group: str, member: str, paths: Mapping[str, TopicPartition]) -> list[Operation]:
         """What has to be done to own the partitions.

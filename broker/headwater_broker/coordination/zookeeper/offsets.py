@@ -15,6 +15,7 @@ from headwater_broker.coordination.zookeeper.transaction import Create, Operatio
 
 _ATTEMPTS = 5
 _REMEMBERED_ZNODES = 100_000
+_PARTS = ("offsets", "ids")
 
 
 class OffsetStore:
@@ -102,12 +103,16 @@ class OffsetStore:
         for group in self._session.children(znodes.CONSUMERS):
             self._session.delete_tree(f"{znodes.CONSUMERS}/{group}/offsets/{escape(topic)}")
 
-    def groups(self) -> set[str]:
+    def groups(self) -> dict[str, bool]:
         """See `Coordinator.groups`."""
-        names = self._session.children(znodes.CONSUMERS)
-        kept = {name: [f"{znodes.CONSUMERS}/{name}/{part}" for part in ("offsets", "ids")] for name in names}
-        children = self._session.children_many([path for paths in kept.values() for path in paths])
-        return {unescape(name) for name, paths in kept.items() if any(children[path] for path in paths)}
+        found: dict[str, bool] = {}
+        directories = [f"{znodes.CONSUMERS}/{name}" for name in self._session.children(znodes.CONSUMERS)]
+        children = self._session.children_many([f"{each}/{p}" for each in directories for p in _PARTS])
+        for directory in directories:
+            offsets, members = (bool(children[f"{directory}/{part}"]) for part in _PARTS)
+            if offsets or members:
+                found[unescape(directory.rpartition("/")[2])] = members
+        return found
 
     def _partitions(self, group: str) -> list[TopicPartition]:
         root = znodes.offsets(group)

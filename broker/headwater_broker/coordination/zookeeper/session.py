@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import logging
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import Any
 
@@ -28,6 +30,8 @@ DEFAULT_SESSION_TIMEOUT_MS = 6000
 
 _HEARTBEATS_PER_TIMEOUT = 5
 _SAFE_FRACTION = 2 / 3
+_HANG_UPS = 10
+_HANG_UP_S = 0.1
 
 
 class SessionState(Enum):
@@ -48,6 +52,11 @@ class _Connection(ConnectionHandler):  # type: ignore[misc]
         read_timeout_ms, connect_timeout_ms = super()._connect(host, hostip, port)
         self.granted_timeout_ms = round(read_timeout_ms * 3 / 2)  # kazoo reads for two thirds of it
         return read_timeout_ms, connect_timeout_ms
+
+    def hang_up(self) -> None:
+        """Ends whatever is being waited for on the socket."""
+        with suppress(OSError, AttributeError):  # there may be none yet
+            self._socket.shutdown(socket.SHUT_RDWR)
 
 
 class ZooKeeperSession(ZnodeClient):
@@ -103,7 +112,7 @@ class ZooKeeperSession(ZnodeClient):
         started.wait(timeout_s)
         client_id = self._client.client_id
         if client_id is None:
-            self._stop_client()
+            self._give_up()
             raise CoordinatorUnavailable(
                 f"no ZooKeeper answers at {self.hosts} within {timeout_s:g} s: "
                 "start it, or name another address"
@@ -130,6 +139,19 @@ class ZooKeeperSession(ZnodeClient):
             if thread is not threading.current_thread():
                 thread.join(timeout=5)
         self._stop_client()
+
+    def _give_up(self) -> None:
+        """Stops a client that never connected.
+
+        kazoo waits for an answer to its greeting for as long as a session lasts, and stopping it waits for that.
+        """
+        stopping = threading.Thread(target=self._stop_client, name="coordination-stop", daemon=True)
+        stopping.start()
+        for _ in range(_HANG_UPS):
+            self._connection.hang_up()
+            stopping.join(_HANG_UP_S)
+            if not stopping.is_alive():
+                return
 
     def _stop_client(self) -> None:
         self._client.stop()

@@ -9,17 +9,23 @@
 | `/brokers/topics/<t>/partitions/<p>/state` | version 1: leader, leader_epoch, isr, controller_epoch |
 | `/controller` | ephemeral; version 1: brokerid |
 | `/controller_epoch` | decimal |
-| `/config/{topics,brokers,clients,users}/<name>` | `{"version":1,"config":{...}}` |
+| `/config/{topics,brokers,clients,users,ips}/<name>` | `{"version":1,"config":{...}}` |
+| `/config/users/<user>/clients/<client>` | the same, for a client id of one user |
 | `/config/changes/config_change_<seq>` | `{"version":2,"entity_path":"topics/<t>"}` |
 | `/isr_change_notification/isr_change_<seq>` | topics whose partitions or leaders changed |
 | `/log_dir_event_notification` | brokers whose log directories failed |
 | `/admin/delete_topics/<t>` | empty |
+| `/kafka-acl/<Type>/<name>` | `{"version":1,"acls":[...]}`, see `acls` |
+| `/kafka-acl-extended/prefixed/<Type>/<prefix>` | the same, for all names that begin so |
+| `/kafka-acl-changes/acl_changes_<seq>`, `/kafka-acl-extended-changes/...` | what rules changed |
+| `/delegation_token/tokens/<id>` | version 3: owner, renewers, times; see `tokens` |
 | `/latest_producer_id_block` | the last block of producer ids given |
 | `/consumers/<g>/ids/<member>` | ephemeral; version 1: subscription |
 | `/consumers/<g>/owners/<t>/<p>` | ephemeral; the owner's member name |
-| `/consumers/<g>/offsets/<t>/<p>` | decimal offset, then perhaps a newline and `{epoch, metadata, ts}` |
+| `/consumers/<g>/offsets/<t>/<p>` | decimal offset, then perhaps a newline and `{epoch, metadata, ts, expires}` |
+| `/consumers/<g>/plan/<number>` | ours: the sticky assignment that the members agreed on |
 
-What is ours alone stands under the key `headwater`, which Kafka's readers pass over. Source: Kafka's
+What is ours alone in the others stands under the key `headwater`, which Kafka's readers pass over. Source: Kafka's
 `ZkData.scala`, and Kafka 0.8's `ZkUtils` for members and owners.
 """
 
@@ -39,8 +45,10 @@ from headwater_broker.coordination.model import (
     Endpoint,
     PartitionState,
     TopicPartition,
+    desanitize,
+    sanitize,
 )
-from headwater_broker.coordination.zookeeper.naming import escape
+from headwater_broker.coordination.zookeeper.naming import escape, unescape
 from headwater_broker.coordination.zookeeper.process import ProcessIdentity
 
 CLUSTER_ID = "/cluster/id"
@@ -57,13 +65,16 @@ DELETE_TOPICS = "/admin/delete_topics"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 
+_SANITIZED = {ConfigKind.CLIENT, ConfigKind.USER, ConfigKind.IP}
+"""Whose names Kafka stores sanitised; the others' are written as they are."""
+
 PERSISTENT = (
     "/cluster",
     BROKER_IDS,
     BROKER_SEQUENCE,
     TOPICS,
     CONFIG_CHANGES,
-    *(f"/config/{kind.value}" for kind in ConfigKind),
+    *(f"/config/{kind.value}" for kind in ConfigKind if kind is not ConfigKind.USER_CLIENT),
     DELETE_TOPICS,
     ISR_CHANGES,
     "/log_dir_event_notification",
@@ -94,7 +105,17 @@ def partition_state(name: str, number: int) -> str:
 
 def config(kind: ConfigKind, name: str) -> str:
     """Dynamic configuration of one entity."""
-    return f"/config/{kind.value}/{escape(name)}"
+    if kind is ConfigKind.USER_CLIENT:
+        return f"/config/users/{name}"
+    return f"/config/{kind.value}/{sanitize(name) if kind in _SANITIZED else escape(name)}"
+
+
+def config_name(kind: ConfigKind, path: str) -> str:
+    """The name of the entity whose configuration is there."""
+    if kind is ConfigKind.USER_CLIENT:
+        return path.removeprefix("/config/users/")
+    component = path.rpartition("/")[2]
+    return desanitize(component) if kind in _SANITIZED else unescape(component)
 
 
 def topic_deletion(name: str) -> str:
@@ -115,6 +136,11 @@ def member_ids(group_name: str) -> str:
 def member_id(group_name: str, member: str) -> str:
     """Where a member registers."""
     return f"{member_ids(group_name)}/{escape(member)}"
+
+
+def plans(group_name: str) -> str:
+    """The directory of the group's plan; its only child's name is the plan's number."""
+    return f"{group(group_name)}/plan"
 
 
 def owners(group_name: str) -> str:
@@ -294,7 +320,9 @@ def encode_producer_id_block(broker_id: int, start: int, length: int) -> bytes:
     return encode({"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)})
 
 
-def encode_member(subscription: Mapping[str, int], process: ProcessIdentity, timestamp_ms: int) -> bytes:
+def encode_member(
+    subscription: Mapping[str, int], process: ProcessIdentity, timestamp_ms: int, about: Mapping[str, str]
+) -> bytes:
     """Kafka 0.8's registration of a consumer."""
     return encode(
         {
@@ -302,7 +330,7 @@ def encode_member(subscription: Mapping[str, int], process: ProcessIdentity, tim
             "subscription": dict(subscription),
             "pattern": "static",
             "timestamp": str(timestamp_ms),
-            "headwater": {"process": process.to_json()},
+            "headwater": {**about, "process": process.to_json()},
         }
     )
 
@@ -316,6 +344,8 @@ def encode_offset(committed: Committed) -> bytes:
         extra["metadata"] = committed.metadata
     if committed.timestamp_ms is not None:
         extra["ts"] = committed.timestamp_ms
+    if committed.expires_ms is not None:
+        extra["expires"] = committed.expires_ms
     return str(committed.offset).encode() + (b"\n" + encode(extra) if extra else b"")
 
 
@@ -324,6 +354,7 @@ def decode_offset(path: str, data: bytes) -> Committed:
     first, _, rest = data.partition(b"\n")
     try:
         extra = json.loads(rest) if rest.strip() else {}
-        return Committed(int(first), extra.get("epoch", -1), extra.get("metadata", ""), extra.get("ts"))
+        epoch, metadata = extra.get("epoch", -1), extra.get("metadata", "")
+        return Committed(int(first), epoch, metadata, extra.get("ts"), extra.get("expires"))
     except (ValueError, AttributeError) as error:
         raise CorruptState(f"{path} in ZooKeeper holds {data[:200]!r}, which is no offset") from error

@@ -3,29 +3,43 @@
 from headwater_broker.server.apis.configs import ConfigApis
 from headwater_broker.server.apis.group_admin import GroupAdminApis
 from headwater_broker.server.apis.group_offsets import GroupOffsetApis
-from headwater_broker.server.apis.membership import GroupRunner, MembershipApis
+from headwater_broker.server.apis.membership import MembershipApis
 from headwater_broker.server.apis.metadata import MetadataApis
 from headwater_broker.server.apis.offsets import OffsetApis
 from headwater_broker.server.apis.producers import ProducerApis
 from headwater_broker.server.apis.topics import TopicAdmin
+from headwater_broker.server.apis.transaction_admin import TransactionAdminApis
+from headwater_broker.server.apis.transactions import TransactionApis
+from headwater_broker.server.durable import DurableWrites
+from headwater_broker.server.group_offsets import GroupOffsets
+from headwater_broker.server.group_runner import GroupRunner
 from headwater_broker.server.node import Node
+from headwater_broker.server.offset_retention import OffsetRetention
+from headwater_broker.server.producer_ids import ProducerIds
+from headwater_broker.server.transaction_runner import TransactionRunner
 
 
-def register_apis(node: Node) -> GroupRunner:
+def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, TransactionRunner]:
     """Makes this broker answer everything but Produce and Fetch.
 
     Returns:
-        What runs the groups, to be stopped with the broker.
+        What runs the groups and the transactions, to be stopped with the broker.
     """
-    MetadataApis(node, TopicAdmin(node))
+    runner = GroupRunner(node)
+    offsets = GroupOffsets(node, runner)
+    producer_ids = ProducerIds(node)
+    transactions = TransactionRunner(node, writes, producer_ids, offsets)
+    MetadataApis(node, TopicAdmin(node), transactions)
     ConfigApis(node)
     OffsetApis(node)
-    ProducerApis(node)
-    runner = GroupRunner(node)
+    ProducerApis(node, producer_ids, transactions)
+    TransactionApis(node, transactions, offsets)
+    TransactionAdminApis(node, transactions)
     MembershipApis(node, runner)
-    GroupOffsetApis(node, runner)
+    GroupOffsetApis(node, runner, offsets, transactions)
+    runner.run(OffsetRetention(node, runner, offsets).run())
     GroupAdminApis(node, runner)
-    return runner
+    return runner, transactions
 
 
-__all__ = ["GroupRunner", "register_apis"]
+__all__ = ["GroupRunner", "TransactionRunner", "register_apis"]

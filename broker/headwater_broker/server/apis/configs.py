@@ -1,46 +1,50 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import Change, ChangeKind, ConfigKind, CoordinationError
-from headwater_broker.log import CONFIG_KEYS, ConfigKey, InvalidConfigError, LogConfig, format_value
+from headwater_broker.log import CONFIG_KEYS, InvalidConfigError, LogConfig, format_value
 from headwater_broker.server.core import Request, Response
-from headwater_broker.server.errors import ApiError, error_code
+from headwater_broker.server.described import Describer, Entry, list_elements
+from headwater_broker.server.errors import ApiError, UsageError, error_code
+from headwater_broker.server.kafka_keys import kafka_keys
 from headwater_broker.server.node import Node
-from headwater_broker.server.settings import BrokerSettings, describe_settings
+from headwater_broker.server.state import ALL_BROKERS
 from headwater_broker.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 _TOPIC = 2
 _BROKER = 4
 
-_FROM_TOPIC = 1
-_FROM_BROKER = 4
-_FROM_DEFAULT = 5
-
-_TYPES = {"BOOLEAN": 1, "STRING": 2, "INT": 3, "SHORT": 4, "LONG": 5, "DOUBLE": 6, "LIST": 7}
-
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
+
+Merge = Callable[[Mapping[str, str], Any], dict[str, str]]
+"""Makes a resource's new settings from its old ones and what the request says."""
 
 
 class ConfigApis:
-    """Settings of topics, kept in shared state, and of this broker, fixed at its start."""
+    """Settings of topics and brokers, kept in shared state."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._describer = Describer(node.live, node.places)
         node.core.register(DESCRIBE_CONFIGS, self.describe_configs)
         node.core.register(ALTER_CONFIGS, self.alter_configs)
         node.core.register(INCREMENTAL_ALTER_CONFIGS, self.incremental_alter_configs)
 
+    # -- describing ------------------------------------------------------------------------------------
+
     def describe_configs(self, request: Request) -> Response:
         """Answers DescribeConfigs, each resource for itself."""
+        synonyms = request.get("include_synonyms", False)
+        documentation = request.get("include_documentation", False)
         results = []
         for resource in request.body.resources:
             code, message, configs = ErrorCode.none, None, []
             try:
-                configs = self._describe(resource)
+                configs = self._describe(resource, synonyms=synonyms, documentation=documentation)
             except ApiError as error:
                 code, message = error.code, str(error)
             results.append(
@@ -54,23 +58,36 @@ class ConfigApis:
             )
         return {"results": results}
 
-    def _describe(self, resource: Any) -> list[Response]:
+    def _describe(self, resource: Any, *, synonyms: bool, documentation: bool) -> list[Entry]:
+        describer = self._describer
         name: str = resource.resource_name
-        settings = self._node.settings
         if resource.resource_type == _TOPIC:
-            if name not in self._node.cluster.topics:
-                raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
-            described = describe_topic_configs(self._node.cluster.topic_configs.get(name, {}), settings.log)
+            self._check_topic(name)
+            own = self._node.cluster.topic_configs.get(name, {})
+            described = describer.topic(own, synonyms=synonyms, documentation=documentation)
+        elif resource.resource_type == _BROKER and not name:
+            described = describer.all_brokers(synonyms=synonyms, documentation=documentation)
         elif resource.resource_type == _BROKER:
-            if name not in ("", str(self._node.me.broker_id)):
-                message = f"ask broker {name} itself: this is broker {self._node.me.broker_id}"
-                raise ApiError(ErrorCode.invalid_request, message)
-            described = _describe_broker(settings) if name else []
+            self._check_broker(name, "expected {} or empty string")
+            described = describer.broker(synonyms=synonyms, documentation=documentation)
         else:
-            message = f"resources of type {resource.resource_type} have no settings here"
-            raise ApiError(ErrorCode.invalid_request, message)
+            raise ApiError(ErrorCode.invalid_request, f"Unsupported resource type: {resource.resource_type}")
         wanted = resource.configuration_keys
-        return [each for each in described if wanted is None or each["name"] in wanted]
+        return [each for each in described if not wanted or each["name"] in wanted]
+
+    def _check_topic(self, name: str) -> None:
+        if name not in self._node.cluster.topics:
+            raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+
+    def _check_broker(self, name: str, expected: str = "expected {}") -> None:
+        me = str(self._node.me.broker_id)
+        if not name.lstrip("-").isdigit():
+            raise ApiError(ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}")
+        if name != me:
+            message = f"Unexpected broker id, {expected.format(me)}, but received {name}"
+            raise ApiError(ErrorCode.invalid_request, message)
+
+    # -- changing --------------------------------------------------------------------------------------
 
     async def alter_configs(self, request: Request) -> Response:
         """Answers AlterConfigs: the settings given replace all that there were."""
@@ -80,12 +97,16 @@ class ConfigApis:
         """Answers IncrementalAlterConfigs: each setting is set, removed, or has list elements changed."""
         return await self._alter(request, self._merged)
 
-    async def _alter(self, request: Request, change: Any) -> Response:
+    async def _alter(self, request: Request, merge: Merge) -> Response:
         answers = []
-        for resource in request.body.resources:
+        resources = request.body.resources
+        named = [(each.resource_type, each.resource_name) for each in resources]
+        for resource in resources:
             code, message = ErrorCode.none, None
             try:
-                await self._alter_one(resource, change, validate_only=request.body.validate_only)
+                if named.count((resource.resource_type, resource.resource_name)) > 1:
+                    raise ApiError(ErrorCode.invalid_request, "Each resource must appear at most once.")
+                await self._alter_one(resource, merge, validate_only=request.body.validate_only)
             except (ApiError, InvalidConfigError, CoordinationError) as error:
                 code, message = error_code(error), str(error)
             answers.append(
@@ -98,24 +119,37 @@ class ConfigApis:
             )
         return {"responses": answers}
 
-    async def _alter_one(self, resource: Any, change: Any, *, validate_only: bool) -> None:
-        node = self._node
+    async def _alter_one(self, resource: Any, merge: Merge, *, validate_only: bool) -> None:
         name: str = resource.resource_name
-        if resource.resource_type != _TOPIC:
-            message = "only topics have settings that can change while a broker runs"
-            raise ApiError(ErrorCode.invalid_request, message)
-        if name not in node.cluster.topics:
-            raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
-        present = await node.ask(node.coordinator.get_config, ConfigKind.TOPIC, name)
-        values: dict[str, str | None] = change(present, resource.configs)
-        configs = {key: value for key, value in values.items() if value is not None}
-        LogConfig.parse(configs, node.settings.log)
+        _check_entries(resource.configs)
+        if resource.resource_type == _TOPIC:
+            self._check_topic(name)
+            kind, entity, check = ConfigKind.TOPIC, name, self._check_topic_configs
+        elif resource.resource_type == _BROKER:
+            if name:
+                self._check_broker(name)
+            kind, entity, check = ConfigKind.BROKER, name or ALL_BROKERS, self._check_broker_configs
+        else:
+            raise ApiError(ErrorCode.invalid_request, f"Unknown resource type {resource.resource_type}")
+        node = self._node
+        present = await node.ask(node.coordinator.get_config, kind, entity)
+        values = merge(present, resource.configs)
+        check(values)
         if not validate_only:
-            await node.ask(node.coordinator.set_config, ConfigKind.TOPIC, name, configs)
-            await node.state.settle(Change(ChangeKind.CONFIGS, f"topics/{name}"))
+            await node.ask(node.coordinator.set_config, kind, entity, values)
+            await node.state.settle(Change(ChangeKind.CONFIGS, f"{kind.value}/{entity}"))
 
-    def _merged(self, present: Mapping[str, str], configs: Any) -> dict[str, str | None]:
-        values: dict[str, str | None] = dict(present)
+    def _check_topic_configs(self, values: Mapping[str, str]) -> None:
+        LogConfig.parse(values, self._node.settings.log)
+
+    def _check_broker_configs(self, values: Mapping[str, str]) -> None:
+        try:
+            self._node.live.check(values)
+        except UsageError as error:
+            raise ApiError(ErrorCode.invalid_request, str(error)) from error
+
+    def _merged(self, present: Mapping[str, str], configs: Any) -> dict[str, str]:
+        values = dict(present)
         for each in configs:
             operation = each.config_operation
             if operation == _SET:
@@ -123,74 +157,43 @@ class ConfigApis:
             elif operation == _DELETE:
                 values.pop(each.name, None)
             elif operation in (_APPEND, _SUBTRACT):
-                values[each.name] = self._changed_list(each, values.get(each.name))
+                values[each.name] = _changed_list(each, values.get(each.name))
             else:
-                raise ApiError(ErrorCode.invalid_request, f"{operation} is no config operation")
+                raise ApiError(ErrorCode.invalid_request, f"Unknown operations type {operation}")
         return values
 
-    def _changed_list(self, config: Any, present: str | None) -> str:
-        key = CONFIG_KEYS.get(config.name)
-        if key is None or key.kind != "LIST":
-            raise ApiError(ErrorCode.invalid_config, f"{config.name} is no list: set it instead")
-        default = getattr(self._node.settings.log, _field(key))
-        elements = present.split(",") if present is not None else list(default)
-        given = (config.value or "").split(",")
-        if config.config_operation == _APPEND:
-            return ",".join([*elements, *(each for each in given if each not in elements)])
-        return ",".join(each for each in elements if each not in given)
 
-
-def describe_topic_configs(own: Mapping[str, str], base: LogConfig) -> list[Response]:
-    """Every setting of a topic with its value and where that comes from.
-
-    Args:
-        own: The topic's own settings.
-        base: The broker's defaults for topics.
-    """
-    return [_describe_topic_config(key, own, base) for key in CONFIG_KEYS.values()]
-
-
-def _describe_topic_config(key: ConfigKey, own: Mapping[str, str], base: LogConfig) -> Response:
-    inherited = getattr(base, _field(key))
-    synonyms = [
-        {"name": key.broker_name, "value": format_value(inherited), "source": _FROM_BROKER},
-        {"name": key.broker_name, "value": format_value(key.default), "source": _FROM_DEFAULT},
+def _check_entries(configs: Any) -> None:
+    names = [each.name for each in configs]
+    if len(set(names)) < len(names):
+        raise ApiError(ErrorCode.invalid_request, "Error due to duplicate config keys")
+    nulls = [
+        each.name
+        for each in configs
+        if each.value is None and getattr(each, "config_operation", _SET) != _DELETE
     ]
-    if inherited == key.default:
-        del synonyms[0]
-    if key.name in own:
-        synonyms.insert(0, {"name": key.name, "value": own[key.name], "source": _FROM_TOPIC})
-    return {
-        "name": key.name,
-        "value": synonyms[0]["value"],
-        "read_only": False,
-        "config_source": synonyms[0]["source"],
-        "is_sensitive": False,
-        "synonyms": synonyms,
-        "config_type": _TYPES[key.kind],
-        "documentation": key.doc,
-    }
+    if nulls:
+        raise ApiError(ErrorCode.invalid_request, f"Null value not supported for : {', '.join(nulls)}")
 
 
-def _describe_broker(settings: BrokerSettings) -> list[Response]:
-    defaults = describe_settings(BrokerSettings())
-    described: list[Response] = []
-    for name, (value, kind, doc) in describe_settings(settings).items():
-        source = _FROM_DEFAULT if defaults[name][0] == value else _FROM_BROKER
-        described.append(
-            {
-                "name": name,
-                "value": value,
-                "read_only": True,
-                "config_source": source,
-                "is_sensitive": False,
-                "synonyms": [{"name": name, "value": value, "source": source}],
-                "config_type": _TYPES[kind],
-                "documentation": doc,
-            }
-        )
-    return described
+def _changed_list(config: Any, present: str | None) -> str:
+    verb = "append" if config.config_operation == _APPEND else "subtract"
+    elements = list(list_elements(present)) if present is not None else _default_list(config.name, verb)
+    _default_list(config.name, verb)
+    given = list_elements(config.value)
+    if config.config_operation == _APPEND:
+        return ",".join([*elements, *(each for each in given if each not in elements)])
+    return ",".join(each for each in elements if each not in given)
 
 
-def _field(key: ConfigKey) -> str:
-    return key.name.replace(".", "_")
+def _default_list(name: str, verb: str) -> Sequence[str]:
+    """The default of a setting that must be a list, of a topic or a broker."""
+    if name in CONFIG_KEYS:
+        kind, default = CONFIG_KEYS[name].kind, format_value(CONFIG_KEYS[name].default)
+    elif name in kafka_keys():
+        kind, default = kafka_keys()[name].kind, kafka_keys()[name].default or ""
+    else:
+        raise ApiError(ErrorCode.invalid_config, f"Unknown config name: {name}")
+    if kind != "LIST":
+        raise ApiError(ErrorCode.invalid_config, f"Config value {verb} is not allowed for config key: {name}")
+    return list_elements(default)

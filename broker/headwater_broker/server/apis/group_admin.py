@@ -1,19 +1,27 @@
 """DescribeGroups, ListGroups and DeleteGroups: what an operator asks about groups."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import AlreadyOwned, CoordinationError
-from headwater_broker.groups import GroupDescription, GroupError
-from headwater_broker.server.apis.membership import GroupRunner, group_error_code
+from headwater_broker.groups import GroupDescription, GroupError, describe_registered
 from headwater_broker.server.core import Request, Response
+from headwater_broker.server.errors import ApiError
+from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
 from headwater_broker.wire.apis import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
 
 _CLASSIC = "classic"
+_GROUP_OPERATIONS = (3, 6, 8)
+"""READ, DELETE, DESCRIBE: what Kafka 3.9's AclEntry lists for groups."""
 
 
 class GroupAdminApis:
-    """Groups with members live in the group coordinator; the others are known by their offsets."""
+    """Groups with members live in the group coordinator, or (ZooKeeper consumers and streaming jobs) by
+    themselves in shared state; the others are known by their offsets.
+    """
 
     def __init__(self, node: Node, runner: GroupRunner) -> None:
         self._node = node
@@ -26,25 +34,34 @@ class GroupAdminApis:
         """Members and their assignments."""
         answers = []
         stored = await self._stored()
+        with_operations = request.get("include_authorized_operations", False)
         for group_id in request.body.groups:
-            refusal = self._runner.refusal(group_id)
-            if refusal is GroupError.NONE and stored is None:
-                refusal = GroupError.COORDINATOR_NOT_AVAILABLE
-            if refusal is GroupError.NONE:
-                is_stored = stored is not None and group_id in stored
-                answers.append(_described(self._runner.groups.describe(group_id, stored=is_stored)))
+            try:
+                answer = _described(await self._describe(group_id, stored))
+            except ApiError as error:
+                answer = _undescribed(group_id, error.code)
             else:
-                answers.append(
-                    {
-                        "error_code": group_error_code(refusal),
-                        "group_id": group_id,
-                        "group_state": "",
-                        "protocol_type": "",
-                        "protocol_data": "",
-                        "members": [],
-                    }
-                )
+                if with_operations:
+                    answer["authorized_operations"] = authorized_operations(request, group_id)
+            answers.append(answer)
         return {"groups": answers}
+
+    async def _describe(self, group_id: str, stored: Mapping[str, bool] | None) -> GroupDescription:
+        refusal = self._runner.refusal(group_id)
+        if refusal is not GroupError.NONE:
+            raise ApiError(group_error_code(refusal))
+        if stored is None:
+            raise ApiError(ErrorCode.coordinator_not_available)
+        description = self._runner.groups.describe(group_id, stored=group_id in stored)
+        if not stored.get(group_id) or description.members:
+            return description
+        coordinator = self._node.coordinator
+        try:
+            members = await self._node.ask(coordinator.members, group_id)
+            owners = await self._node.ask(coordinator.owners, group_id)
+        except CoordinationError as error:
+            raise ApiError(ErrorCode.coordinator_not_available) from error
+        return describe_registered(group_id, members, owners)
 
     async def list_groups(self, request: Request) -> Response:
         """The groups that this broker coordinates."""
@@ -54,7 +71,8 @@ class GroupAdminApis:
         types = [each.lower() for each in request.get("types_filter", ())]
         if types and _CLASSIC not in types:
             return {"error_code": ErrorCode.none, "groups": []}
-        mine = {group_id for group_id in stored if self._node.cluster.coordinates(group_id)}
+        coordinates = self._node.cluster.coordinates
+        mine = {group_id: is_live for group_id, is_live in stored.items() if coordinates(group_id)}
         overviews = self._runner.groups.list_groups(request.get("states_filter", ()), mine)
         return {
             "error_code": ErrorCode.none,
@@ -71,33 +89,56 @@ class GroupAdminApis:
 
     async def delete_groups(self, request: Request) -> Response:
         """Forgets groups without members, with their offsets."""
-        results = []
         stored = await self._stored()
-        for group_id in request.body.groups_names:
-            code = group_error_code(self._runner.refusal(group_id))
-            if code is ErrorCode.none and stored is None:
-                code = ErrorCode.coordinator_not_available
-            if code is ErrorCode.none and stored is not None:
-                code = group_error_code(self._runner.groups.delete(group_id, stored=group_id in stored))
-            if code is ErrorCode.none:
-                try:
-                    await self._node.ask(self._node.coordinator.delete_group, group_id)
-                except AlreadyOwned:
-                    code = ErrorCode.non_empty_group
-                except CoordinationError:
-                    code = ErrorCode.coordinator_not_available
-            results.append({"group_id": group_id, "error_code": code})
+        results = []
+        for group_id in dict.fromkeys(request.body.groups_names):
+            results.append({"group_id": group_id, "error_code": await self._delete(group_id, stored)})
         return {"results": results}
 
-    async def _stored(self) -> set[str] | None:
-        """Groups that offsets are kept of; None while shared state does not answer."""
+    async def _delete(self, group_id: str, stored: Mapping[str, bool] | None) -> ErrorCode:
+        refusal = self._runner.refusal(group_id)
+        if refusal is not GroupError.NONE:
+            return group_error_code(refusal)
+        if stored is None:
+            return ErrorCode.coordinator_not_available
+        if stored.get(group_id):
+            return ErrorCode.non_empty_group
+        refusal = self._runner.groups.delete(group_id, stored=group_id in stored)
+        if refusal is not GroupError.NONE:
+            return group_error_code(refusal)
+        try:
+            await self._node.ask(self._node.coordinator.delete_group, group_id)
+        except AlreadyOwned:  # it came to life meanwhile
+            return ErrorCode.non_empty_group
+        except CoordinationError:
+            return ErrorCode.coordinator_not_available
+        return ErrorCode.none
+
+    async def _stored(self) -> Mapping[str, bool] | None:
+        """Groups in shared state, see `Coordinator.groups`; None while it does not answer."""
         try:
             return await self._node.ask(self._node.coordinator.groups)
         except CoordinationError:
             return None
 
 
-def _described(description: GroupDescription) -> Response:
+def authorized_operations(_request: Request, _group_id: str) -> int:
+    """What the client may do with a group, a bit for each operation: everything, where there are no ACLs."""
+    return sum(1 << operation for operation in _GROUP_OPERATIONS)
+
+
+def _undescribed(group_id: str, code: ErrorCode) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "group_id": group_id,
+        "group_state": "",
+        "protocol_type": "",
+        "protocol_data": "",
+        "members": [],
+    }
+
+
+def _described(description: GroupDescription) -> dict[str, Any]:
     return {
         "error_code": ErrorCode.none,
         "group_id": description.group_id,

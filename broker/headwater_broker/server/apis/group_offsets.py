@@ -7,21 +7,29 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import Committed, CoordinationError, TopicPartition
 from headwater_broker.groups import NO_GENERATION, GroupError
-from headwater_broker.server.apis.membership import GroupRunner, group_error_code
 from headwater_broker.server.core import Request, Response
+from headwater_broker.server.group_offsets import NO_RETENTION_MS, Committer, GroupOffsets
+from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.wire.apis import OFFSET_COMMIT, OFFSET_DELETE, OFFSET_FETCH
+from headwater_broker.wire.codec import milliseconds
 
 _GROUPS_FROM = 8
 _NOTHING = Committed(offset=-1)
+_UNSTABLE = ErrorCode.unstable_offset_commit
 
 
 class GroupOffsetApis:
     """Answers for groups that this broker coordinates."""
 
-    def __init__(self, node: Node, runner: GroupRunner) -> None:
+    def __init__(
+        self, node: Node, runner: GroupRunner, offsets: GroupOffsets, transactions: TransactionRunner
+    ) -> None:
+        self._transactions = transactions
         self._node = node
         self._runner = runner
+        self._offsets = offsets
         node.core.register(OFFSET_COMMIT, self.offset_commit)
         node.core.register(OFFSET_FETCH, self.offset_fetch)
         node.core.register(OFFSET_DELETE, self.offset_delete)
@@ -31,75 +39,54 @@ class GroupOffsetApis:
     async def offset_commit(self, request: Request) -> Response:
         """Stores the offsets of a member, or of anybody where the group has no members."""
         body = request.body
-        error = self._runner.refusal(body.group_id)
-        if error is GroupError.NONE:
-            error = self._runner.groups.check_offset_commit(
-                self._runner.now_ms(),
-                body.group_id,
-                body.member_id,
-                request.get("generation_id_or_member_epoch", NO_GENERATION),
-                request.get("group_instance_id"),
-            )
-        if error is not GroupError.NONE:
-            return _committed(body.topics, {}, group_error_code(error))
-        errors: dict[TopicPartition, ErrorCode] = {}
-        offsets: dict[TopicPartition, Committed] = {}
-        now_ms = self._node.clock.now_ms()
-        for topic in body.topics:
-            for partition in topic.partitions:
-                key = (topic.name, partition.partition_index)
-                code = self._check(key, partition)
-                if code is ErrorCode.none:
-                    offsets[key] = Committed(
-                        partition.committed_offset,
-                        getattr(partition, "committed_leader_epoch", -1),
-                        partition.committed_metadata or "",
-                        now_ms,
-                    )
-                else:
-                    errors[key] = code
-        if offsets:
-            try:
-                await self._node.ask(self._node.coordinator.commit_offsets, body.group_id, offsets)
-            except CoordinationError:
-                # Kafka's code for "the offsets could not be stored now": clients try again.
-                return _committed(body.topics, errors, ErrorCode.coordinator_not_available)
-        return _committed(body.topics, errors, ErrorCode.none)
-
-    def _check(self, key: TopicPartition, partition: Any) -> ErrorCode:
-        topic = self._node.cluster.topics.get(key[0])
-        if topic is None or key[1] not in topic.partitions:
-            return ErrorCode.unknown_topic_or_partition
-        text = partition.committed_metadata or ""
-        if len(text.encode()) > self._node.settings.offset_metadata_max_bytes:
-            return ErrorCode.offset_metadata_too_large
-        return ErrorCode.none
+        committer = Committer(
+            body.group_id,
+            body.member_id,
+            request.get("generation_id_or_member_epoch", NO_GENERATION),
+            request.get("group_instance_id"),
+        )
+        retention = request.get("retention_time")
+        retention_ms = NO_RETENTION_MS if retention is None else milliseconds(retention)
+        admission = self._offsets.admit(committer, body.topics, retention_ms)
+        stored = await self._offsets.store(body.group_id, admission.offsets)
+        return _committed(body.topics, admission.errors, stored)
 
     # -- fetch -----------------------------------------------------------------------------------------
 
     async def offset_fetch(self, request: Request) -> Response:
         """Committed offsets; -1 where there is none."""
         if request.version < _GROUPS_FROM:
-            return await self._fetch(request.body.group_id, request.body.topics)
+            stable = request.get("require_stable", False)
+            return await self._fetch(request.body.group_id, request.body.topics, stable=stable)
         groups = []
         for group in request.body.groups:
-            groups.append({"group_id": group.group_id, **await self._fetch(group.group_id, group.topics)})
+            answer = await self._fetch(group.group_id, group.topics, stable=request.body.require_stable)
+            groups.append({"group_id": group.group_id, **answer})
         return {"groups": groups}
 
-    async def _fetch(self, group_id: str, topics: Any) -> dict[str, Any]:
+    async def _fetch(self, group_id: str, topics: Any, *, stable: bool) -> dict[str, Any]:
         refusal = self._runner.refusal(group_id)
         if refusal is not GroupError.NONE:
             return _fetch_error(topics, group_error_code(refusal))
         asked: list[TopicPartition] | None = None
         if topics is not None:
             asked = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
+        # Asked before the offsets are read: a transaction that is complete by then is in them.
+        unstable = frozenset(self._transactions.coordinator.unstable_offsets(group_id)) if stable else ()
         try:
             found = await self._node.ask(self._node.coordinator.fetch_offsets, group_id, asked)
         except CoordinationError:
             return _fetch_error(topics, ErrorCode.coordinator_load_in_progress)
         keys = sorted(found) if asked is None else asked
         return {
-            "topics": _by_topic({key: _fetched(key[1], found.get(key, _NOTHING)) for key in keys}),
+            "topics": _by_topic(
+                {
+                    key: _fetched(key[1], _NOTHING, _UNSTABLE)
+                    if key in unstable
+                    else _fetched(key[1], found.get(key, _NOTHING))
+                    for key in keys
+                }
+            ),
             "error_code": ErrorCode.none,
         }
 
@@ -109,26 +96,30 @@ class GroupOffsetApis:
         """Forgets offsets of topics that no member of the group reads."""
         body = request.body
         group_id: str = body.group_id
-        coordinator = self._node.coordinator
-        error = self._runner.refusal(group_id)
+        error = self._runner.refusal(group_id) if group_id else GroupError.INVALID_GROUP_ID
         try:
             if error is GroupError.NONE:
-                stored = group_id in await self._node.ask(coordinator.groups)
-                error = self._runner.groups.check_offset_deletion(group_id, stored=stored)
+                stored = await self._node.ask(self._node.coordinator.groups)
+                error = self._runner.groups.check_offset_deletion(group_id, stored=group_id in stored)
             if error is not GroupError.NONE:
                 return {"error_code": group_error_code(error), "topics": []}
+            registered = await self._node.ask(self._node.coordinator.members, group_id)
+            read = {topic for member in registered.values() for topic in member.get("subscription", ())}
             answers: dict[TopicPartition, Response] = {}
             doomed: list[TopicPartition] = []
             for topic in body.topics:
-                code = ErrorCode.none
-                if self._runner.groups.is_subscribed(group_id, topic.name):
-                    code = ErrorCode.group_subscribed_to_topic
+                is_read = topic.name in read or self._runner.groups.is_subscribed(group_id, topic.name)
                 for partition in topic.partitions:
                     key = (topic.name, partition.partition_index)
-                    answers[key] = {"partition_index": key[1], "error_code": code}
-                    if code is ErrorCode.none:
+                    code = ErrorCode.none
+                    if not self._offsets.partition_exists(key):
+                        code = ErrorCode.unknown_topic_or_partition
+                    elif is_read:
+                        code = ErrorCode.group_subscribed_to_topic
+                    else:
                         doomed.append(key)
-            await self._node.ask(coordinator.delete_offsets, group_id, doomed)
+                    answers[key] = {"partition_index": key[1], "error_code": code}
+            await self._offsets.delete(group_id, doomed)
         except CoordinationError:
             return {"error_code": ErrorCode.coordinator_not_available, "topics": []}
         return {"error_code": ErrorCode.none, "topics": _by_topic(answers)}

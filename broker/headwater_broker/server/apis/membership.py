@@ -1,88 +1,22 @@
-"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the clock and the wire of the group coordinator."""
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup: the wire of the group coordinator."""
 
 import asyncio
 from typing import Any
 
-from kio.schema.errors import ErrorCode
-
 from headwater_broker.groups import (
     NO_GENERATION,
-    GroupConfig,
-    GroupCoordinator,
     GroupError,
     JoinRequest,
     JoinResponse,
     Leaver,
     LeaveResponse,
-    Reply,
     SyncRequest,
 )
 from headwater_broker.server.core import Request, Response
+from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
 from headwater_broker.wire.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from headwater_broker.wire.codec import milliseconds
-
-_SHORTEST_NAP_S = 0.005
-
-
-def group_error_code(error: GroupError) -> ErrorCode:
-    """Kafka's code for a decision of the group coordinator."""
-    return ErrorCode[error.name.lower()]
-
-
-class GroupRunner:
-    """Gives the group coordinator the time, and its replies to those who wait for them.
-
-    Attributes:
-        groups: The coordinator.
-    """
-
-    def __init__(self, node: Node) -> None:
-        settings = node.settings
-        self.groups = GroupCoordinator(
-            GroupConfig(
-                initial_rebalance_delay_ms=settings.group_initial_rebalance_delay_ms,
-                min_session_timeout_ms=settings.group_min_session_timeout_ms,
-                max_session_timeout_ms=settings.group_max_session_timeout_ms,
-                max_size=settings.group_max_size,
-            )
-        )
-        self._node = node
-        self._timer: asyncio.TimerHandle | None = None
-
-    def now_ms(self) -> int:
-        """The coordinator's clock, which never runs backwards."""
-        return int(self._node.clock.monotonic() * 1000)
-
-    def refusal(self, group_id: str) -> GroupError:
-        """NONE where this broker coordinates the group, else why it does not answer for it."""
-        if self._node.cluster.coordinates(group_id):
-            return GroupError.NONE
-        self.deliver(self.groups.unload(group_id, self.now_ms()))
-        return GroupError.NOT_COORDINATOR
-
-    def deliver(self, replies: list[Reply]) -> None:
-        """Hands replies to those who wait for them, and sets the alarm for the next deadline."""
-        for reply in replies:
-            future = reply.token
-            if isinstance(future, asyncio.Future) and not future.done():
-                future.set_result(reply.response)
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        deadline_ms = self.groups.next_deadline_ms()
-        if deadline_ms is not None:
-            delay_s = max((deadline_ms - self.now_ms()) / 1000, _SHORTEST_NAP_S)
-            self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
-
-    def stop(self) -> None:
-        """Sets no more alarms."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _tick(self) -> None:
-        self._timer = None
-        self.deliver(self.groups.tick(self.now_ms()))
 
 
 class MembershipApis:
@@ -117,6 +51,7 @@ class MembershipApis:
             protocols=tuple((each.name, each.metadata) for each in body.protocols),
             require_member_id=request.version >= 4,
             supports_skip_assignment=request.version >= 9,
+            reason=request.get("reason"),
         )
         future = _token()
         self._runner.deliver(self._runner.groups.join(self._runner.now_ms(), future, join))
@@ -126,6 +61,10 @@ class MembershipApis:
         """Waits for the leader's assignment."""
         body = request.body
         refusal = self._runner.refusal(body.group_id)
+        protocol = (request.get("protocol_type"), request.get("protocol_name"))
+        if refusal is GroupError.NONE and request.version >= 5 and None in protocol:
+            # KIP-559 has members say what they believe was chosen; the field is nullable, null is not allowed.
+            refusal = GroupError.INCONSISTENT_GROUP_PROTOCOL
         if refusal is not GroupError.NONE:
             return {"error_code": group_error_code(refusal), "assignment": b""}
         sync = SyncRequest(
@@ -133,8 +72,8 @@ class MembershipApis:
             member_id=body.member_id,
             generation=body.generation_id,
             instance_id=request.get("group_instance_id"),
-            protocol_type=request.get("protocol_type"),
-            protocol=request.get("protocol_name"),
+            protocol_type=protocol[0],
+            protocol=protocol[1],
             assignments={each.member_id: each.assignment for each in body.assignments},
         )
         future = _token()

@@ -6,24 +6,34 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.coordination import NO_LEADER, BrokerInfo, PartitionState, TopicState
+from headwater_broker.coordination import (
+    NO_LEADER,
+    BrokerInfo,
+    CoordinationError,
+    PartitionState,
+    TopicState,
+)
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
+from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.wire import APIS
 from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 
 _LOG = logging.getLogger(__name__)
 _GROUP_KEY = 0
+_TRANSACTION_KEY = 1
 
 
 class MetadataApis:
     """Answers from the view of the cluster; only creating a missing topic takes time."""
 
-    def __init__(self, node: Node, topics: TopicAdmin) -> None:
+    def __init__(self, node: Node, topics: TopicAdmin, transactions: TransactionRunner) -> None:
         self._node = node
         self._topics = topics
+        self._transactions = transactions
         core = node.core
         core.register(API_VERSIONS, lambda _: core.api_versions())
         core.register(METADATA, self.metadata)
@@ -91,6 +101,7 @@ class MetadataApis:
             "error_code": ErrorCode.none,
             "name": topic.name,
             "topic_id": topic.topic_id,
+            "is_internal": topic.name == TRANSACTION_TOPIC,
             "partitions": [
                 _partition(index, state, live) for index, state in sorted(topic.partitions.items())
             ],
@@ -118,26 +129,43 @@ class MetadataApis:
             }
         return answer
 
-    def find_coordinator(self, request: Request) -> Response:
-        """The broker that coordinates a group; there are no transactions yet, so no coordinator for them."""
+    def find_coordinator(self, request: Request) -> Response | Awaitable[Response]:
+        """The brokers that coordinate groups, or transactional ids."""
         key_type = request.get("key_type", _GROUP_KEY)
-        keys = request.get("coordinator_keys")
-        if key_type != _GROUP_KEY:
-            # Some clients try again without a word: here the operator can find out why.
-            _LOG.warning(
-                "%s asks for a transaction coordinator; there are no transactions", request.client_id
+        if key_type == _TRANSACTION_KEY and TRANSACTION_TOPIC not in self._node.cluster.topics:
+            return self._create_and_find(request)
+        return self._find_coordinator(request, key_type)
+
+    async def _create_and_find(self, request: Request) -> Response:
+        settings = self._node.settings
+        configs = {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
+        }
+        try:
+            await self._topics.create_internal(
+                TRANSACTION_TOPIC, settings.transaction_state_log_num_partitions, configs
             )
+        except (ApiError, CoordinationError) as error:
+            _LOG.warning("%s cannot be created: %s", TRANSACTION_TOPIC, error)
+        return self._find_coordinator(request, _TRANSACTION_KEY)
+
+    def _find_coordinator(self, request: Request, key_type: int) -> Response:
+        keys = request.get("coordinator_keys")
         if keys is None:
             return self._coordinator(request.body.key, key_type)
         return {"coordinators": [{"key": key, **self._coordinator(key, key_type)} for key in keys]}
 
     def _coordinator(self, key: str, key_type: int) -> dict[str, Any]:
-        broker = self._node.cluster.group_coordinator(key)
-        if key_type != _GROUP_KEY:
-            message = "this broker coordinates consumer groups only, not transactions"
+        if key_type == _GROUP_KEY:
+            broker = self._node.cluster.group_coordinator(key)
+        elif key_type == _TRANSACTION_KEY:
+            broker = self._transaction_coordinator(key)
+        else:
+            message = f"coordinators of type {key_type} are not known: 0 is a group's, 1 a transaction's"
             return _no_coordinator(ErrorCode.invalid_request, message)
         if broker is None:
-            return _no_coordinator(ErrorCode.coordinator_not_available, "no broker is registered")
+            return _no_coordinator(ErrorCode.coordinator_not_available, "no live broker coordinates it")
         endpoint = broker.endpoints[0]
         return {
             "error_code": ErrorCode.none,
@@ -146,6 +174,14 @@ class MetadataApis:
             "host": endpoint.host,
             "port": endpoint.port,
         }
+
+    def _transaction_coordinator(self, transactional_id: str) -> BrokerInfo | None:
+        """Whoever leads the partition of the internal topic that holds the id."""
+        partition = self._transactions.partition_of(transactional_id)
+        if partition is None:
+            return None
+        state = self._node.cluster.topics[TRANSACTION_TOPIC].partitions.get(partition)
+        return None if state is None else self._brokers().get(state.leader)
 
 
 def _no_coordinator(code: ErrorCode, message: str) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: questions to a partition's log."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ _EARLIEST = -2
 _MAX_TIMESTAMP = -3
 _EARLIEST_LOCAL = -4
 _LATEST_TIERED = -5
+_SPOKEN_FROM = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
+"""The first version of ListOffsets that knows each of them."""
+
 _NOTHING = TimestampAndOffset(-1, -1, -1)
 
 
@@ -32,10 +36,22 @@ class OffsetApis:
         """Offsets by timestamp, or by one of the negative numbers that mean the ends of the log."""
         isolation = Isolation(1 if request.get("isolation_level", 0) == 1 else 0)
 
+        asked = Counter(
+            (topic.name, partition.partition_index)
+            for topic in request.body.topics
+            for partition in topic.partitions
+        )
+
         def answer(topic: Any, partition: Any) -> dict[str, Any]:
             index = partition.partition_index
             epoch = getattr(partition, "current_leader_epoch", -1)
             try:
+                if asked[topic.name, index] > 1:
+                    raise ApiError(ErrorCode.invalid_request, f"{topic.name}-{index} is named twice")
+                if partition.timestamp < 0 and request.version < _SPOKEN_FROM.get(
+                    partition.timestamp, 1 << 15
+                ):
+                    raise ApiError(ErrorCode.unsupported_version, f"{partition.timestamp} is no timestamp")
                 found = _find(self._log(topic.name, index, epoch), partition.timestamp, isolation)
             except (LogError, ApiError) as error:
                 return {"partition_index": index, "error_code": error_code(error)}
@@ -74,7 +90,13 @@ class OffsetApis:
         def answer(topic: Any, partition: Any) -> dict[str, Any]:
             index = partition.partition_index
             try:
-                start = self._log(topic.name, index, -1).delete_records(partition.offset)
+                log = self._log(topic.name, index, -1)
+                if not log.config.deletes:
+                    message = (
+                        f"records of {topic.name}-{index} cannot be deleted: its cleanup.policy is not delete"
+                    )
+                    raise ApiError(ErrorCode.policy_violation, message)
+                start = log.delete_records(partition.offset)
             except (LogError, ApiError) as error:
                 return {"partition_index": index, "error_code": error_code(error), "low_watermark": -1}
             return {"partition_index": index, "error_code": ErrorCode.none, "low_watermark": start}
@@ -102,9 +124,7 @@ def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Timesta
         return log.max_timestamp() or _NOTHING
     if timestamp_ms == _LATEST_TIERED:
         return _NOTHING
-    if timestamp_ms < 0:
-        raise ApiError(ErrorCode.unsupported_version, f"{timestamp_ms} is no timestamp")
-    return log.offset_for_timestamp(timestamp_ms) or _NOTHING
+    return log.offset_for_timestamp(timestamp_ms, isolation) or _NOTHING
 
 
 def _each(

@@ -1,37 +1,60 @@
-"""InitProducerId: ids by which idempotent producers are told apart."""
+"""InitProducerId: ids by which producers are told apart, and epochs by which they are fenced."""
 
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import CoordinationError
 from headwater_broker.server.core import Request, Response
+from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.producer_ids import ProducerIds
+from headwater_broker.server.transaction_runner import TransactionRunner
+from headwater_broker.transactions import NO_PRODUCER, Producer, TransactionRefused
 from headwater_broker.wire.apis import INIT_PRODUCER_ID
+from headwater_broker.wire.codec import milliseconds
+
+_FENCED_FROM = 4
 
 
 class ProducerApis:
-    """Hands out producer ids from blocks that no other broker has."""
+    """Gives producers their ids."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._next = 0
-        self._end = 0
+    def __init__(self, node: Node, ids: ProducerIds, transactions: TransactionRunner) -> None:
+        self._ids = ids
+        self._transactions = transactions
         node.core.register(INIT_PRODUCER_ID, self.init_producer_id)
 
     async def init_producer_id(self, request: Request) -> Response:
-        """A new id with epoch 0. There are no transactions yet, so a transactional id is refused."""
-        if request.body.transactional_id is not None:
+        """A new id for an idempotent producer; for a transactional one its id, under a new epoch."""
+        body = request.body
+        known = Producer(request.get("producer_id", -1), request.get("producer_epoch", -1))
+        if (known.producer_id == -1) != (known.epoch == -1):
             return _refused(ErrorCode.invalid_request)
-        while self._next == self._end:
-            try:
-                start, length = await self._node.ask(self._node.coordinator.allocate_producer_ids)
-            except CoordinationError:
-                return _refused(ErrorCode.coordinator_load_in_progress)
-            # Another request may have fetched a block meanwhile: use it up before this one.
-            if self._next == self._end:
-                self._next, self._end = start, start + length
-        producer_id = self._next
-        self._next += 1
-        return {"error_code": ErrorCode.none, "producer_id": producer_id, "producer_epoch": 0}
+        try:
+            if body.transactional_id is None:
+                # One that goes on after an error (KIP-360) gets a new id as well, as Kafka does it.
+                return _given(Producer(await self._ids.next(), 0))
+            return _given(
+                await self._transactions.init_producer(
+                    body.transactional_id,
+                    milliseconds(body.transaction_timeout),
+                    None if known == NO_PRODUCER else known,
+                )
+            )
+        except CoordinationError:
+            return _refused(ErrorCode.coordinator_load_in_progress)
+        except (TransactionRefused, ApiError) as error:
+            code = error_code(error)
+            if code is ErrorCode.producer_fenced and request.version < _FENCED_FROM:
+                code = ErrorCode.invalid_producer_epoch
+            return _refused(code)
+
+
+def _given(producer: Producer) -> Response:
+    return {
+        "error_code": ErrorCode.none,
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.epoch,
+    }
 
 
 def _refused(code: ErrorCode) -> Response:

@@ -17,10 +17,11 @@ from headwater_broker.coordination import (
     TopicState,
 )
 from headwater_broker.log import InvalidConfigError, LogConfig
-from headwater_broker.server.apis.configs import describe_topic_configs
 from headwater_broker.server.core import Request, Response
+from headwater_broker.server.described import Describer
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from headwater_broker.wire.codec import milliseconds
 
@@ -34,6 +35,7 @@ class TopicAdmin:
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        self._describer = Describer(node.live, node.places)
         node.core.register(CREATE_TOPICS, self.create_topics)
         node.core.register(DELETE_TOPICS, self.delete_topics)
         node.core.register(CREATE_PARTITIONS, self.create_partitions)
@@ -55,6 +57,17 @@ class TopicAdmin:
             await self._node.state.settle(Change(ChangeKind.TOPICS, name))
         except CoordinationError as error:
             raise ApiError(ErrorCode.leader_not_available, str(error)) from error
+
+    async def create_internal(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+        """Creates a topic of the broker's own; one that is there is fine.
+
+        Raises:
+            CoordinationError: Shared state refused.
+        """
+        try:
+            await self._create(name, self._assign(name, partitions, 1), configs)
+        except AlreadyExists:
+            await self._node.state.settle(Change(ChangeKind.TOPICS, name))
 
     def why_missing(self, name: str) -> ErrorCode:
         """The error code for a topic that is not there."""
@@ -111,7 +124,7 @@ class TopicAdmin:
             "error_message": None,
             "num_partitions": len(assignment),
             "replication_factor": len(assignment[0]),
-            "configs": describe_topic_configs(configs, settings.log),
+            "configs": self._describer.topic(configs, synonyms=False, documentation=False),
         }
 
     async def _create(
@@ -226,6 +239,11 @@ class TopicAdmin:
         found = node.cluster.topics.get(topic.name)
         if found is None:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {topic.name}")
+        if topic.name == TRANSACTION_TOPIC:
+            message = (
+                f"{topic.name} keeps its partitions: transactional ids are spread over them by their number"
+            )
+            raise ApiError(ErrorCode.invalid_partitions, message)
         present = len(found.partitions)
         if not present < topic.count <= _MAX_PARTITIONS:
             message = f"topic {topic.name} has {present} partitions: give more, up to {_MAX_PARTITIONS}"

@@ -1,0 +1,61 @@
+"""Access rules and delegation tokens of the coordinator in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from headwater_broker.coordination.model import ChangeKind
+from headwater_broker.security.acl import AclEntry, ResourcePattern
+
+if TYPE_CHECKING:
+    from headwater_broker.coordination.memory import MemoryCluster
+
+
+class MemorySecurity:
+    """The part of `MemoryCoordinator` about security."""
+
+    _cluster: MemoryCluster
+
+    def acls(self) -> dict[ResourcePattern, frozenset[AclEntry]]:
+        """See `Coordinator.acls`."""
+        with self._cluster.lock:
+            return dict(self._cluster.durable.acls)
+
+    def update_acls(
+        self, pattern: ResourcePattern, change: Callable[[frozenset[AclEntry]], frozenset[AclEntry]]
+    ) -> frozenset[AclEntry]:
+        """See `Coordinator.update_acls`."""
+        acls = self._cluster.durable.acls
+        with self._cluster.lock:
+            present = acls.get(pattern, frozenset())
+            wanted = change(present)
+            if wanted == present:
+                return wanted
+            if wanted:
+                acls[pattern] = wanted
+            else:
+                del acls[pattern]
+            self._cluster.save()
+        self._cluster.report(ChangeKind.ACLS)
+        return wanted
+
+    def tokens(self) -> dict[str, dict[str, Any]]:
+        """See `Coordinator.tokens`."""
+        with self._cluster.lock:
+            return {token_id: dict(value) for token_id, value in self._cluster.durable.tokens.items()}
+
+    def put_token(self, token_id: str, value: Mapping[str, Any]) -> None:
+        """See `Coordinator.put_token`."""
+        with self._cluster.lock:
+            self._cluster.durable.tokens[token_id] = dict(value)
+            self._cluster.save()
+        self._cluster.report(ChangeKind.TOKENS)
+
+    def remove_token(self, token_id: str) -> None:
+        """See `Coordinator.remove_token`."""
+        with self._cluster.lock:
+            if self._cluster.durable.tokens.pop(token_id, None) is None:
+                return
+            self._cluster.save()
+        self._cluster.report(ChangeKind.TOKENS)

@@ -1,0 +1,131 @@
+"""The five codecs of record batches, read with a bound, and written as every client reads them."""
+
+from __future__ import annotations
+
+import struct
+
+import cramjam
+
+MAX_DECOMPRESSED_BYTES = 64 << 20
+"""Where a batch claims to be larger, it is not opened."""
+
+NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+_XERIAL_BLOCK_BYTES = 32 << 10
+
+_LZ4_MAGIC = b"\x04\x22\x4d\x18"
+_LZ4_DESCRIPTOR = b"\x60\x40"
+"""Version 1, independent blocks (Kafka's reader refuses dependent ones), blocks of up to 64 KiB."""
+_LZ4_BLOCK_BYTES = 64 << 10
+_LZ4_STORED = 0x80000000
+
+_LENGTH = struct.Struct(">i")
+_LZ4_LENGTH = struct.Struct("<I")
+
+
+class UndecodableError(Exception):
+    """The bytes are not what the codec writes, or too many come out of them."""
+
+
+def decompress(data: bytes | memoryview, codec: int) -> bytes:
+    """What was compressed.
+
+    Raises:
+        UndecodableError: Not that codec's, an unknown codec, or more than `MAX_DECOMPRESSED_BYTES`.
+    """
+    try:
+        if codec == NONE:
+            return bytes(data)
+        if codec == SNAPPY:
+            return _decompress_snappy(bytes(data))
+        opener = {GZIP: cramjam.gzip, LZ4: cramjam.lz4, ZSTD: cramjam.zstd}[codec]
+        size = max(len(data) * 8, 1 << 16)
+        while True:
+            target = bytearray(min(size, MAX_DECOMPRESSED_BYTES))
+            try:
+                count = opener.decompress_into(data, target)
+            except cramjam.DecompressionError as error:
+                if size >= MAX_DECOMPRESSED_BYTES or "whole buffer" not in str(error):
+                    raise
+                size *= 8
+                continue
+            return bytes(memoryview(target)[:count])
+    except (KeyError, ValueError, cramjam.DecompressionError) as error:
+        raise UndecodableError(f"codec {codec}: {error}") from error
+
+
+def compress(data: bytes, codec: int) -> bytes:
+    """Compresses as Kafka's clients do, so that all of them read it.
+
+    Raises:
+        UndecodableError: An unknown codec.
+    """
+    if codec == NONE:
+        return data
+    if codec == GZIP:
+        return bytes(cramjam.gzip.compress(data))
+    if codec == SNAPPY:
+        blocks = (
+            _snappy_block(data[at : at + _XERIAL_BLOCK_BYTES]) for at in _steps(data, _XERIAL_BLOCK_BYTES)
+        )
+        return _XERIAL_HEADER + b"".join(blocks)
+    if codec == LZ4:
+        checksum = (_xxh32(_LZ4_DESCRIPTOR) >> 8) & 0xFF
+        blocks = (_lz4_block(data[at : at + _LZ4_BLOCK_BYTES]) for at in _steps(data, _LZ4_BLOCK_BYTES))
+        return b"".join((_LZ4_MAGIC, _LZ4_DESCRIPTOR, bytes((checksum,)), *blocks, _LZ4_LENGTH.pack(0)))
+    if codec == ZSTD:
+        return bytes(cramjam.zstd.compress(data))
+    raise UndecodableError(f"codec {codec} is not known")
+
+
+def _steps(data: bytes, size: int) -> range:
+    return range(0, len(data), size)
+
+
+def _snappy_block(data: bytes) -> bytes:
+    block = bytes(cramjam.snappy.compress_raw(data))
+    return _LENGTH.pack(len(block)) + block
+
+
+def _lz4_block(data: bytes) -> bytes:
+    block = bytes(cramjam.lz4.compress_block(data, store_size=False))
+    if len(block) >= len(data):
+        return _LZ4_LENGTH.pack(len(data) | _LZ4_STORED) + data
+    return _LZ4_LENGTH.pack(len(block)) + block
+
+
+def _xxh32(data: bytes) -> int:
+    """xxHash-32 with seed 0 of less than four bytes, as the frame's header has them."""
+    prime_1, prime_2, prime_3, prime_5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x165667B1
+    value = (prime_5 + len(data)) & 0xFFFFFFFF
+    for byte in data:
+        value = (value + byte * prime_5) & 0xFFFFFFFF
+        value = ((value << 11 | value >> 21) * prime_1) & 0xFFFFFFFF
+    value = ((value ^ value >> 15) * prime_2) & 0xFFFFFFFF
+    value = ((value ^ value >> 13) * prime_3) & 0xFFFFFFFF
+    return value ^ value >> 16
+
+
+def _decompress_snappy(data: bytes) -> bytes:
+    """Raw snappy, or the blocks that Java clients write."""
+    if not data.startswith(_XERIAL_MAGIC):
+        return _decompress_block(data)
+    parts, total, at = [], 0, len(_XERIAL_HEADER)
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4])
+        part = _decompress_block(data[at + 4 : at + 4 + length])
+        total += len(part)
+        if total > MAX_DECOMPRESSED_BYTES:
+            raise ValueError(f"more than {MAX_DECOMPRESSED_BYTES} bytes")
+        parts.append(part)
+        at += 4 + length
+    return b"".join(parts)
+
+
+def _decompress_block(data: bytes) -> bytes:
+    size: int = cramjam.snappy.decompress_raw_len(data)
+    if size > MAX_DECOMPRESSED_BYTES:
+        raise ValueError(f"{size} bytes")
+    return bytes(cramjam.snappy.decompress_raw(data))

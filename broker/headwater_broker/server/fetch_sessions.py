@@ -1,0 +1,173 @@
+"""Fetch sessions (KIP-227): a client that names its partitions once, and then only what changes. No I/O, no clock."""
+
+import random
+from collections.abc import Sequence
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.wire.fetch import FetchPartition, FetchRequest, FetchResult
+
+_FIRST_EPOCH = 0
+_NO_EPOCH = -1
+_MAX_EPOCH = 2**31 - 1
+_IDS_FROM = 13
+_EVICTION_MS = 120_000
+"""Kafka's min.incremental.fetch.session.eviction.ms, which it lets nobody change either."""
+
+_Key = tuple[bytes, int]
+
+
+class _Known:
+    """A partition of a session: what the client asked for, and what it was last told."""
+
+    __slots__ = ("high_watermark", "log_start_offset", "wanted")
+
+    def __init__(self, wanted: FetchPartition) -> None:
+        self.wanted = wanted
+        self.high_watermark = -1
+        self.log_start_offset = -1
+
+
+class FetchSession:
+    """The partitions of one client.
+
+    Attributes:
+        session_id: What the client calls it by.
+    """
+
+    def __init__(self, session_id: int, request: FetchRequest, *, uses_ids: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.uses_ids = uses_ids
+        self.is_follower = request.replica_id >= 0
+        self.created_ms = self.used_ms = now_ms
+        self.epoch = 1
+        self._is_first = True
+        self._partitions: dict[_Key, _Known] = {}
+        self._merge(request)
+
+    def __len__(self) -> int:
+        return len(self._partitions)
+
+    def _merge(self, request: FetchRequest) -> None:
+        for partition in request.partitions:
+            key = partition.topic, partition.partition
+            known = self._partitions.get(key)
+            if known is None:
+                self._partitions[key] = _Known(partition)
+            else:
+                known.wanted = partition
+        for key in request.forgotten:
+            self._partitions.pop(key, None)
+
+    def resume(self, request: FetchRequest, now_ms: int) -> None:
+        """Takes an incremental request."""
+        self._is_first = False
+        self._merge(request)
+        self.epoch = self.epoch + 1 if self.epoch < _MAX_EPOCH else 1
+        self.used_ms = now_ms
+
+    def whole(self, request: FetchRequest) -> FetchRequest:
+        """The request as if it had named every partition."""
+        return request._replace(partitions=[known.wanted for known in self._partitions.values()])
+
+    def select(self, results: Sequence[FetchResult]) -> list[int]:
+        """Which of the results are to be sent: all at first, and then those that are news.
+
+        Partitions that send records go to the end of the line, so that all have their turn.
+        """
+        chosen = []
+        for index, result in enumerate(results):
+            known = self._partitions.get((result.topic, result.partition))
+            if known is None:
+                continue  # forgotten while the fetch was parked
+            is_news = (
+                self._is_first
+                or result.error_code != 0
+                or result.records_size > 0
+                or result.high_watermark != known.high_watermark
+                or result.log_start_offset != known.log_start_offset
+            )
+            # An error is told again until it is gone, and what was told before it then counts as news.
+            known.high_watermark = -1 if result.error_code else result.high_watermark
+            known.log_start_offset = result.log_start_offset
+            if is_news:
+                chosen.append(index)
+                if result.records_size > 0:
+                    key = result.topic, result.partition
+                    self._partitions[key] = self._partitions.pop(key)
+        return chosen
+
+
+class FetchSessions:
+    """The sessions of one broker, as many as there are slots."""
+
+    def __init__(self, slots: int, rng: random.Random | None = None) -> None:
+        """Makes none.
+
+        Args:
+            slots: The most sessions (Kafka's max.incremental.fetch.session.cache.slots).
+            rng: Where ids come from.
+        """
+        self._slots = slots
+        self._rng = rng or random.Random()
+        self._sessions: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(self, request: FetchRequest, version: int, now_ms: int) -> FetchSession | ErrorCode:
+        """Finds or makes the session of a request, or says what is wrong with the one that it names.
+
+        Returns:
+            `ErrorCode.none` where the request has no session: it says all itself.
+        """
+        if request.session_epoch in (_FIRST_EPOCH, _NO_EPOCH):
+            self._sessions.pop(request.session_id, None)
+            if request.session_epoch == _NO_EPOCH or not request.partitions:
+                return ErrorCode.none
+            return self._make(request, version, now_ms)
+        session = self._sessions.get(request.session_id)
+        if session is None:
+            return ErrorCode.fetch_session_id_not_found
+        if session.epoch != request.session_epoch:
+            return ErrorCode.invalid_fetch_session_epoch
+        if session.uses_ids != (version >= _IDS_FROM):
+            return ErrorCode.fetch_session_topic_id_error
+        session.resume(request, now_ms)
+        if not len(session):
+            del self._sessions[request.session_id]
+            return ErrorCode.none
+        return session
+
+    def _make(self, request: FetchRequest, version: int, now_ms: int) -> FetchSession | ErrorCode:
+        session_id = 0
+        while session_id == 0 or session_id in self._sessions:
+            session_id = self._rng.randrange(1, 2**31)
+        session = FetchSession(session_id, request, uses_ids=version >= _IDS_FROM, now_ms=now_ms)
+        if len(self._sessions) >= self._slots and not self._evict_for(session, now_ms):
+            return ErrorCode.none
+        self._sessions[session_id] = session
+        return session
+
+    def _evict_for(self, new: FetchSession, now_ms: int) -> bool:
+        """Makes room: the session that was silent for longest, or a smaller one that has had its time."""
+        if not self._sessions:
+            return False
+        idlest = min(self._sessions.values(), key=lambda session: session.used_ms)
+        if now_ms - idlest.used_ms <= _EVICTION_MS:
+            old = [
+                session
+                for session in self._sessions.values()
+                if now_ms - session.created_ms > _EVICTION_MS or (new.is_follower and not session.is_follower)
+            ]
+            if not old:
+                return False
+            idlest = min(old, key=_worth)
+            if _worth(new) < _worth(idlest):
+                return False
+        del self._sessions[idlest.session_id]
+        return True
+
+
+def _worth(session: FetchSession) -> tuple[bool, int]:
+    return session.is_follower, len(session)

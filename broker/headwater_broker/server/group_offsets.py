@@ -1,0 +1,169 @@
+"""Committed offsets of the groups that this broker coordinates: who may commit, and in which order."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.coordination import Committed, CoordinationError, TopicPartition
+from headwater_broker.groups import NO_GENERATION, UNKNOWN_MEMBER_ID, GroupError
+from headwater_broker.server.group_runner import GroupRunner, group_error_code
+from headwater_broker.server.node import Node
+
+NO_RETENTION_MS = -1
+"""What a client sends that leaves the retention of its offsets to the broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committer:
+    """Who commits.
+
+    Attributes:
+        group_id: The group.
+        member_id: "" for whoever is no member: a simple consumer, an operator, an old transactional producer.
+        generation: Of the member's assignment.
+        instance_id: `group.instance.id` of a static member.
+        is_transactional: Whether the offsets are part of a transaction (TxnOffsetCommit).
+    """
+
+    group_id: str
+    member_id: str = UNKNOWN_MEMBER_ID
+    generation: int = NO_GENERATION
+    instance_id: str | None = None
+    is_transactional: bool = False
+
+
+@dataclass(slots=True)
+class Admission:
+    """What of a request may be committed.
+
+    Attributes:
+        offsets: What to store.
+        errors: What is wrong with the other partitions.
+    """
+
+    offsets: dict[TopicPartition, Committed] = field(default_factory=dict)
+    errors: dict[TopicPartition, ErrorCode] = field(default_factory=dict)
+
+
+class GroupOffsets:
+    """Checks commits and stores them; one instance serves all APIs of a broker.
+
+    Attributes:
+        blocked: Groups with a committed transaction whose offsets shared state does not take: nobody else's are
+            taken either, since they are to come later.
+    """
+
+    def __init__(self, node: Node, runner: GroupRunner) -> None:
+        self._node = node
+        self._runner = runner
+        self.blocked: set[str] = set()
+        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def admit(
+        self, committer: Committer, topics: Iterable[Any], retention_ms: int = NO_RETENTION_MS
+    ) -> Admission:
+        """Checks a commit: the partitions first, then the member, as Kafka does.
+
+        Args:
+            committer: Who commits.
+            topics: The topics of an OffsetCommit or TxnOffsetCommit request.
+            retention_ms: How long the client wants the offsets kept.
+        """
+        admission = Admission()
+        now_ms = self._node.clock.now_ms()
+        expires_ms = None if retention_ms == NO_RETENTION_MS else now_ms + retention_ms
+        for topic in topics:
+            for partition in topic.partitions:
+                key = (topic.name, partition.partition_index)
+                metadata = partition.committed_metadata or ""
+                if not self.partition_exists(key):
+                    admission.errors[key] = ErrorCode.unknown_topic_or_partition
+                elif _utf16_length(metadata) > self._node.settings.offset_metadata_max_bytes:
+                    admission.errors[key] = ErrorCode.offset_metadata_too_large
+                else:
+                    epoch = getattr(partition, "committed_leader_epoch", -1)
+                    admission.offsets[key] = Committed(
+                        partition.committed_offset, epoch, metadata, now_ms, expires_ms
+                    )
+        error = self._check(committer)
+        if error is not GroupError.NONE:
+            code = group_error_code(error)
+            refused = [key for key, why in admission.errors.items() if why is not _UNKNOWN]
+            admission.errors.update(dict.fromkeys([*refused, *admission.offsets], code))
+            admission.offsets.clear()
+        return admission
+
+    async def store(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> ErrorCode:
+        """Stores offsets that were admitted, after those that were admitted before.
+
+        Returns:
+            NONE, or COORDINATOR_NOT_AVAILABLE where shared state does not answer: clients try again.
+        """
+        if not offsets:
+            return ErrorCode.none
+        if group_id in self.blocked:
+            return ErrorCode.coordinator_not_available
+        async with self.turn(group_id):
+            try:
+                await self._node.ask(self._node.coordinator.commit_offsets, group_id, offsets)
+            except CoordinationError:
+                return ErrorCode.coordinator_not_available
+        return ErrorCode.none
+
+    async def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Forgets offsets.
+
+        Raises:
+            CoordinationError: Shared state does not answer.
+        """
+        async with self.turn(group_id):
+            await self._node.ask(self._node.coordinator.delete_offsets, group_id, list(partitions))
+
+    def partition_exists(self, key: TopicPartition) -> bool:
+        """Whether the cluster has such a partition."""
+        topic = self._node.cluster.topics.get(key[0])
+        return topic is not None and key[1] in topic.partitions
+
+    def _check(self, committer: Committer) -> GroupError:
+        refusal = self._runner.refusal(committer.group_id)
+        if refusal is not GroupError.NONE:
+            return refusal
+        return self._runner.groups.check_offset_commit(
+            self._runner.now_ms(),
+            committer.group_id,
+            committer.member_id,
+            committer.generation,
+            committer.instance_id,
+            transactional=committer.is_transactional,
+        )
+
+    @asynccontextmanager
+    async def turn(self, group_id: str) -> AsyncIterator[None]:
+        """For whoever writes offsets of a group: writes go one after the other.
+
+        In helper threads side by side, the commit of a former owner could end after that of its successor,
+        and take the group back.
+        """
+        lock, users = self._turns.get(group_id, (asyncio.Lock(), 0))
+        self._turns[group_id] = (lock, users + 1)
+        try:
+            async with lock:
+                yield
+        finally:
+            lock, users = self._turns[group_id]
+            if users > 1:
+                self._turns[group_id] = (lock, users - 1)
+            else:
+                del self._turns[group_id]
+
+
+_UNKNOWN = ErrorCode.unknown_topic_or_partition
+
+
+def _utf16_length(text: str) -> int:
+    """Kafka counts the length of a Java string against `offset.metadata.max.bytes`."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,0 +1,80 @@
+"""The broker's settings while it runs: its properties, and what was changed since through the protocol."""
+
+import logging
+from collections.abc import Callable, Mapping
+
+from headwater_broker.server.errors import UsageError
+from headwater_broker.server.kafka_keys import kafka_keys
+from headwater_broker.server.settings import BrokerSettings, parse_settings
+
+_LOG = logging.getLogger(__name__)
+
+Changed = Callable[[BrokerSettings], None]
+"""Called with the new settings."""
+
+
+class LiveSettings:
+    """Belongs to the loop's thread.
+
+    Attributes:
+        current: What holds now.
+        of_all_brokers: What was changed for every broker (the entity `<default>`).
+        of_this_broker: What was changed for this one, which wins.
+    """
+
+    def __init__(self, static: BrokerSettings) -> None:
+        """Begins with what the broker was started with."""
+        self._static = static
+        self._listeners: list[Changed] = []
+        self.current = static
+        self.of_all_brokers: Mapping[str, str] = {}
+        self.of_this_broker: Mapping[str, str] = {}
+
+    @property
+    def static(self) -> Mapping[str, str]:
+        """The properties that were given at the start, as text."""
+        return self._static.given
+
+    def on_change(self, callback: Changed) -> None:
+        """Has `callback` called when something changed."""
+        self._listeners.append(callback)
+
+    def take(self, of_all_brokers: Mapping[str, str], of_this_broker: Mapping[str, str]) -> None:
+        """Takes what shared state holds; what cannot be used is passed over with a warning."""
+        if (of_all_brokers, of_this_broker) == (self.of_all_brokers, self.of_this_broker):
+            return
+        self.of_all_brokers, self.of_this_broker = dict(of_all_brokers), dict(of_this_broker)
+        before = self.current
+        self.current = self._merged({**of_all_brokers, **of_this_broker})
+        if self.current != before:
+            for callback in self._listeners:
+                callback(self.current)
+
+    def check(self, changed: Mapping[str, str]) -> None:
+        """Checks that the broker could run with these changes.
+
+        Raises:
+            UsageError: A name or a value is not allowed, or cannot be changed now.
+        """
+        fixed = sorted(name for name in changed if not may_change(name))
+        if fixed:
+            raise UsageError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
+        parse_settings({**self.static, **changed})
+
+    def _merged(self, changed: Mapping[str, str]) -> BrokerSettings:
+        good = dict(self.static)
+        for name, value in changed.items():
+            try:
+                self.check({name: value})
+                parse_settings({**good, name: value})
+            except UsageError as error:
+                _LOG.warning("a stored broker setting is passed over: %s", error)
+            else:
+                good[name] = value
+        return parse_settings(good)
+
+
+def may_change(name: str) -> bool:
+    """Whether a running broker takes a new value of a property."""
+    key = kafka_keys().get(name)
+    return key is not None and key.is_dynamic

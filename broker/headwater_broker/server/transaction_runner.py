@@ -1,0 +1,365 @@
+"""Carries out what the transaction coordinator decides: its log, the markers, the groups' offsets, the time."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from contextlib import AsyncExitStack
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.coordination import Committed, CoordinationError
+from headwater_broker.log import (
+    CoordinatorFencedError,
+    InvalidProducerEpochError,
+    LogError,
+    Marker,
+    MayBegin,
+    PartitionLog,
+    RecordTooLargeError,
+)
+from headwater_broker.log.records import UnreadableBatchError
+from headwater_broker.server.durable import DurableWrites
+from headwater_broker.server.errors import ApiError
+from headwater_broker.server.group_offsets import GroupOffsets
+from headwater_broker.server.node import Node
+from headwater_broker.server.producer_ids import ProducerIds
+from headwater_broker.server.transaction_log import TRANSACTION_TOPIC, TransactionLog
+from headwater_broker.transactions import (
+    PendingOffset,
+    Producer,
+    ProducerIdNeeded,
+    TopicPartition,
+    Transaction,
+    TransactionCoordinator,
+    TransactionError,
+    TransactionRefused,
+    TransactionState,
+    Transition,
+    partition_for,
+)
+from headwater_broker.transactions.records import UnreadableTransactionError
+
+_LOG = logging.getLogger(__name__)
+_RETRY_S = 0.5
+_EXPIRE_EVERY_MS = 3_600_000
+
+
+class TransactionRunner:
+    """The transactions that this broker coordinates.
+
+    A transaction with offsets of a group holds the group's turn from before it is decided until it is complete, so
+    that no other commit comes between: applying its offsets again after a crash takes nothing back.
+
+    Attributes:
+        coordinator: What decides.
+    """
+
+    def __init__(
+        self, node: Node, writes: DurableWrites, producer_ids: ProducerIds, offsets: GroupOffsets
+    ) -> None:
+        settings = node.settings
+        self.coordinator = TransactionCoordinator(
+            max_timeout_ms=settings.transaction_max_timeout_ms,
+            expiration_ms=settings.transactional_id_expiration_ms,
+        )
+        self._node = node
+        self._writes = writes
+        self._producer_ids = producer_ids
+        self._offsets = offsets
+        self._logs: dict[int, TransactionLog] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # -- life ------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Reads what was stored, and goes on with what was decided: before the first request is answered."""
+        for log in list(self._node.logs):
+            if log.topic == TRANSACTION_TOPIC and log.offline is None:
+                try:
+                    self._log_at(log.partition)
+                except ApiError as error:
+                    _LOG.error("%s", error)
+        self._spawn(self._watch_the_time())
+
+    def stop(self) -> None:
+        """Starts nothing more; what is under way goes on at the next start."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _LOG.error("a transaction could not be gone on with", exc_info=task.exception())
+
+    # -- where a transactional id is -------------------------------------------------------------------
+
+    def partition_of(self, transactional_id: str) -> int | None:
+        """The partition of the topic that holds an id; None while there is no topic."""
+        topic = self._node.cluster.topics.get(TRANSACTION_TOPIC)
+        return None if topic is None else partition_for(transactional_id, len(topic.partitions))
+
+    def check_here(self, transactional_id: str) -> None:
+        """Makes sure that this broker coordinates an id.
+
+        Raises:
+            ApiError: Another broker does, or its state cannot be read.
+        """
+        self._log_of(transactional_id)
+
+    def _log_of(self, transactional_id: str) -> TransactionLog:
+        partition = self.partition_of(transactional_id)
+        if partition is None:
+            raise ApiError(ErrorCode.not_coordinator, f"there is no topic {TRANSACTION_TOPIC}")
+        return self._log_at(partition)
+
+    def _log_at(self, partition: int) -> TransactionLog:
+        log = self._node.logs.get(TRANSACTION_TOPIC, partition)
+        known = self._logs.get(partition)
+        if known is not None and known.log is log:
+            if log.offline is not None:
+                raise ApiError(ErrorCode.coordinator_not_available, str(log.offline))
+            return known
+        if known is not None:
+            del self._logs[partition]
+            ids = [each.transactional_id for each in self.coordinator.transactions()]
+            self.coordinator.unload(each for each in ids if self.partition_of(each) in (None, partition))
+        if log is None:
+            raise ApiError(ErrorCode.not_coordinator, f"{TRANSACTION_TOPIC}-{partition} is not here")
+        found = TransactionLog(log, self._writes)
+        try:
+            prepared = self.coordinator.load(found.read())
+        except (LogError, UnreadableTransactionError, UnreadableBatchError) as error:
+            message = f"{TRANSACTION_TOPIC}-{partition} cannot be read: {error}"
+            raise ApiError(ErrorCode.coordinator_not_available, message) from error
+        self._logs[partition] = found
+        for transaction in sorted(prepared, key=lambda each: each.updated_ms):
+            _LOG.info(
+                "going on with the transaction of %s, which is in the state %s",
+                transaction.transactional_id,
+                transaction.state.title,
+            )
+            self._spawn(self._resume(transaction))
+        return found
+
+    async def _store(self, transition: Transition) -> None:
+        """Makes a decision one.
+
+        Raises:
+            ApiError: It could not be stored: it is none.
+        """
+        log = self._log_of(transition.transactional_id)
+        try:
+            await log.append(transition, self._node.clock.now_ms())
+        except BaseException as error:
+            self.coordinator.abandon(transition)
+            if isinstance(error, RecordTooLargeError):
+                raise ApiError(ErrorCode.invalid_commit_offset_size, str(error)) from error
+            if isinstance(error, LogError):
+                raise ApiError(ErrorCode.coordinator_not_available, str(error)) from error
+            raise
+        self.coordinator.apply(transition)
+
+    # -- requests --------------------------------------------------------------------------------------
+
+    async def init_producer(
+        self, transactional_id: str, timeout_ms: int, expected: Producer | None
+    ) -> Producer:
+        """Gives a transactional id to a producer.
+
+        Raises:
+            TransactionRefused: The coordinator refuses, or aborts an open transaction first.
+            ApiError: This broker does not coordinate it, or cannot store it.
+            CoordinationError: There is no producer id to be had.
+        """
+        self.check_here(transactional_id)
+        fresh_id = None
+        while True:
+            try:
+                transition = self.coordinator.init_producer(
+                    self._node.clock.now_ms(), transactional_id, timeout_ms, expected, fresh_id
+                )
+                break
+            except ProducerIdNeeded:
+                fresh_id = await self._producer_ids.next()
+        await self._store(transition)
+        after = transition.after
+        assert after is not None
+        if after.state.is_prepared:
+            self._spawn(self._finish(after, AsyncExitStack()))
+            raise TransactionRefused(
+                TransactionError.CONCURRENT_TRANSACTIONS, "the former transaction is being aborted"
+            )
+        return after.producer
+
+    async def add(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        partitions: list[TopicPartition],
+        groups: list[str],
+    ) -> None:
+        """Makes partitions and groups part of a transaction; raises as `init_producer` does."""
+        self.check_here(transactional_id)
+        now_ms = self._node.clock.now_ms()
+        transition = self.coordinator.add(now_ms, transactional_id, producer, partitions, groups)
+        if transition is not None:
+            await self._store(transition)
+
+    async def stage_offsets(
+        self,
+        transactional_id: str,
+        producer: Producer,
+        group: str,
+        offsets: Mapping[TopicPartition, Committed],
+        connection: int,
+    ) -> None:
+        """Makes offsets part of a transaction; raises as `init_producer` does."""
+        self.check_here(transactional_id)
+        pending = {
+            key: PendingOffset(each.offset, each.leader_epoch, each.metadata, each.timestamp_ms or -1)
+            for key, each in offsets.items()
+        }
+        now_ms = self._node.clock.now_ms()
+        await self._store(
+            self.coordinator.stage_offsets(now_ms, transactional_id, producer, group, pending, connection)
+        )
+
+    async def end(self, transactional_id: str, producer: Producer, *, commit: bool, connection: int) -> None:
+        """Decides a transaction; the rest follows by itself. Raises as `init_producer` does."""
+        self.check_here(transactional_id)
+        async with AsyncExitStack() as turns:
+            if commit:
+                await self._take_turns(transactional_id, turns)
+            transition = self.coordinator.end(
+                self._node.clock.now_ms(), transactional_id, producer, commit=commit, connection=connection
+            )
+            if transition is None:
+                return
+            await self._store(transition)
+            assert transition.after is not None
+            self._spawn(self._finish(transition.after, turns.pop_all()))
+
+    def may_begin(self, transactional_id: str) -> MayBegin:
+        """What Produce asks before a producer's first batch of a transaction in a partition."""
+
+        def check(log: PartitionLog, producer_id: int, producer_epoch: int) -> None:
+            self.check_here(transactional_id)
+            producer = Producer(producer_id, producer_epoch)
+            self.coordinator.check_write(transactional_id, producer, (log.topic, log.partition))
+
+        return check
+
+    # -- what follows a decision -----------------------------------------------------------------------
+
+    async def _take_turns(self, transactional_id: str, turns: AsyncExitStack) -> None:
+        """Waits until no other commit of the transaction's groups is under way."""
+        current = self.coordinator.get(transactional_id)
+        for group in sorted(current.offsets) if current is not None else ():
+            await turns.enter_async_context(self._offsets.turn(group))
+
+    async def _resume(self, transaction: Transaction) -> None:
+        turns = AsyncExitStack()
+        for group in sorted(transaction.offsets):
+            await turns.enter_async_context(self._offsets.turn(group))
+        await self._finish(transaction, turns)
+
+    async def _finish(self, transaction: Transaction, turns: AsyncExitStack) -> None:
+        """Writes markers and applies offsets until that is done, and then says so in the log."""
+        async with turns:
+            try:
+                await self._until_done(transaction)
+                now_ms = self._node.clock.now_ms()
+                transition = self.coordinator.complete(now_ms, transaction.transactional_id)
+                if transition is not None:
+                    await self._store(transition)
+            except ApiError as error:
+                _LOG.error("the transaction of %s stays incomplete: %s", transaction.transactional_id, error)
+            finally:
+                self._offsets.blocked.difference_update(transaction.offsets)
+
+    async def _until_done(self, transaction: Transaction) -> None:
+        is_told = False
+        while True:
+            try:
+                await self._write_markers(transaction)
+                await self._apply_offsets(transaction)
+                return
+            except (LogError, CoordinationError) as error:
+                if not is_told:
+                    _LOG.warning("the transaction of %s waits: %s", transaction.transactional_id, error)
+                is_told = True
+                self._offsets.blocked.update(transaction.offsets)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _write_markers(self, transaction: Transaction) -> None:
+        log = self._log_of(transaction.transactional_id).log
+        marker = Marker(transaction.state is TransactionState.PREPARE_COMMIT, log.leader_epoch)
+        producer_id, epoch = transaction.producer
+        writes = []
+        failure: LogError | None = None
+        now_ms = self._node.clock.now_ms()
+        for topic, partition in sorted(transaction.partitions):
+            target = self._node.logs.get(topic, partition)
+            if target is None:
+                continue  # deleted meanwhile
+            try:
+                appended = target.append_marker(producer_id, epoch, marker, now_ms=now_ms)
+            except (InvalidProducerEpochError, CoordinatorFencedError) as error:
+                _LOG.warning("%s-%d takes no marker: %s", topic, partition, error)
+            except LogError as error:
+                failure = error
+            else:
+                writes.append(self._writes.wait(target, appended.last_offset + 1))
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        failures = [each for each in results if isinstance(each, LogError)]
+        if failure is not None or failures:
+            raise failure or failures[0]
+
+    async def _apply_offsets(self, transaction: Transaction) -> None:
+        for group, pending in transaction.offsets.items():
+            offsets = {
+                key: Committed(each.offset, each.leader_epoch, each.metadata, each.timestamp_ms)
+                for key, each in pending.items()
+                if self._offsets.partition_exists(key)
+            }
+            if offsets:
+                await self._node.ask(self._node.coordinator.commit_offsets, group, offsets)
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    async def _watch_the_time(self) -> None:
+        """Aborts what has been open for too long, and forgets ids that are not used."""
+        interval_ms = self._node.settings.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        expire_ms = min(_EXPIRE_EVERY_MS, self.coordinator.expiration_ms)
+        next_expiry_s = self._node.clock.monotonic() + expire_ms / 1000
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            now_ms = self._node.clock.now_ms()
+            for transition in self.coordinator.time_out(now_ms):
+                _LOG.info("the transaction of %s has timed out", transition.transactional_id)
+                self._spawn(self._abort(transition))
+            if self._node.clock.monotonic() >= next_expiry_s:
+                next_expiry_s = self._node.clock.monotonic() + expire_ms / 1000
+                for transition in self.coordinator.expire(now_ms):
+                    self._spawn(self._forget(transition))
+
+    async def _abort(self, transition: Transition) -> None:
+        try:
+            await self._store(transition)
+        except ApiError as error:
+            _LOG.error("the transaction of %s cannot be aborted: %s", transition.transactional_id, error)
+            return
+        assert transition.after is not None
+        await self._finish(transition.after, AsyncExitStack())
+
+    async def _forget(self, transition: Transition) -> None:
+        try:
+            await self._store(transition)
+        except ApiError as error:
+            _LOG.error("transactional id %s cannot be forgotten: %s", transition.transactional_id, error)

@@ -1,0 +1,167 @@
+"""Apache Kafka itself, from Maven: its tools and its broker, to compare log directories with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+_POM = Path(__file__).with_name("pom.xml")
+_FETCH_TIMEOUT_S = 240
+_START_TIMEOUT_S = 60
+_COMPLAINTS = (
+    "Found timestamp mismatch",
+    "Mismatches in",
+    "Non-consecutive",
+    "not indexed",
+    "isvalid: false",
+)
+_JAVA = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+def _fetch(cache: Path) -> str | None:
+    """Has Maven copy the jars into the cache; returns what went wrong."""
+    if shutil.which("mvn") is None:
+        return "there is no mvn command to fetch Apache Kafka's jars with"
+    cache.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache.parent) as scratch:
+        command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+        command += ["-DincludeScope=runtime", f"-DoutputDirectory={scratch}/jars"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return f"Maven took more than {_FETCH_TIMEOUT_S} s to fetch Apache Kafka's jars"
+        if done.returncode:
+            return f"Maven could not fetch Apache Kafka's jars: {done.stdout[-500:]}"
+        try:
+            Path(f"{scratch}/jars").rename(cache)
+        except OSError as error:
+            return None if cache.is_dir() else f"{cache}: {error}"
+    return None
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> Path:
+    """The folder of Apache Kafka's jars, fetched once; the test is skipped where they cannot be had."""
+    if shutil.which("java") is None:
+        pytest.skip("needs a java command")
+    default = Path("~/.cache/headwater-tests/kafka-3.9.1").expanduser()
+    cache = Path(os.environ.get("HEADWATER_KAFKA_JARS", default))
+    if not cache.is_dir():
+        problem = _fetch(cache)
+        if problem is not None:
+            pytest.skip(problem)
+    return cache
+
+
+@pytest.fixture
+def dump_log(kafka_jars: Path) -> Callable[..., str]:
+    """Runs `kafka-dump-log` over files, and returns what it printed; it must find nothing wrong."""
+
+    def run(*files: Path, deep: bool = False) -> str:
+        command = [*_JAVA, "-cp", f"{kafka_jars}/*", "kafka.tools.DumpLogSegments"]
+        command += ["--files", ",".join(map(str, files)), *(["--deep-iteration", "--print-data-log"] * deep)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stdout + done.stderr
+        for complaint in (
+            "Found timestamp mismatch",
+            "Mismatches in",
+            "Non-consecutive",
+            "not indexed",
+            "isvalid: false",
+        ):
+            assert complaint not in done.stdout, done.stdout
+        return done.stdout
+
+    return run
+
+
+class KafkaBroker:
+    """Apache Kafka's broker on ZooKeeper, with data directory and port of its own."""
+
+    def __init__(self, jars: Path, directory: Path, zookeeper: str, data: Path) -> None:
+        self.zookeeper = zookeeper
+        self._jars = jars
+        self._log = directory / "kafka.log"
+        self._properties = directory / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port: int = probe.getsockname()[1]
+        self.bootstrap = f"127.0.0.1:{self._port}"
+        self._settings = {
+            "broker.id": "1",
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "zookeeper.connect": zookeeper,
+            "zookeeper.session.timeout.ms": "3000",
+            "log.dirs": str(data),
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "transaction.state.log.num.partitions": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            "log.segment.delete.delay.ms": "0",
+        }
+
+    def start(self, **settings: str) -> KafkaBroker:
+        """Starts it and waits until it accepts connections."""
+        given = self._settings | {name.replace("_", "."): value for name, value in settings.items()}
+        self._properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
+        command = [*_JAVA, "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{self._jars}/*"]
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*command, "kafka.Kafka", str(self._properties)], stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while "[KafkaServer id=1] started" not in self.log():
+            assert self._process.poll() is None, self.log()[-4000:]
+            assert time.monotonic() < deadline, self.log()[-4000:]
+            time.sleep(0.1)
+        return self
+
+    def stop(self) -> None:
+        """SIGTERM: a clean stop."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, with_signal: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(with_signal)
+            self._process.wait(timeout=60)
+            self._process = None
+
+    def log(self) -> str:
+        """What it logged."""
+        return self._log.read_text(errors="replace") if self._log.exists() else ""
+
+
+@pytest.fixture(scope="session")
+def kafka_broker_class() -> type[KafkaBroker]:
+    """For tests that share one."""
+    return KafkaBroker
+
+
+@pytest.fixture
+def kafka_broker(kafka_jars: Path, tmp_path: Path) -> Iterator[Callable[[str, Path], KafkaBroker]]:
+    """Makes Apache Kafka brokers, given ZooKeeper's address and a data directory; they end with the test."""
+    made: list[KafkaBroker] = []
+
+    def make(zookeeper: str, data: Path) -> KafkaBroker:
+        made.append(KafkaBroker(kafka_jars, tmp_path, zookeeper, data))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.kill()

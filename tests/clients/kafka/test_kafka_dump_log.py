@@ -1,0 +1,110 @@
+"""Apache Kafka's own `kafka-dump-log` reads what this broker wrote: log, indexes, producer snapshots."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headwater_broker.testing import RunningBroker, broker
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+DumpLog = Callable[..., str]
+
+
+def write_compacted(running: RunningBroker) -> None:
+    """A topic for each codec with four keys, compacted until one record of each but the newest is left."""
+    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "2000"}
+    topics = [NewTopic(f"compacted-{codec}", 1, 1, config=settings) for codec in CODECS]
+    for future in admin.create_topics(topics).values():
+        future.result(10)
+    for codec in CODECS:
+        producer = Producer(
+            {
+                "bootstrap.servers": running.bootstrap,
+                "compression.type": codec,
+                "batch.num.messages": 5,
+                "linger.ms": 20,
+            }
+        )
+        for index in range(200):
+            value = None if index % 4 == 3 else b"%d" % index * 20
+            producer.produce(f"compacted-{codec}", value, key=b"k%d" % (index % 4), partition=0)
+        assert producer.flush(30) == 0
+    deadline = time.monotonic() + 30
+    for codec in CODECS:
+        directory = running.data_dir / f"compacted-{codec}-0"
+        while sum(path.stat().st_size for path in directory.glob("*.log")) > 5000:
+            assert time.monotonic() < deadline, f"{codec} is not compacted"
+            time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A topic for each codec, in several segments, written by an idempotent producer; the broker has stopped."""
+    data = tmp_path_factory.mktemp("data")
+    properties = {
+        "log.segment.bytes": "16384",
+        "log.index.interval.bytes": "1000",
+        "log.cleaner.backoff.ms": "100",
+        "log.segment.delete.delay.ms": "0",
+    }
+    with broker(data, properties=properties) as running:
+        write_compacted(running)
+        for codec in CODECS:
+            producer = Producer(
+                {
+                    "bootstrap.servers": running.bootstrap,
+                    "compression.type": codec,
+                    "enable.idempotence": True,
+                    "batch.num.messages": 20,
+                    "linger.ms": 50,
+                }
+            )
+            for index in range(600):
+                # Lines that compress, but not to nothing.
+                value = b" ".join(b"%d" % (index * factor) for factor in range(1, 30))
+                stamp_ms = 1_600_000_000_000 + index * 10
+                producer.produce(codec, value, key=b"k%d" % index, partition=0, timestamp=stamp_ms)
+            assert producer.flush(30) == 0
+    return data
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_kafka_dump_log_reads_every_record(written: Path, dump_log: DumpLog, codec: str) -> None:
+    logs = sorted((written / f"{codec}-0").glob("*.log"))
+    assert len(logs) > 1
+    printed = dump_log(*logs, deep=True)
+    offsets = [int(each) for each in re.findall(r"^\| offset: (\d+) CreateTime", printed, re.MULTILINE)]
+    assert offsets == list(range(600))
+    assert set(re.findall(r"compresscodec: (\w+)", printed)) == {codec}
+    assert "isvalid: true" in printed
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_kafka_dump_log_checks_indexes_and_snapshots(written: Path, dump_log: DumpLog, codec: str) -> None:
+    directory = written / f"{codec}-0"
+    files = [*directory.glob("*.index"), *directory.glob("*.timeindex"), *directory.glob("*.snapshot")]
+    printed = dump_log(*sorted(files))
+    assert len(re.findall(r"^offset: \d+ position: \d+", printed, re.MULTILINE)) > 10
+    assert len(re.findall(r"^timestamp: \d+ offset: \d+", printed, re.MULTILINE)) > 10
+    assert re.search(r"producerId: \d+ producerEpoch: 0 .* lastSequence: 599", printed)
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_kafka_dump_log_reads_what_compaction_wrote(written: Path, dump_log: DumpLog, codec: str) -> None:
+    directory = written / f"compacted-{codec}-0"
+    printed = dump_log(*sorted(directory.glob("*.log")), deep=True)
+    offsets = [int(each) for each in re.findall(r"^\| offset: (\d+) CreateTime", printed, re.MULTILINE)]
+    assert offsets == sorted(set(offsets))
+    assert len(offsets) < 60
+    assert {196, 197, 198, 199} <= set(offsets)
+    assert set(re.findall(r"compresscodec: (\w+)", printed)) == {codec}
+    assert "deleteHorizonMs: OptionalLong[" in printed
+    dump_log(*sorted([*directory.glob("*.index"), *directory.glob("*.timeindex")]))

@@ -1,0 +1,191 @@
+"""Reading and cutting logs as single requests: fetch sessions, special timestamps, epochs, what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.testing import RunningBroker
+from headwater_broker.testing.batches import build_batch
+from headwater_broker.testing.wire import WireClient
+from headwater_broker.wire.apis import DELETE_RECORDS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, PRODUCE
+
+
+def create(running: RunningBroker, partitions: int = 1, **config: str) -> str:
+    name = f"wire-{uuid4().hex[:8]}"
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin = AdminClient({"bootstrap.servers": running.bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1, config=settings)])[name].result(30)
+    return name
+
+
+def produce(running: RunningBroker, topic: str, partition: int, *stamps_ms: int) -> None:
+    producer = Producer({"bootstrap.servers": running.bootstrap})
+    for stamp_ms in stamps_ms:
+        producer.produce(topic, b"x", b"k", partition=partition, timestamp=stamp_ms)
+    assert producer.flush(30) == 0
+
+
+def fetch(
+    client: WireClient, topic: str, session: tuple[int, int], *wanted: tuple[int, int], **more: Any
+) -> Any:
+    partitions = [
+        {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+        for number, offset in wanted
+    ]
+    return client.ask(
+        *(FETCH, 12),
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        session_id=session[0],
+        session_epoch=session[1],
+        topics=[{"topic": topic, "partitions": partitions}] if partitions else [],
+        rack_id="",
+        **({"forgotten_topics_data": []} | more),
+    )
+
+
+def told(answer: Any) -> list[tuple[int, int, bool]]:
+    """Partition, error and whether there are records, of each partition in an answer."""
+    return [
+        (each.partition_index, each.error_code, bool(each.records))
+        for topic in answer.responses
+        for each in topic.partitions
+    ]
+
+
+def test_fetch_session_tells_only_what_is_new(any_broker: RunningBroker) -> None:
+    topic = create(any_broker, 3)
+    with WireClient(any_broker.bootstrap) as client:
+        first = fetch(client, topic, (0, 0), (0, 0), (1, 0), (2, 0))
+        session = first.session_id
+        assert session > 0
+        assert told(first) == [(0, 0, False), (1, 0, False), (2, 0, False)]
+        assert told(fetch(client, topic, (session, 1))) == []
+        produce(any_broker, topic, 1, 5)
+        assert told(fetch(client, topic, (session, 2))) == [(1, 0, True)]
+        assert told(fetch(client, topic, (session, 3), (1, 1))) == []
+        forgotten = [{"topic": topic, "partitions": [1]}]
+        assert told(fetch(client, topic, (session, 4), forgotten_topics_data=forgotten)) == []
+        produce(any_broker, topic, 1, 5)
+        produce(any_broker, topic, 2, 5)
+        assert told(fetch(client, topic, (session, 5))) == [(2, 0, True)]
+        wrong = fetch(client, topic, (session, 5))
+        assert (wrong.error_code, wrong.session_id) == (ErrorCode.invalid_fetch_session_epoch, 0)
+        assert fetch(client, topic, (session, -1), (0, 0)).session_id == 0
+        gone = fetch(client, topic, (session, 6))
+        assert gone.error_code == ErrorCode.fetch_session_id_not_found
+
+
+def list_offset(client: WireClient, topic: str, timestamp: int, version: int = 9) -> tuple[int, int, int]:
+    asked = {"partition_index": 0, "timestamp": timestamp}
+    topics = [{"name": topic, "partitions": [asked]}]
+    answer = client.ask(LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics)
+    (found,) = answer.topics[0].partitions
+    return found.error_code, found.offset, found.timestamp if isinstance(found.timestamp, int) else -9
+
+
+def test_list_offsets_every_special_timestamp_from_its_version_on(any_broker: RunningBroker) -> None:
+    topic = create(any_broker)
+    produce(any_broker, topic, 0, 1000, 3000, 2000)
+    with WireClient(any_broker.bootstrap) as client:
+        for timestamp, version, offset in (
+            (-1, 1, 3),
+            (-2, 1, 0),
+            (-3, 7, 1),
+            (-4, 8, 0),
+            (-5, 9, -1),
+            (1500, 1, 1),
+        ):
+            assert list_offset(client, topic, timestamp, version)[:2] == (0, offset)
+            if version > 1:
+                code, offset, _ = list_offset(client, topic, timestamp, version - 1)
+                assert (code, offset) == (ErrorCode.unsupported_version, -1)
+        assert list_offset(client, topic, -6)[0] == ErrorCode.unsupported_version
+
+
+def test_list_offsets_of_a_partition_named_twice_is_refused(any_broker: RunningBroker) -> None:
+    topic = create(any_broker)
+    with WireClient(any_broker.bootstrap) as client:
+        asked = [{"partition_index": 0, "timestamp": -1}] * 2
+        answer = client.ask(
+            LIST_OFFSETS, 5, replica_id=-1, isolation_level=0, topics=[{"name": topic, "partitions": asked}]
+        )
+        assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.invalid_request}
+
+
+def test_offset_for_leader_epoch_ends_with_the_log(any_broker: RunningBroker) -> None:
+    topic = create(any_broker)
+    produce(any_broker, topic, 0, 1, 2, 3)
+    with WireClient(any_broker.bootstrap) as client:
+        for current, epoch, expected in ((-1, 0, (0, 0, 3)), (0, 5, (0, -1, -1)), (7, 0, (75, -1, -1))):
+            asked = {"partition": 0, "current_leader_epoch": current, "leader_epoch": epoch}
+            answer = client.ask(
+                OFFSET_FOR_LEADER_EPOCH, 4, replica_id=-1, topics=[{"topic": topic, "partitions": [asked]}]
+            )
+            (found,) = answer.topics[0].partitions
+            assert (found.error_code, found.leader_epoch, found.end_offset) == expected
+
+
+def test_delete_records_moves_the_start_but_not_of_a_compacted_topic(any_broker: RunningBroker) -> None:
+    deleted, compacted = create(any_broker), create(any_broker, cleanup_policy="compact")
+    with WireClient(any_broker.bootstrap) as client:
+        for topic, offset, expected in (
+            (deleted, 2, (0, 2)),
+            (deleted, -1, (0, 3)),
+            (deleted, 4, (ErrorCode.offset_out_of_range, -1)),
+            (compacted, 2, (ErrorCode.policy_violation, -1)),
+        ):
+            if offset == 2:
+                produce(any_broker, topic, 0, 1, 2, 3)
+            topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}]
+            (found,) = client.ask(DELETE_RECORDS, 2, topics=topics, timeout=1000).topics[0].partitions
+            assert (found.error_code, found.low_watermark) == expected
+        assert list_offset(client, deleted, -2)[1] == 3
+
+
+def send(client: WireClient, topic: str, batch: bytearray, acks: int = -1) -> Any:
+    partitions = [{"index": 0, "records": bytes(batch)}]
+    answer = client.ask(
+        PRODUCE,
+        9,
+        transactional_id=None,
+        acks=acks,
+        timeout=1000,
+        topic_data=[{"name": topic, "partition_data": partitions}],
+    )
+    return answer.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize("codec", range(5))
+def test_produce_without_a_key_to_a_compacted_topic_names_the_records(
+    any_broker: RunningBroker, codec: int
+) -> None:
+    topic = create(any_broker, cleanup_policy="compact,delete")
+    with WireClient(any_broker.bootstrap) as client:
+        found = send(client, topic, build_batch([b"1", b"2"], keys=[b"k", None], attributes=codec))
+        assert found.error_code == ErrorCode.invalid_record
+        assert [each.batch_index for each in found.record_errors] == [1]
+        assert "without key" in found.record_errors[0].batch_index_error_message
+        assert send(client, topic, build_batch([b"1"], keys=[b"k"], attributes=codec)).error_code == 0
+
+
+def test_produce_with_too_few_replicas_in_sync_is_refused(any_broker: RunningBroker) -> None:
+    topic = create(any_broker, min_insync_replicas="2")
+    with WireClient(any_broker.bootstrap) as client:
+        assert send(client, topic, build_batch([b"1"])).error_code == ErrorCode.not_enough_replicas
+        assert send(client, topic, build_batch([b"1"]), acks=1).error_code == 0
+
+
+def test_produce_too_large_says_for_what(any_broker: RunningBroker) -> None:
+    topic = create(any_broker, max_message_bytes="500", segment_bytes="200")
+    with WireClient(any_broker.bootstrap) as client:
+        assert send(client, topic, build_batch([bytes(600)])).error_code == ErrorCode.message_too_large
+        assert send(client, topic, build_batch([bytes(300)])).error_code == ErrorCode.record_list_too_large
+        assert send(client, topic, build_batch([bytes(100)])).error_code == 0

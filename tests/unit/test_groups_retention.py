@@ -1,0 +1,207 @@
+"""Offsets expire when they have served their time, and not before (KIP-211)."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import uuid4
+
+import pytest
+
+from headwater_broker.coordination import BrokerInfo, Committed, Endpoint, MemoryCoordinator
+from headwater_broker.groups import JoinRequest, Leaver, OffsetUse, SyncRequest
+from headwater_broker.groups.subscription import encode_subscription
+from headwater_broker.server import parse_settings
+from headwater_broker.server.cluster import ClusterView, Snapshot
+from headwater_broker.server.group_offsets import Committer, GroupOffsets
+from headwater_broker.server.group_runner import GroupRunner
+from headwater_broker.server.live import LiveSettings
+from headwater_broker.server.node import Node
+from headwater_broker.server.offset_retention import OffsetRetention
+
+START_MS = 1_700_000_000_000
+MINUTE_MS = 60_000
+RETENTION_MS = 10 * MINUTE_MS
+
+
+class Clock:
+    """Time as the test says."""
+
+    def __init__(self) -> None:
+        self.ms = START_MS
+
+    def now_ms(self) -> int:
+        return self.ms
+
+    def monotonic(self) -> float:
+        return self.ms / 1000
+
+
+class Fixture:
+    """A node that coordinates every group, without a network."""
+
+    def __init__(self, helpers: ThreadPoolExecutor) -> None:
+        self.clock = Clock()
+        self.coordinator = MemoryCoordinator()
+        me = BrokerInfo(1, (Endpoint("127.0.0.1", 9092),))
+        view = ClusterView(1, "cluster")
+        topics = {name: self.coordinator.create_topic(name, {0: [1], 1: [1]}, {}, uuid4()) for name in "tu"}
+        view.apply(Snapshot(brokers={1: me}, topics=topics))
+        settings = parse_settings({"offsets.retention.minutes": "10"})
+        self.node = Node(
+            LiveSettings(settings), me, self.clock, cast(Any, None), cast(Any, None), view, cast(Any, None),
+            self.coordinator, helpers,
+        )  # fmt: skip
+        self.runner = GroupRunner(self.node)
+        self.offsets = GroupOffsets(self.node, self.runner)
+        self.retention = OffsetRetention(self.node, self.runner, self.offsets)
+
+    async def commit(self, group: str, topic: str, offset: int, retention_ms: int = -1, **who: Any) -> None:
+        partition = SimpleNamespace(partition_index=0, committed_offset=offset, committed_metadata=None)
+        topics = [SimpleNamespace(name=topic, partitions=[partition])]
+        admission = self.offsets.admit(Committer(group, **who), topics, retention_ms)
+        assert not admission.errors
+        assert (await self.offsets.store(group, admission.offsets)).name == "none"
+
+    def join(self, group: str, *topics: str) -> None:
+        """A member alone, stable at once; its id is `c-1`."""
+        now_ms = self.runner.now_ms()
+        machine = self.runner.groups
+        machine._new_id = lambda: "1"
+        protocols = (("range", encode_subscription(topics)),)
+        machine.join(
+            now_ms, "t", JoinRequest(group, "", None, "c", "/h", 1_000_000, 60_000, "consumer", protocols)
+        )
+        machine.tick(now_ms + 3000)
+        machine.sync(now_ms + 3000, "t", SyncRequest(group, "c-1", 1, assignments={"c-1": b""}))
+        assert machine.describe(group).state.value == "Stable"
+
+    async def sweep_after(self, ms: int, group: str = "g") -> set[str]:
+        self.clock.ms += ms
+        await self.retention.sweep()
+        return {topic for topic, _ in self.coordinator.fetch_offsets(group)}
+
+
+@pytest.fixture
+def helpers() -> Any:
+    with ThreadPoolExecutor(2) as executor:
+        yield executor
+
+
+def run(story: Any, helpers: ThreadPoolExecutor) -> None:
+    async def main() -> None:
+        fixture = Fixture(helpers)
+        try:
+            await story(fixture)
+        finally:
+            fixture.runner.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("use", "committed_ms", "expires_ms", "expected"),
+    [
+        (OffsetUse(None, frozenset()), START_MS - RETENTION_MS, None, True),
+        (OffsetUse(None, frozenset()), START_MS - RETENTION_MS + 1, None, False),
+        (OffsetUse(None, frozenset({"t"})), 0, None, False),
+        (OffsetUse(None, None), 0, None, False),
+        (OffsetUse(RETENTION_MS, frozenset()), START_MS, None, True),
+        (OffsetUse(RETENTION_MS - 1, frozenset()), 0, None, False),
+        (OffsetUse(0, frozenset()), START_MS, START_MS, True),
+        (OffsetUse(RETENTION_MS, frozenset()), 0, START_MS + 1, False),
+    ],
+)
+def test_offset_use_decides(
+    use: OffsetUse, committed_ms: int, expires_ms: int | None, expected: bool
+) -> None:
+    assert use.is_expired("t", committed_ms, expires_ms, START_MS, RETENTION_MS) is expected
+
+
+def test_retention_simple_consumer_counts_from_its_last_commit(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        await fixture.commit("g", "t", 1)
+        assert await fixture.sweep_after(0) == {"t"}
+        await fixture.commit("g", "u", 1)
+        assert await fixture.sweep_after(RETENTION_MS - 1) == {"t", "u"}
+        await fixture.commit("g", "u", 2)
+        assert await fixture.sweep_after(1) == {"u"}
+        assert await fixture.sweep_after(RETENTION_MS) == set()
+        assert fixture.coordinator.groups() == {}
+
+    run(story, helpers)
+
+
+def test_retention_broker_that_knows_nothing_of_a_group_gives_it_the_whole_time(
+    helpers: ThreadPoolExecutor,
+) -> None:
+    async def story(fixture: Fixture) -> None:
+        old = Committed(5, timestamp_ms=START_MS - 100 * RETENTION_MS)
+        fixture.coordinator.commit_offsets("g", {("t", 0): old, ("u", 0): Committed(7)})
+        assert await fixture.sweep_after(0) == {"t", "u"}
+        assert await fixture.sweep_after(RETENTION_MS - 1) == {"t", "u"}
+        # What Kafka 0.8's consumers wrote carries no time, and stays.
+        assert await fixture.sweep_after(1) == {"u"}
+
+    run(story, helpers)
+
+
+def test_retention_stable_group_keeps_what_it_reads(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        await fixture.commit("g", "t", 1)
+        await fixture.commit("g", "u", 1)
+        fixture.join("g", "t")
+        assert await fixture.sweep_after(RETENTION_MS - 1) == {"t", "u"}
+        fixture.join("other", "u")
+        assert await fixture.sweep_after(1) == {"t"}
+
+    run(story, helpers)
+
+
+def test_retention_group_without_members_counts_from_when_the_last_left(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        fixture.join("g", "t")
+        await fixture.commit("g", "t", 1, member_id="c-1", generation=1)
+        assert await fixture.sweep_after(RETENTION_MS) == {"t"}
+        fixture.runner.groups.leave(fixture.runner.now_ms(), "t", "g", [Leaver("c-1")])
+        assert await fixture.sweep_after(RETENTION_MS - 1) == {"t"}
+        assert [group.group_id for group in fixture.runner.groups.list_groups()] == ["g"]
+        assert await fixture.sweep_after(1) == set()
+        await fixture.retention.sweep()
+        assert fixture.runner.groups.list_groups() == []
+
+    run(story, helpers)
+
+
+def test_retention_asked_for_by_the_client_wins(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        await fixture.commit("g", "t", 1, retention_ms=1000)
+        await fixture.commit("g", "u", 1, retention_ms=5 * RETENTION_MS)
+        assert await fixture.sweep_after(999) == {"t", "u"}
+        assert await fixture.sweep_after(1) == {"u"}
+        assert await fixture.sweep_after(2 * RETENTION_MS) == {"u"}
+
+    run(story, helpers)
+
+
+def test_retention_registered_members_keep_everything(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        await fixture.commit("g", "t", 1)
+        fixture.coordinator.register_member("g", "job", {"t": 1})
+        assert await fixture.sweep_after(5 * RETENTION_MS) == {"t"}
+        fixture.coordinator.deregister_member("g", "job")
+        assert await fixture.sweep_after(0) == {"t"}
+        assert await fixture.sweep_after(RETENTION_MS) == set()
+
+    run(story, helpers)
+
+
+def test_commits_of_one_group_are_stored_in_the_order_of_their_admission(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        await asyncio.gather(*(fixture.commit("g", "t", offset) for offset in range(50)))
+        assert fixture.coordinator.fetch_offsets("g")["t", 0].offset == 49
+        assert fixture.offsets._turns == {}
+
+    run(story, helpers)
