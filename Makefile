@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test setup lint types contracts unit property clients spark crash e2e docs clean
+.PHONY: demo test setup lint types contracts unit property clients spark crash e2e docs bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -31,6 +31,9 @@ contracts: $(STAMP)
 
 unit property docs clients spark crash e2e: setup
 	@$(BIN)/python -m pytest tests/$@ $(ARGS)
+
+bench-streams: setup  ## Rows/s beside plain PySpark, produce-to-table times, the demo's time, as JSON
+	@$(BIN)/python tests/bench/streams.py --demo $(ARGS)
 
 clean:
 	rm -rf $(VENV) .headwater dist build

@@ -3,10 +3,15 @@
 import os
 import subprocess
 import sys
+import sysconfig
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
+
+from headwater.stack.places import jars_dir
 
 Headwater = Callable[..., subprocess.CompletedProcess[str]]
 _TIMEOUT_S = 120
@@ -90,3 +95,75 @@ def foreground(tmp_path: Path) -> Iterator[Callable[..., Foreground]]:
     yield start
     for each in started:
         each.close()
+
+
+class Installation:
+    """The wheel in an environment of its own, which borrows the libraries of this one.
+
+    Attributes:
+        bin: The folder of its programs.
+        environ: What its programs are started with.
+    """
+
+    def __init__(self, folder: Path, elsewhere: Path, wheel: Path) -> None:
+        self.bin = folder / "bin"
+        self._elsewhere = elsewhere
+        self.environ = {name: value for name, value in _environ().items() if name != "PYTHONPATH"}
+        self.environ["HEADWATER_JARS"] = str(jars_dir(os.environ).absolute())
+        venv.create(folder, symlinks=True)
+        _succeed(
+            "pip", "--python", str(self.bin / "python"), "install", "--no-deps", "--no-index", str(wheel)
+        )
+        # A line of a .pth file comes behind the environment's own packages, and .pth files in the folder that it
+        # names are not read: a checkout that is installed for development here stays out.
+        packages = next((folder / "lib").glob("python*")) / "site-packages"
+        (packages / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+
+    def run(self, *arguments: str, program: str = "headwater") -> subprocess.CompletedProcess[str]:
+        """Runs one of its programs to its end, in an empty folder."""
+        return subprocess.run(
+            [str(self.bin / program), *arguments],
+            cwd=self._elsewhere,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from this checkout without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    root = Path(__file__).resolve().parents[2]
+    _succeed("build", "--wheel", "--no-isolation", "--outdir", str(folder), str(root))
+    return next(folder.glob("headwater-*.whl"))
+
+
+@pytest.fixture(scope="session")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installation:
+    """The wheel, installed."""
+    return Installation(tmp_path_factory.mktemp("environment"), tmp_path_factory.mktemp("elsewhere"), wheel)
+
+
+@pytest.fixture
+def run_notebook(tmp_path: Path) -> Callable[..., list[str]]:
+    """Runs a notebook of the repository from top to bottom, and gives what its cells show, as plain text."""
+    from nbclient import NotebookClient
+
+    def run(name: str, **environ: str) -> list[str]:
+        path = Path(__file__).resolve().parents[2] / "notebooks" / f"{name}.ipynb"
+        notebook = nbformat.read(path, as_version=4)
+        where = {"metadata": {"path": str(tmp_path)}}
+        NotebookClient(notebook, timeout=5 * _TIMEOUT_S, resources=where).execute(env=_environ() | environ)
+        outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+        return [output["data"]["text/plain"] for output in outputs if output.output_type == "execute_result"]
+
+    return run
+
+
+def _succeed(module: str, *arguments: str) -> None:
+    command = [sys.executable, "-m", module, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_TIMEOUT_S)
+    assert done.returncode == 0, done.stdout + done.stderr

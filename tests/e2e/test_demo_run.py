@@ -1,12 +1,14 @@
-"""The demo as a person runs it: killed in the middle, then the same command again, from another folder."""
+"""The demo from the installed wheel, in an unrelated folder: killed in the middle, then the same command again."""
 
 import json
 import os
 import signal
 import subprocess
-import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -21,8 +23,36 @@ _TABLES = {
 _MIDWAY_VERSION = 4
 
 
-def _command(home: Path, *more: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "headwater.cli", "demo", "--home", str(home), *more]
+class Installation(Protocol):
+    """The fixture `installed` of this folder's conftest."""
+
+    bin: Path
+    environ: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The demo of the installed wheel, with one home in a folder that has nothing else."""
+
+    installed: Installation
+    folder: Path
+
+    @property
+    def home(self) -> Path:
+        return self.folder / "home"
+
+    def command(self, *more: str) -> list[str]:
+        return [str(self.installed.bin / "headwater"), "demo", "--home", str(self.home), *more]
+
+    def run(self, *more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*more),
+            cwd=self.folder,
+            env=self.installed.environ,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 def _ends(home: Path) -> dict[str, int]:
@@ -32,17 +62,24 @@ def _ends(home: Path) -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("demo")
+def demo(installed: Installation, tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    return Demo(installed, tmp_path_factory.mktemp("demo"))
 
 
 @pytest.fixture(scope="module")
-def killed(folder: Path) -> dict[str, int]:
+def killed(demo: Demo) -> dict[str, int]:
     """A demo that was killed with all its children while the events arrived; gives what the logs held then."""
-    home = folder / "home"
+    home, folder = demo.home, demo.folder
     midway = home / "tables" / "silver" / "departures" / "_delta_log" / f"{_MIDWAY_VERSION:020}.json"
     with (folder / "killed.log").open("w") as log:
-        process = subprocess.Popen(_command(home), cwd=folder, stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen(
+            demo.command(),
+            cwd=folder,
+            env=demo.installed.environ,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
         deadline_s = time.monotonic() + 600
         while not midway.exists() and process.poll() is None and time.monotonic() < deadline_s:
             time.sleep(0.2)
@@ -52,9 +89,8 @@ def killed(folder: Path) -> dict[str, int]:
     return _ends(home)
 
 
-def test_demo_killed_in_the_middle_goes_on_and_ends_ok(folder: Path, killed: dict[str, int]) -> None:
-    home = folder / "home"
-    run = subprocess.run(_command(home, "--json"), cwd=folder, capture_output=True, text=True, check=False)
+def test_demo_killed_in_the_middle_goes_on_and_ends_ok(demo: Demo, killed: dict[str, int]) -> None:
+    run = demo.run("--json")
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr.splitlines()[-1] == "demo: ok"
     assert "going on in" in run.stderr
@@ -75,22 +111,29 @@ def test_demo_killed_in_the_middle_goes_on_and_ends_ok(folder: Path, killed: dic
     assert all(entry["ok"] for entry in result["audit"])
     assert result["backfill"]["plan"]["target"] == "gold.delay_by_carrier"
     assert result["backfill"]["verdict"]["passed"]
-    now = _ends(home)
+    now = _ends(demo.home)
     assert all(now[log] >= size for log, size in killed.items())
 
 
-def test_demo_finished_again_says_so_and_changes_nothing(folder: Path, killed: dict[str, int]) -> None:
-    before = _ends(folder / "home")
-    run = subprocess.run(_command(folder / "home"), cwd=folder, capture_output=True, text=True, check=False)
+def test_demo_finished_again_says_so_and_changes_nothing(demo: Demo, killed: dict[str, int]) -> None:
+    before = _ends(demo.home)
+    run = demo.run()
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stdout.splitlines()[-1] == "demo: ok"
-    assert _ends(folder / "home") == before
+    assert _ends(demo.home) == before
 
 
-def test_demo_other_arguments_are_refused(folder: Path, killed: dict[str, int]) -> None:
-    run = subprocess.run(
-        _command(folder / "home", "--seed", "2"), cwd=folder, capture_output=True, text=True, check=False
-    )
+def test_demo_home_is_what_the_notebook_explores(
+    demo: Demo, killed: dict[str, int], run_notebook: Callable[..., list[str]]
+) -> None:
+    shown = run_notebook("explore_flights", HEADWATER_HOME=str(demo.home))
+    assert "'every offset is accounted for'" in shown
+    assert any("departed_at is missing" in text for text in shown)
+    assert any("minutes_behind" in text for text in shown)
+
+
+def test_demo_other_arguments_are_refused(demo: Demo, killed: dict[str, int]) -> None:
+    run = demo.run("--seed", "2")
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1
     assert "was made with --seed 1, not --seed 2" in run.stderr

@@ -265,7 +265,7 @@ def test_zookeeper_killed_and_back_everything_goes_on(own_zookeeper: Any) -> Non
         assert refused.value.retriable
         assert time.monotonic() - started < 1
         assert coordinator.last_answer_monotonic() == last
-        assert ChangeKind.DISCONNECTED in seen
+        eventually(lambda: ChangeKind.DISCONNECTED in seen, "the news of the broken connection")
         seen.clear()
         own_zookeeper.start()
         eventually(

@@ -1,6 +1,7 @@
 """Runs statements in DuckDB over Delta tables: no JVM, answers in a fraction of a second."""
 
 import re
+from contextlib import suppress
 
 from headwater.errors import DependencyError
 from headwater.sql.catalog import Catalog
@@ -16,7 +17,6 @@ _SETTINGS = (
     # A name is a table of the home or an error, never a variable of this program or a download.
     "SET python_enable_replacements = false",
     "SET autoinstall_known_extensions = false",
-    "SET enable_progress_bar = false",
 )
 
 
@@ -38,6 +38,9 @@ class DuckDBEngine:
         self._connection = duckdb.connect(":memory:")
         for setting in _SETTINGS:
             self._connection.execute(setting)
+        # In a notebook without ipywidgets there is no bar, and DuckDB refuses this as well.
+        with suppress(duckdb.InvalidInputException):
+            self._connection.execute("SET enable_progress_bar = false")
 
     def run(self, statement: str) -> Result | None:
         """Runs one statement; None if it has no rows to give.

@@ -48,6 +48,11 @@ class JobDriver:
             for declared in job.topics:
                 self._log.declare(declared.name)
 
+    @property
+    def context(self) -> StageContext:
+        """What backfills and stages are given, for those who call them themselves."""
+        return self._context
+
     def send(
         self,
         topic: str,

@@ -1,0 +1,42 @@
+"""The notebooks: they run from top to bottom, and what they print is not in the repository.
+
+`explore_flights` needs a home that the demo made: see `test_demo_run`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+
+RunNotebook = Callable[..., list[str]]
+
+_NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
+
+
+@pytest.mark.parametrize("path", sorted(_NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
+def test_notebook_is_valid_and_stripped(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code
+    assert [cell.id for cell in code if cell.outputs or cell.execution_count is not None] == []
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+@pytest.mark.timeout(900)
+def test_notebook_backfill_walkthrough_mends_the_table_and_takes_it_back(run_notebook: RunNotebook) -> None:
+    shown = run_notebook("backfill_walkthrough")
+    tables = [text for text in shown if text.splitlines()[0].endswith("max_delay")]
+    assert len(tables) == 2
+    before, after = (_column(text, "max_delay") for text in tables)
+    assert (before, after) == (["5", "100", "9", "100"], ["5", "500", "9", "300"])
+    assert shown.count("True") == 2, "neither a run nor a rollback shows"
+
+
+def _column(table: str, name: str) -> list[str]:
+    """The last column of a frame's plain text."""
+    head, *rows = table.splitlines()
+    assert head.split()[-1] == name
+    return [row.split()[-1] for row in rows]
