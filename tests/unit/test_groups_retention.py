@@ -52,7 +52,7 @@ class Fixture:
         settings = parse_settings({"offsets.retention.minutes": "10"})
         self.node = Node(
             LiveSettings(settings), me, self.clock, cast(Any, None), cast(Any, None), view, cast(Any, None),
-            self.coordinator, helpers,
+            self.coordinator, helpers, cast(Any, None),
         )  # fmt: skip
         self.runner = GroupRunner(self.node)
         self.offsets = GroupOffsets(self.node, self.runner)

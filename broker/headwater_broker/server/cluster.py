@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 from uuid import UUID
 from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import BrokerInfo, Change, ChangeKind, ConfigKind, Coordinator, TopicState
+from headwater_broker.log import PartitionLog
 
 _EVERYTHING = frozenset(
     {
@@ -91,6 +93,23 @@ class Wanted:
             pending_deletions=frozenset(coordinator.pending_deletions()),
             controller_id=controller_id,
         )
+
+
+class Logs(Protocol):
+    """Logs by topic and partition."""
+
+    def get(self, topic: str | bytes, partition: int) -> PartitionLog | None:
+        """A log, None where it is not to be had."""
+
+
+class Absences(Protocol):
+    """Why logs are not to be had."""
+
+    def why_not_here(self, topic: str | bytes, partition: int) -> ErrorCode:
+        """The error for a partition that there is no log of."""
+
+    def name_of(self, topic_id: bytes) -> bytes | None:
+        """A topic's name by the 16 bytes of its id."""
 
 
 class ClusterView:

@@ -99,6 +99,11 @@ class Core:
         """Sets who answers an API off the hot path."""
         self._handlers[api_key] = handler
 
+    def wrap(self, api_key: int, wrapper: Callable[[Handler], Handler]) -> None:
+        """Puts something before the handler of an API, where there is one."""
+        if api_key in self._handlers:
+            self._handlers[api_key] = wrapper(self._handlers[api_key])
+
     def register_raw(self, api_key: int, handler: RawHandler) -> None:
         """Sets who answers an API of the hot path."""
         self._raw_handlers[api_key] = handler
@@ -154,6 +159,10 @@ class Core:
         """
         frame = buffer[start:end]
         try:
+            gate = connection.gate
+            if gate is not None and gate.intercept(connection, frame):
+                self._touched[connection] = None
+                return
             header = parse_request_header(frame)
             raw = self._raw_handlers.get(header.api_key)
             if raw is not None and header.api_version <= APIS[header.api_key].highest:

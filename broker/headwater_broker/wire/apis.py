@@ -24,6 +24,7 @@ LEAVE_GROUP = 13
 SYNC_GROUP = 14
 DESCRIBE_GROUPS = 15
 LIST_GROUPS = 16
+SASL_HANDSHAKE = 17
 API_VERSIONS = 18
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
@@ -34,8 +35,12 @@ ADD_PARTITIONS_TO_TXN = 24
 ADD_OFFSETS_TO_TXN = 25
 END_TXN = 26
 TXN_OFFSET_COMMIT = 28
+DESCRIBE_ACLS = 29
+CREATE_ACLS = 30
+DELETE_ACLS = 31
 DESCRIBE_CONFIGS = 32
 ALTER_CONFIGS = 33
+SASL_AUTHENTICATE = 36
 CREATE_PARTITIONS = 37
 DELETE_GROUPS = 42
 INCREMENTAL_ALTER_CONFIGS = 44
@@ -88,6 +93,7 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(SYNC_GROUP, "sync_group", 0, 5, 4),
             Api(DESCRIBE_GROUPS, "describe_groups", 0, 5, 5),
             Api(LIST_GROUPS, "list_groups", 0, 5, 3),
+            Api(SASL_HANDSHAKE, "sasl_handshake", 0, 1, None),
             Api(API_VERSIONS, "api_versions", 0, 4, 3),
             Api(CREATE_TOPICS, "create_topics", 2, 7, 5),
             Api(DELETE_TOPICS, "delete_topics", 1, 6, 4),
@@ -98,8 +104,12 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(ADD_OFFSETS_TO_TXN, "add_offsets_to_txn", 0, 4, 3),
             Api(END_TXN, "end_txn", 0, 4, 3),
             Api(TXN_OFFSET_COMMIT, "txn_offset_commit", 0, 4, 3),
+            Api(DESCRIBE_ACLS, "describe_acls", 1, 3, 2),
+            Api(CREATE_ACLS, "create_acls", 1, 3, 2),
+            Api(DELETE_ACLS, "delete_acls", 1, 3, 2),
             Api(DESCRIBE_CONFIGS, "describe_configs", 1, 4, 4),
             Api(ALTER_CONFIGS, "alter_configs", 0, 2, 2),
+            Api(SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
             Api(CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
             Api(DELETE_GROUPS, "delete_groups", 0, 2, 2),
             Api(INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),

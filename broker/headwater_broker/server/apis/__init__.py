@@ -1,5 +1,6 @@
 """The APIs off the hot path, a module for each family; `register_apis` is the whole of it."""
 
+from headwater_broker.server.apis.acls import AclApis
 from headwater_broker.server.apis.configs import ConfigApis
 from headwater_broker.server.apis.group_admin import GroupAdminApis
 from headwater_broker.server.apis.group_offsets import GroupOffsetApis
@@ -13,9 +14,11 @@ from headwater_broker.server.apis.transactions import TransactionApis
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.group_offsets import GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner
+from headwater_broker.server.guards import guard_apis
 from headwater_broker.server.node import Node
 from headwater_broker.server.offset_retention import OffsetRetention
 from headwater_broker.server.producer_ids import ProducerIds
+from headwater_broker.server.sasl import SaslApis
 from headwater_broker.server.transaction_runner import TransactionRunner
 
 
@@ -39,6 +42,9 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     GroupOffsetApis(node, runner, offsets, transactions)
     runner.run(OffsetRetention(node, runner, offsets).run())
     GroupAdminApis(node, runner)
+    AclApis(node)
+    SaslApis(node.core)
+    guard_apis(node)
     return runner, transactions
 
 
