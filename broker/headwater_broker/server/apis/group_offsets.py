@@ -48,7 +48,9 @@ class GroupOffsetApis:
         retention = request.get("retention_time")
         retention_ms = NO_RETENTION_MS if retention is None else milliseconds(retention)
         admission = self._offsets.admit(committer, body.topics, retention_ms)
-        stored = await self._offsets.store(body.group_id, admission.offsets)
+        stored = await self._offsets.store(
+            body.group_id, admission.offsets, unless_registered=committer.is_stranger
+        )
         return _committed(body.topics, admission.errors, stored)
 
     # -- fetch -----------------------------------------------------------------------------------------
