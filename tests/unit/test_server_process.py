@@ -43,7 +43,7 @@ def exit_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, s
         (("--data", "x", "--coordinator", "memory", "--properties", "/nowhere/file"), "cannot be read"),
         (("--data", "x", "--coordinator", "memory", "--id", "-5"), "broker.id"),
         (("--data", "x", "--coordinator", "memory", "--frobnicate"), "--frobnicate"),
-        (("--coordinator", "memory", "--set", "log.dirs=a,b"), "one log directory"),
+        (("--coordinator", "memory", "--set", "log.dirs=a,./a"), "different log directories"),
         (("--data", "x", "--coordinator", "memory", "--set", "listeners=SSL:1"), "PLAINTEXT://"),
     ],
 )

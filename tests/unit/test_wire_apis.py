@@ -43,6 +43,8 @@ KAFKA_3_9_HIGHEST = {
     "create_acls": 3,
     "delete_acls": 3,
     "describe_configs": 4,
+    "alter_replica_log_dirs": 2,
+    "describe_log_dirs": 4,
     "alter_configs": 2,
     "create_partitions": 3,
     "delete_groups": 2,

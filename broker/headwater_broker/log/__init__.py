@@ -128,6 +128,7 @@ from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem, OsFileSystem
 from headwater_broker.log.manager import LogManager
 from headwater_broker.log.markers import Marker
+from headwater_broker.log.move import Move
 from headwater_broker.log.partition import MayBegin, PartitionLog
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
 
@@ -162,6 +163,7 @@ __all__ = [
     "LogManager",
     "Marker",
     "MayBegin",
+    "Move",
     "OffsetOutOfRangeError",
     "OsFileSystem",
     "OutOfOrderSequenceError",

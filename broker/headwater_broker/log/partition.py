@@ -40,6 +40,7 @@ from headwater_broker.log.flush import Flush, Flusher
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health
 from headwater_broker.log.markers import Marker, encode_marker
+from headwater_broker.log.move import Move
 from headwater_broker.log.producers import ProducerEntry
 from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recovery import LoadedLog, LogLoader
@@ -77,6 +78,7 @@ class PartitionLog:
         log_start_offset: The first offset that can be read.
         log_end_offset: What the next record gets.
         high_watermark: The first offset that a consumer may not see yet; never moves backwards.
+        move: The move to another log directory that is under way, if one is.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class PartitionLog:
         self._health = Health(f"{topic}-{partition}")
         self._deleted = DeletedFiles(fs)
         self._cleaning: Cleaning | None = None
+        self.move: Move | None = None
         self.configure(config)
         self._adopt(loaded, now_ms)
 
@@ -578,7 +581,7 @@ class PartitionLog:
 
     def apply_retention(self, now_ms: int) -> None:
         """Deletes the oldest segments as the topic's settings and DeleteRecords ask."""
-        if self.offline is not None or self._cleaning is not None:
+        if self.offline is not None or self._cleaning is not None or self.move is not None:
             return
         segments = self._reader.segments
         count = expired_segments(
@@ -634,7 +637,8 @@ class PartitionLog:
             now_ms: The wall clock.
             cleaned_offset: Up to where it was compacted before, if ever.
         """
-        if self.offline is not None or self._cleaning is not None or not self.config.compacts:
+        is_busy = self._cleaning is not None or self.move is not None
+        if self.offline is not None or is_busy or not self.config.compacts:
             return None
         return measure_dirt(
             self._reader.segments,
@@ -708,8 +712,54 @@ class PartitionLog:
         self._deleted.add(now_ms + delay_ms, left)
         self._flusher.note_removed(old)
 
+    # Moving to another log directory
+
+    def written_segments(self) -> list[tuple[Segment, int]]:
+        """Segments with how much of each is written; the newest is the last."""
+        segments = self._reader.segments
+        sizes = [segment.size_bytes for segment in segments[:-1]]
+        return list(zip(segments, [*sizes, self._written_position], strict=True))
+
+    def pause_for_move(self) -> None:
+        """Leaves on the disk what the files in another directory are to begin with.
+
+        Raises:
+            StorageError: The disk refused; the partition is now offline.
+        """
+        self.flush()
+        try:
+            self._active.seal()
+            self._write_snapshot()
+        except OSError as error:
+            self._health.fail(f"cannot move {self.directory}", error)
+
+    def reopen(self, directory: str) -> None:
+        """Goes on with the same files in another directory.
+
+        Raises:
+            StorageError: They cannot be read; the partition is now offline.
+        """
+        end_offset, high_watermark = self.log_end_offset, self.high_watermark
+        self.directory = directory
+        loaded = LogLoader(
+            self._fs,
+            directory,
+            self.config,
+            clean=True,
+            recovery_point=end_offset,
+            log_start_offset=self.log_start_offset,
+            was_compacted=True,
+            now_ms=self._active.created_ms,
+        ).load()
+        self._adopt(loaded, self._active.created_ms)
+        self.high_watermark = max(self.high_watermark, high_watermark)
+        self._health.check()
+
     def abandon_cleaning(self) -> None:
-        """Gives up a compaction that is under way; what it replaced already stays so."""
+        """Gives up a compaction or a move that is under way; what was replaced already stays so."""
+        if self.move is not None:
+            self.move.abandon()
+            self.move = None
         if self._cleaning is not None:
             self._cleaning.abandon()
             self._cleaning = None
@@ -734,6 +784,13 @@ class PartitionLog:
     def _write_snapshot(self) -> None:
         path = paths.segment_path(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
         self._fs.write_file(path, encode_snapshot(self._producers), durable=False)
+
+    def take_offline(self, error: PartitionOfflineError) -> None:
+        """The disk under it is gone: nothing may be appended or read any more."""
+        if self._health.error is None:
+            self.abandon_cleaning()
+            self._pending = []
+            self._health.take_offline(error)
 
     def retire(self) -> None:
         """The partition was deleted: nothing may be appended or read any more."""

@@ -58,7 +58,10 @@ def parse_arguments(arguments: Sequence[str]) -> ProcessOptions:
         raise UsageError(
             "say where shared state is: --zookeeper HOST:PORT, or --coordinator memory for one broker"
         )
-    broker = BrokerOptions(settings.broker_id, Path(data), settings=settings, listeners=listeners)
+    first, *more = _directories(data)
+    broker = BrokerOptions(
+        settings.broker_id, first, settings=settings, listeners=listeners, more_dirs=tuple(more)
+    )
     return ProcessOptions(broker, zookeeper)
 
 
@@ -103,7 +106,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="what clients are told (default: advertised.listeners, else --listen)",
     )
-    parser.add_argument("--data", metavar="DIR", help="log directory (default: log.dirs)")
+    parser.add_argument(
+        "--data", metavar="DIR", help="log directory, or several with commas between them (default: log.dirs)"
+    )
     shared = parser.add_mutually_exclusive_group()
     shared.add_argument(
         "--zookeeper", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="default: zookeeper.connect"
@@ -141,10 +146,15 @@ def _read_properties(path: Path) -> dict[str, str]:
     return properties
 
 
+def _directories(text: str) -> list[Path]:
+    paths = [Path(each.strip()) for each in text.split(",") if each.strip()]
+    if not paths or len({path.absolute() for path in paths}) < len(paths):
+        raise UsageError(f"{text!r}: write different log directories, with commas between them")
+    return paths
+
+
 def _log_dir(places: Mapping[str, str]) -> str:
     text = places.get("log.dirs") or places.get("log.dir")
     if text is None:
         raise UsageError("say where the data is: --data DIR")
-    if "," in text:
-        raise UsageError(f"log.dirs={text}: a broker has one log directory here")
     return text

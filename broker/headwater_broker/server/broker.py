@@ -58,15 +58,22 @@ class BrokerOptions:
 
     Attributes:
         broker_id: Its number in the cluster.
-        data_dir: Its log directory.
+        data_dir: Its log directory, or the first of several.
         settings: Its properties.
         listeners: Where it listens, those that clients are told first.
+        more_dirs: Its other log directories.
     """
 
     broker_id: int
     data_dir: Path
     settings: BrokerSettings = field(default_factory=BrokerSettings)
     listeners: tuple[ListenerSpec, ...] = (ListenerSpec(),)
+    more_dirs: tuple[Path, ...] = ()
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """All of its log directories."""
+        return [str(path.absolute()) for path in (self.data_dir, *self.more_dirs)]
 
 
 class _LoopAdapter:
@@ -236,7 +243,7 @@ class _Starting:
             "listeners": ",".join(
                 str(Endpoint(spec.host, spec.port, spec.name, spec.protocol)) for spec in options.listeners
             ),
-            "log.dirs": str(options.data_dir),
+            "log.dirs": ",".join(options.log_dirs),
         }
         return Node(
             self._live,
@@ -270,7 +277,7 @@ class _Starting:
             return base if self._view is None else topic_config(self._view, base, topic)
 
         manager = LogManager(
-            [str(options.data_dir)],
+            options.log_dirs,
             config_for=config_for,
             clock=self._clock,
             retention_check_interval_ms=settings.log_retention_check_interval_ms,

@@ -124,6 +124,7 @@ class ClusterView:
         deleting: Topics that are being deleted.
         topic_configs: Settings of topics that have some.
         broker_configs: What was changed of brokers' settings.
+        missing: Partitions that this broker has no log of, because a disk fails.
     """
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
@@ -135,6 +136,7 @@ class ClusterView:
         self.deleting: dict[str, TopicState] = {}
         self.topic_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
         self.broker_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+        self.missing: set[tuple[str, int]] = set()
         self._names_by_id: dict[bytes, bytes] = {}
 
     def apply(self, snapshot: Snapshot) -> None:
@@ -173,6 +175,8 @@ class ClusterView:
         state = self.topics.get(name)
         if state is None or partition not in state.partitions:
             return ErrorCode.unknown_topic_or_partition
+        if (name, partition) in self.missing:
+            return ErrorCode.kafka_storage_error
         return ErrorCode.not_leader_or_follower
 
     def in_sync(self, topic: str, partition: int) -> int:

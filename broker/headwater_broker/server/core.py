@@ -113,6 +113,10 @@ class Core:
         """Keys of the APIs that have a handler."""
         return frozenset(self._handlers) | frozenset(self._raw_handlers)
 
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine beside everything else, until the broker stops."""
+        self._loop.spawn(coroutine)
+
     def on_written(self, callback: Callable[[PartitionLog], None]) -> None:
         """Has `callback` called for each log that was written, before answers are sent."""
         self._on_written.append(callback)

@@ -3,7 +3,7 @@
 import asyncio
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,7 @@ def broker(
     coordinator: Coordinator | None = None,
     broker_id: int = 1,
     port: int = 0,
+    more_dirs: Sequence[Path] = (),
 ) -> Iterator[RunningBroker]:
     """Runs a broker while the block lasts.
 
@@ -62,6 +63,7 @@ def broker(
         coordinator: Shared state; None: in memory, in `data_dir`.
         broker_id: Its number.
         port: Where it listens, to have a broker come back; 0: on a free port.
+        more_dirs: Its other log directories.
 
     Raises:
         ServerError: It cannot start, or a property is wrong.
@@ -75,7 +77,11 @@ def broker(
             **{name: given.pop(name) for name in LISTENER_PLACES & given.keys()},
         }
         options = BrokerOptions(
-            broker_id, data_dir, settings=parse_settings(given), listeners=parse_listeners(places)
+            broker_id,
+            data_dir,
+            settings=parse_settings(given),
+            listeners=parse_listeners(places),
+            more_dirs=tuple(more_dirs),
         )
         runner = _Runner(options, coordinator or MemoryCoordinator(data_dir))
         addresses = runner.start()

@@ -40,6 +40,8 @@ CREATE_ACLS = 30
 DELETE_ACLS = 31
 DESCRIBE_CONFIGS = 32
 ALTER_CONFIGS = 33
+ALTER_REPLICA_LOG_DIRS = 34
+DESCRIBE_LOG_DIRS = 35
 SASL_AUTHENTICATE = 36
 CREATE_PARTITIONS = 37
 DELETE_GROUPS = 42
@@ -109,6 +111,8 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(DELETE_ACLS, "delete_acls", 1, 3, 2),
             Api(DESCRIBE_CONFIGS, "describe_configs", 1, 4, 4),
             Api(ALTER_CONFIGS, "alter_configs", 0, 2, 2),
+            Api(ALTER_REPLICA_LOG_DIRS, "alter_replica_log_dirs", 1, 2, 2),
+            Api(DESCRIBE_LOG_DIRS, "describe_log_dirs", 1, 4, 2),
             Api(SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
             Api(CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
             Api(DELETE_GROUPS, "delete_groups", 0, 2, 2),

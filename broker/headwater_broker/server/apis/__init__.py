@@ -4,6 +4,7 @@ from headwater_broker.server.apis.acls import AclApis
 from headwater_broker.server.apis.configs import ConfigApis
 from headwater_broker.server.apis.group_admin import GroupAdminApis
 from headwater_broker.server.apis.group_offsets import GroupOffsetApis
+from headwater_broker.server.apis.log_dirs import LogDirApis
 from headwater_broker.server.apis.membership import MembershipApis
 from headwater_broker.server.apis.metadata import MetadataApis
 from headwater_broker.server.apis.offsets import OffsetApis
@@ -38,6 +39,7 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     ProducerApis(node, producer_ids, transactions)
     TransactionApis(node, transactions, offsets)
     TransactionAdminApis(node, transactions)
+    LogDirApis(node)
     MembershipApis(node, runner)
     GroupOffsetApis(node, runner, offsets, transactions)
     runner.run(OffsetRetention(node, runner, offsets).run())
