@@ -34,6 +34,7 @@ from headwater_broker.log.errors import (
     BatchTooLargeError,
     InvalidTransactionStateError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
     PartitionOfflineError,
 )
 from headwater_broker.log.flush import Flush, Flusher
@@ -231,6 +232,11 @@ class PartitionLog:
                 transactional,
             )
             if first is not None:
+                if transactional and self._was_aborted(producer_id, first.base_offset):
+                    raise OutOfOrderSequenceError(
+                        f"producer {producer_id} sent sequence {header[BASE_SEQUENCE]} again after the transaction "
+                        f"that had it, at offset {first.base_offset}, was aborted"
+                    )
                 append_time_ms = first.timestamp_ms if self._stamps_time else NO_TIMESTAMP
                 return Appended(
                     first.base_offset, first.last_offset, append_time_ms, self.log_start_offset, True
@@ -276,6 +282,19 @@ class PartitionLog:
         self._pending.append(records)
         self.log_end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def _was_aborted(self, producer_id: int, offset: int) -> bool:
+        """Whether the producer's record at `offset` belongs to a transaction that was aborted.
+
+        What has such a record's sequence is no copy of it but another record. librdkafka 2.11 gives sequences out
+        again when it drops a batch that may have arrived, to abort a transaction; taken for a duplicate, as Kafka
+        takes it, the record would be lost without a word.
+        """
+        if not self._has_aborted:
+            return False
+        segment = self._reader.segment_at(offset)
+        found = self._reader.find_aborted(offset, segment, segment.size_bytes, offset + 1)
+        return any(each.producer_id == producer_id for each in found)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, *, now_ms: int
