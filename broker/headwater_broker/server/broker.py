@@ -41,8 +41,9 @@ from headwater_broker.server.listeners import ALL_ADDRESSES, ListenerSpec
 from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.node import Node
 from headwater_broker.server.produce import ProduceHandler
+from headwater_broker.server.quotas import Meter
 from headwater_broker.server.sasl import SaslSettings
-from headwater_broker.server.security import SecurityState
+from headwater_broker.server.security import ClientConfigs, SecurityState
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.state import StateKeeper, topic_config
 from headwater_broker.server.tls import TlsSettings
@@ -301,6 +302,13 @@ class _Starting:
         transactions.start()
         produce = ProduceHandler(core, node.logs, node.cluster, flusher, node.clock, transactions)
         RecordGuards(core, node.logs, node.cluster, node.security, produce, self._fetches)
+        meter = Meter(node.security.quotas, self._loop)
+
+        def limit(configs: ClientConfigs) -> None:
+            node.security.quotas.replace(configs)
+            core.meter = None if node.security.quotas.table.is_empty else meter
+
+        node.security.on_client_configs(limit)
         upkeep = self._loop.create_task(_upkeep(node, flusher, listener))
         compactor = Compactor(node.logs, node.clock)
 

@@ -15,13 +15,20 @@ Part = bytes | memoryview | FileRange
 
 
 class Deferred:
-    """A place in a connection's output whose answer is not known yet; everything behind it waits."""
+    """A place in a connection's output whose answer is not known yet; everything behind it waits.
 
-    __slots__ = ("_connection", "is_done", "parts")
+    Attributes:
+        finish: Changes the answer when it comes; None nearly always.
+        is_done: Whether the answer is there.
+        parts: The answer.
+    """
+
+    __slots__ = ("_connection", "finish", "is_done", "parts")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self.is_done = False
+        self.finish: Callable[[Sequence[Part]], Sequence[Part]] | None = None
         self.parts: Sequence[Part] = ()
 
     def resolve(self, parts: Sequence[Part]) -> None:
@@ -32,9 +39,9 @@ class Deferred:
         self.is_done = True
         if connection.is_closed:
             return
-        self.parts = parts
         if connection.waiting_for is self:
             connection.waiting_for = None
+        self.parts = parts if self.finish is None else self.finish(parts)
         connection.on_resolved(connection)
 
 

@@ -13,6 +13,7 @@ from headwater_broker.security.scram import Account, ScramCredential, ScramMecha
 from headwater_broker.security.tokens import DelegationToken, token_password
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.errors import UsageError
+from headwater_broker.server.quotas import Quotas
 from headwater_broker.server.settings import BrokerSettings
 
 _LOG = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class SecurityState:
     Attributes:
         authorizer: Who may do what.
         client_configs: Settings of users and clients, as they are kept.
+        quotas: Who may use how much.
         tokens: Delegation tokens by id.
         token_key: What tokens' secrets follow from; None where tokens are off.
     """
@@ -56,6 +58,7 @@ class SecurityState:
                 f"broker property authorizer.class.name={authorizer}: no Java class can be loaded here"
             )
         self.authorizer = Authorizer(super_users, allow_without_acl=settings.allow_everyone_if_no_acl_found)
+        self.quotas = Quotas(settings, clock)
         self.client_configs: ClientConfigs = {kind: {} for kind in _CLIENT_KINDS}
         self.tokens: Mapping[str, DelegationToken] = {}
         self.token_key = settings.delegation_token_secret_key or settings.delegation_token_master_key

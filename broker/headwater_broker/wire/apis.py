@@ -44,9 +44,21 @@ ALTER_REPLICA_LOG_DIRS = 34
 DESCRIBE_LOG_DIRS = 35
 SASL_AUTHENTICATE = 36
 CREATE_PARTITIONS = 37
+CREATE_DELEGATION_TOKEN = 38
+RENEW_DELEGATION_TOKEN = 39
+EXPIRE_DELEGATION_TOKEN = 40
+DESCRIBE_DELEGATION_TOKEN = 41
 DELETE_GROUPS = 42
+ELECT_LEADERS = 43
 INCREMENTAL_ALTER_CONFIGS = 44
+ALTER_PARTITION_REASSIGNMENTS = 45
+LIST_PARTITION_REASSIGNMENTS = 46
 OFFSET_DELETE = 47
+DESCRIBE_CLIENT_QUOTAS = 48
+ALTER_CLIENT_QUOTAS = 49
+DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+ALTER_USER_SCRAM_CREDENTIALS = 51
+UPDATE_FEATURES = 57
 DESCRIBE_CLUSTER = 60
 DESCRIBE_PRODUCERS = 61
 DESCRIBE_TRANSACTIONS = 65
@@ -115,9 +127,21 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(DESCRIBE_LOG_DIRS, "describe_log_dirs", 1, 4, 2),
             Api(SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
             Api(CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
+            Api(CREATE_DELEGATION_TOKEN, "create_delegation_token", 1, 3, 2),
+            Api(RENEW_DELEGATION_TOKEN, "renew_delegation_token", 1, 2, 2),
+            Api(EXPIRE_DELEGATION_TOKEN, "expire_delegation_token", 1, 2, 2),
+            Api(DESCRIBE_DELEGATION_TOKEN, "describe_delegation_token", 1, 3, 2),
             Api(DELETE_GROUPS, "delete_groups", 0, 2, 2),
+            Api(ELECT_LEADERS, "elect_leaders", 0, 2, 2),
             Api(INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),
+            Api(ALTER_PARTITION_REASSIGNMENTS, "alter_partition_reassignments", 0, 0, 0),
+            Api(LIST_PARTITION_REASSIGNMENTS, "list_partition_reassignments", 0, 0, 0),
             Api(OFFSET_DELETE, "offset_delete", 0, 0, None),
+            Api(DESCRIBE_CLIENT_QUOTAS, "describe_client_quotas", 0, 1, 1),
+            Api(ALTER_CLIENT_QUOTAS, "alter_client_quotas", 0, 1, 1),
+            Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "describe_user_scram_credentials", 0, 0, 0),
+            Api(ALTER_USER_SCRAM_CREDENTIALS, "alter_user_scram_credentials", 0, 0, 0),
+            Api(UPDATE_FEATURES, "update_features", 0, 1, 0),
             Api(DESCRIBE_CLUSTER, "describe_cluster", 0, 1, 0),
             Api(DESCRIBE_PRODUCERS, "describe_producers", 0, 0, 0),
             Api(DESCRIBE_TRANSACTIONS, "describe_transactions", 0, 0, 0),

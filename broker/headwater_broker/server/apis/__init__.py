@@ -1,7 +1,11 @@
 """The APIs off the hot path, a module for each family; `register_apis` is the whole of it."""
 
+import asyncio
+
 from headwater_broker.server.apis.acls import AclApis
+from headwater_broker.server.apis.client_quotas import ClientQuotaApis
 from headwater_broker.server.apis.configs import ConfigApis
+from headwater_broker.server.apis.features import FeatureApis
 from headwater_broker.server.apis.group_admin import GroupAdminApis
 from headwater_broker.server.apis.group_offsets import GroupOffsetApis
 from headwater_broker.server.apis.log_dirs import LogDirApis
@@ -9,9 +13,12 @@ from headwater_broker.server.apis.membership import MembershipApis
 from headwater_broker.server.apis.metadata import MetadataApis
 from headwater_broker.server.apis.offsets import OffsetApis
 from headwater_broker.server.apis.producers import ProducerApis
+from headwater_broker.server.apis.replicas import ReplicaApis
+from headwater_broker.server.apis.tokens import TokenApis
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.apis.transaction_admin import TransactionAdminApis
 from headwater_broker.server.apis.transactions import TransactionApis
+from headwater_broker.server.apis.users import UserApis
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.group_offsets import GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner
@@ -45,6 +52,14 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     runner.run(OffsetRetention(node, runner, offsets).run())
     GroupAdminApis(node, runner)
     AclApis(node)
+    writing = asyncio.Lock()
+    UserApis(node, writing)
+    ClientQuotaApis(node, writing)
+    tokens = TokenApis(node)
+    if node.security.token_key is not None:
+        runner.run(tokens.run())
+    ReplicaApis(node)
+    FeatureApis(node)
     SaslApis(node.core)
     guard_apis(node)
     return runner, transactions

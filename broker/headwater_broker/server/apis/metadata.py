@@ -23,6 +23,7 @@ from headwater_broker.wire import APIS
 from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 
 _LOG = logging.getLogger(__name__)
+_BROKER_ENDPOINTS, _CONTROLLER_ENDPOINTS = 1, 2
 _GROUP_KEY = 0
 _TRANSACTION_KEY = 1
 
@@ -126,13 +127,17 @@ class MetadataApis:
                 for broker in self._brokers().values()
             ],
         }
-        if request.get("endpoint_type", 1) != 1:
-            message = "there are no KRaft controllers in this cluster"
-            answer |= {
-                "error_code": ErrorCode.unsupported_endpoint_type,
-                "error_message": message,
-                "brokers": [],
-            }
+        kind = request.get("endpoint_type", _BROKER_ENDPOINTS)
+        if kind != _BROKER_ENDPOINTS:
+            code = ErrorCode.unsupported_endpoint_type
+            message = f"Unsupported endpoint type {kind}"
+            if kind == _CONTROLLER_ENDPOINTS:
+                code = ErrorCode.mismatched_endpoint_type
+                message = (
+                    "The request was sent to an endpoint of type BROKER, "
+                    "but we wanted an endpoint of type CONTROLLER"
+                )
+            answer |= {"error_code": code, "error_message": message, "brokers": []}
         return answer
 
     def find_coordinator(self, request: Request) -> Response | Awaitable[Response]:

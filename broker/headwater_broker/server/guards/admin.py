@@ -135,14 +135,13 @@ ADMIN_GUARDS: dict[int, Guard] = {
     apis.INCREMENTAL_ALTER_CONFIGS: _configs(Operation.ALTER_CONFIGS, "responses"),
     34: _cluster(Operation.ALTER, _alter_log_dirs_refused),
     35: _cluster(Operation.DESCRIBE, _with(results=[])),
-    43: _cluster(Operation.ALTER, _with(replica_election_results=[])),
-    45: _cluster(Operation.ALTER, _with(responses=[])),
-    46: _cluster(Operation.DESCRIBE, _with(topics=[])),
-    48: _cluster(Operation.DESCRIBE_CONFIGS, _with(entries=None)),
-    49: _cluster(Operation.ALTER_CONFIGS, _quotas_refused),
-    50: _cluster(Operation.DESCRIBE, _with(results=[])),
-    51: _cluster(Operation.ALTER, _scram_refused),
-    57: _cluster(Operation.ALTER, _with(results=[])),
+    apis.ELECT_LEADERS: _cluster(Operation.ALTER, _with(replica_election_results=[])),
+    apis.ALTER_PARTITION_REASSIGNMENTS: _cluster(Operation.ALTER, _with(responses=[])),
+    apis.LIST_PARTITION_REASSIGNMENTS: _cluster(Operation.DESCRIBE, _with(topics=[])),
+    apis.DESCRIBE_CLIENT_QUOTAS: _cluster(Operation.DESCRIBE_CONFIGS, _with(entries=None)),
+    apis.ALTER_CLIENT_QUOTAS: _cluster(Operation.ALTER_CONFIGS, _quotas_refused),
+    apis.DESCRIBE_USER_SCRAM_CREDENTIALS: _cluster(Operation.DESCRIBE, _with(results=[])),
+    apis.ALTER_USER_SCRAM_CREDENTIALS: _cluster(Operation.ALTER, _scram_refused),
+    apis.UPDATE_FEATURES: _cluster(Operation.ALTER, _with(results=[])),
 }
-"""By API key; the numbers are those of APIs about log directories, elections, reassignment, quotas, users and
-features."""
+"""By API key; the numbers are those of the APIs about log directories."""
