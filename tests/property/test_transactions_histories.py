@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field
+from typing import Literal
 
 import pytest
 
@@ -41,10 +42,18 @@ class Outcome:
 
 @dataclass
 class Holder:
-    """A producer that was given an id once; `outcome` is the transaction that it believes to be in."""
+    """A producer that was given an id once.
+
+    Attributes:
+        producer: What it was given.
+        outcome: The transaction that it knows to be in.
+        unanswered: What it asked last without an answer, and asks again before anything else: to add, to commit
+            (True) or to abort (False).
+    """
 
     producer: Producer
     outcome: Outcome | None = None
+    unanswered: Literal["add"] | bool | None = None
 
 
 class World:
@@ -156,7 +165,8 @@ class World:
         if transition is not None:
             self.open[name], previous = outcome, self.open[name]
             outcome.partitions |= set(partitions)
-            if not self.store(transition) and name in self.log:
+            if not self.store(transition):
+                holder.unanswered = "add"
                 stored = decode_value(name, self.log[name])
                 if stored.state is TransactionState.ONGOING and stored.partitions == outcome.partitions:
                     return  # stored, though nobody was told
@@ -164,7 +174,7 @@ class World:
                 if self.open[name] is outcome:
                     self.open[name] = previous
                 return
-        holder.outcome = outcome
+        holder.outcome, holder.unanswered = outcome, None
 
     def stage(self, name: str, holder: Holder, offset: int) -> None:
         pending = {("in", IDS.index(name)): PendingOffset(offset)}
@@ -180,14 +190,18 @@ class World:
 
     def end(self, name: str, holder: Holder) -> None:
         commit = self.rng.random() < 0.6
+        if isinstance(holder.unanswered, bool):
+            commit = holder.unanswered
+        holder.unanswered = commit
         transition = self.coordinator.end(self.now_ms, name, holder.producer, commit=commit)
         mine = holder.outcome
         if transition is None:
             assert mine is None or mine.decided is commit, "told of an end that was another"
+            holder.outcome = holder.unanswered = None
             return
         assert mine is None or mine is self.open[name], "ended a transaction of somebody else's"
         if self.store(transition):
-            holder.outcome = None
+            holder.outcome = holder.unanswered = None
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -211,9 +225,9 @@ def _run(world: World) -> None:
         try:
             if holder is None or action < 0.08:
                 world.init(name)
-            elif action < 0.4:
+            elif holder.unanswered == "add" or (action < 0.4 and holder.unanswered is None):
                 world.add(name, holder)
-            elif action < 0.6:
+            elif action < 0.6 and holder.unanswered is None:
                 offset += 1
                 world.stage(name, holder, offset)
             elif action < 0.8:
@@ -224,6 +238,8 @@ def _run(world: World) -> None:
                 for transition in world.coordinator.time_out(world.now_ms):
                     world.store(transition)
         except TransactionRefused as refusal:
+            if holder is not None and refusal.error is TransactionError.INVALID_TXN_STATE:
+                holder.unanswered = None
             if refusal.error is TransactionError.PRODUCER_FENCED:
                 assert holder is not None
                 current = world.coordinator.get(name)
