@@ -70,6 +70,10 @@ class GroupCoordinator:
         self._groups: dict[str, Group] = {}
         self._schedule = Schedule()
 
+    def __contains__(self, group_id: str) -> bool:
+        """Whether the group is known here."""
+        return group_id in self._groups
+
     # -- time --------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:

@@ -101,7 +101,7 @@ class GroupOffsetApis:
         error = self._runner.refusal(group_id) if group_id else GroupError.INVALID_GROUP_ID
         try:
             if error is GroupError.NONE:
-                stored = await self._node.ask(self._node.coordinator.groups)
+                stored = await self._node.ask(self._node.coordinator.groups, [group_id])
                 error = self._runner.groups.check_offset_deletion(group_id, stored=group_id in stored)
             if error is not GroupError.NONE:
                 return {"error_code": group_error_code(error), "topics": []}
