@@ -235,8 +235,10 @@ def _run(world: World) -> None:
             elif action < 0.84:
                 world.crash()
             elif action < 0.9:
-                for transition in world.coordinator.time_out(world.now_ms):
-                    world.store(transition)
+                coordinator = world.coordinator
+                for transition in coordinator.time_out(world.now_ms):
+                    if world.coordinator is coordinator:  # else it died, and this decision with it
+                        world.store(transition)
         except TransactionRefused as refusal:
             if holder is not None and refusal.error is TransactionError.INVALID_TXN_STATE:
                 holder.unanswered = None
