@@ -494,3 +494,49 @@ def test_group_offsets_are_committed_altered_and_deleted(broker_process: Any, ad
     assert committed() == 1
     admin.delete_consumer_groups(["counting"])["counting"].result(DEADLINE_S)
     assert committed() < 0
+
+
+def test_group_goes_on_after_its_broker_was_killed(broker_process: Any, admin: AdminClient) -> None:
+    bootstrap = broker_process.bootstrap
+    create(admin, "lasting", 4)
+    config = {"bootstrap.servers": bootstrap, "group.id": "lasting", "auto.offset.reset": "earliest"}
+    config |= {"session.timeout.ms": "2000", "heartbeat.interval.ms": "200", "enable.auto.commit": "false"}
+    config |= {"reconnect.backoff.max.ms": "200"}
+    members = [Consumer(config | {"group.instance.id": "static"}), Consumer(config)]
+    for member in members:
+        member.subscribe(["lasting"])
+    seen: list[bytes] = []
+
+    def read() -> None:
+        for member in members:
+            for message in member.consume(10, 0.05):
+                if message.error() is None:
+                    seen.append(message.value())
+
+    def shared() -> bool:
+        read()
+        return [len(member.assignment()) for member in members] == [2, 2]
+
+    def send(first: int, last: int) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap})
+        for number in range(first, last):
+            producer.produce("lasting", str(number), partition=number % 4)
+        assert producer.flush(DEADLINE_S) == 0
+
+    until(shared, "two partitions each")
+    send(0, 20)
+    until(lambda: read() is None and len(seen) == 20, "20 messages")
+    for member in members:
+        member.commit(asynchronous=False)
+    broker_process.kill()
+    broker_process.start()
+    send(20, 40)
+    until(lambda: read() is None and len(seen) >= 40, "the other 20")
+    until(shared, "two partitions each again")
+    for member in members:
+        member.commit(asynchronous=False)
+        member.close()
+    assert sorted(seen, key=int) == [str(number).encode() for number in range(40)], "each of them once"
+    request = [ConsumerGroupTopicPartitions("lasting")]
+    committed = admin.list_consumer_group_offsets(request)["lasting"].result(DEADLINE_S).topic_partitions
+    assert [each.offset for each in committed] == [10] * 4

@@ -389,6 +389,8 @@ def test_running_job_is_described_with_what_it_owns_and_is_not_deleted(
     assert deleted.error_code is ErrorCode.non_empty_group
     (topic,) = delete(client, group, (TOPIC, 0)).topics
     assert topic.partitions[0].error_code is ErrorCode.group_subscribed_to_topic
+    assert commit(client, group, (TOPIC, 0, 0)) == [ErrorCode.unknown_member_id]
     session.deregister_member(group, "/srv/headwater")
     (answer,) = client.ask(DESCRIBE_GROUPS, 5, groups=[group], include_authorized_operations=False).groups
     assert (answer.group_state, answer.members) == ("Empty", ())
+    assert commit(client, group, (TOPIC, 0, 0)) == [ErrorCode.none]

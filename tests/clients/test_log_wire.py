@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -10,10 +12,18 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.testing import RunningBroker
+from headwater_broker.testing import RunningBroker, broker
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.wire import WireClient
-from headwater_broker.wire.apis import DELETE_RECORDS, FETCH, LIST_OFFSETS, OFFSET_FOR_LEADER_EPOCH, PRODUCE
+from headwater_broker.wire.apis import (
+    ALTER_REPLICA_LOG_DIRS,
+    DELETE_RECORDS,
+    DESCRIBE_LOG_DIRS,
+    FETCH,
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+    PRODUCE,
+)
 
 
 def create(running: RunningBroker, partitions: int = 1, **config: str) -> str:
@@ -189,3 +199,64 @@ def test_produce_too_large_says_for_what(any_broker: RunningBroker) -> None:
         assert send(client, topic, build_batch([bytes(600)])).error_code == ErrorCode.message_too_large
         assert send(client, topic, build_batch([bytes(300)])).error_code == ErrorCode.record_list_too_large
         assert send(client, topic, build_batch([bytes(100)])).error_code == 0
+
+
+def log_dirs(client: WireClient, *topics: str) -> dict[str, dict[tuple[str, int], tuple[int, int, bool]]]:
+    """By directory and partition: size, lag, and whether it is on its way there."""
+    asked = [{"topic": topic, "partitions": [0, 1]} for topic in topics] or None
+    answer = client.ask(DESCRIBE_LOG_DIRS, 4, topics=asked)
+    assert answer.error_code == ErrorCode.none
+    for each in answer.results:
+        assert each.error_code == ErrorCode.none
+        assert each.total_bytes >= each.usable_bytes > 0
+    return {
+        directory.log_dir: {
+            (topic.name, each.partition_index): (each.partition_size, each.offset_lag, each.is_future_key)
+            for topic in directory.topics
+            for each in topic.partitions
+        }
+        for directory in answer.results
+    }
+
+
+def test_log_dirs_are_described_by_partition(any_broker: RunningBroker) -> None:
+    topic = create(any_broker, 2)
+    produce(any_broker, topic, 1, 1, 2, 3)
+    with WireClient(any_broker.bootstrap) as client:
+        (found,) = log_dirs(client, topic).values()
+        assert found[topic, 0] == (0, 0, False)
+        assert found[topic, 1][0] > 60
+        (everything,) = log_dirs(client).values()
+        assert everything.items() >= found.items()
+
+
+def alter_log_dir(client: WireClient, path: str, topic: str, partition: int) -> ErrorCode:
+    dirs = [{"path": path, "topics": [{"name": topic, "partitions": [partition]}]}]
+    (found,) = client.ask(ALTER_REPLICA_LOG_DIRS, 2, dirs=dirs).results
+    code: ErrorCode = found.partitions[0].error_code
+    return code
+
+
+def test_partition_moves_to_another_disk_while_it_is_used(tmp_path: Path) -> None:
+    with (
+        broker(tmp_path / "a", more_dirs=[tmp_path / "b"]) as running,
+        WireClient(running.bootstrap) as client,
+    ):
+        topic = create(running, 2)
+        places = log_dirs(client, topic)
+        assert sorted(len(each) for each in places.values()) == [1, 1]
+        source = next(path for path, found in places.items() if (topic, 0) in found)
+        target = next(path for path in places if path != source)
+        produce(running, topic, 0, *range(1000))
+        assert alter_log_dir(client, str(tmp_path / "c"), topic, 0) == ErrorCode.log_dir_not_found
+        assert alter_log_dir(client, target, "missing", 0) == ErrorCode.replica_not_available
+        assert alter_log_dir(client, source, topic, 0) == ErrorCode.none
+        assert alter_log_dir(client, target, topic, 0) == ErrorCode.none
+        deadline = time.monotonic() + 20
+        while (topic, 0) in log_dirs(client, topic)[source]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        produce(running, topic, 0, *range(10))
+        assert log_dirs(client, topic)[target][topic, 0][1:] == (0, False)
+        assert list_offset(client, topic, -1)[1] == 1010
+        assert told(fetch(client, topic, (0, -1), (0, 500))) == [(0, 0, True)]

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
 
 from headwater_broker.consumer import ZooKeeperConsumer
 from headwater_broker.coordination import CoordinatorUnavailable, ZooKeeperCoordinator
@@ -192,3 +193,33 @@ def test_zk_consumer_goes_on_after_zookeeper_was_killed(own_zookeeper: Any, tmp_
             offsets = {tp: stored.offset for tp, stored in reader.fetch_offsets("g").items()}
             reader.stop()
             assert offsets == {("clicks", partition): 10 for partition in range(PARTITIONS)}
+
+
+def expire(consumer: ZooKeeperConsumer) -> None:
+    """Ends a consumer's session from outside, as the server does when it has heard nothing for too long."""
+    coordinator = consumer._coordinator
+    assert isinstance(coordinator, ZooKeeperCoordinator)
+    mine = coordinator._session
+    thief = KazooClient(mine.hosts.partition("/")[0], client_id=mine._client.client_id)
+    thief.start(timeout=DEADLINE_S)
+    thief.stop()
+    thief.close()
+
+
+def test_zk_consumer_whose_session_expired_registers_again_and_goes_on_from_its_commits(setup: Setup) -> None:
+    lost: list[frozenset[tuple[str, int]]] = []
+    with ZooKeeperConsumer(setup.hosts, "g", ["clicks"], on_revoked=lost.append) as consumer:
+        first = setup.produce(0, 30)
+        assert len(read(first, consumer)) == 30
+        expire(consumer)
+        second = setup.produce(30, 60)
+        seen = read(second, consumer, commit=False)  # it may still be connecting
+        assert set(seen) == second, "what was committed does not come again"
+        reader = ZooKeeperCoordinator(setup.hosts)
+        reader.start()
+        try:
+            settle(lambda: list(reader.owners("g").values()) == [consumer.member] * PARTITIONS, consumer)
+            assert list(reader.members("g")) == [consumer.member]
+        finally:
+            reader.stop()
+        assert lost == [], "what is lost with the session is not revoked: others may have it by then"

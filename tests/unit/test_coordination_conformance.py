@@ -311,6 +311,7 @@ def test_group_of_any_name_is_kept_under_that_name(one: Coordinator, name: str) 
     one.register_member(f"{name}-members", name, {"clicks": 1})
     one.claim_partitions(f"{name}-members", name, [("clicks", 0)])
     assert one.groups() == {name: False, f"{name}-members": True}
+    assert one.groups([name, "unheard-of"]) == {name: False}
     assert list(one.members(f"{name}-members")) == [name]
     assert one.owners(f"{name}-members") == {("clicks", 0): name}
 

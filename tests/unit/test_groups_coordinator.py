@@ -181,6 +181,20 @@ def test_join_rebalance_waits_for_pending_member_until_it_is_forgotten() -> None
     assert (answer.generation, len(answer.members)) == (2, 2)
 
 
+def test_join_while_a_rebalance_without_members_waits_for_a_pending_one_is_accepted() -> None:
+    driver = Driver()
+    (one,) = driver.stable()
+    driver.join("pending", require_id=True)
+    driver.join("again", one)
+    driver.leave(Leaver(one))
+    assert driver.state is GroupState.PREPARING_REBALANCE
+    driver.join("late")
+    driver.wait(SESSION_MS)
+    answer = driver.joined("late")
+    assert answer is not None
+    assert (answer.error, answer.generation) == (GroupError.NONE, 2)
+
+
 def test_join_unknown_member_of_unknown_group_is_refused() -> None:
     answer = Driver().join("a", "ghost")
     assert answer is not None

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 
 from headwater_broker.coordination import BrokerInfo, Committed, Endpoint, MemoryCoordinator
-from headwater_broker.groups import JoinRequest, Leaver, OffsetUse, SyncRequest
+from headwater_broker.groups import GroupError, JoinRequest, Leaver, OffsetUse, SyncRequest
 from headwater_broker.groups.subscription import encode_subscription
 from headwater_broker.server import parse_settings
 from headwater_broker.server.cluster import ClusterView, Snapshot
@@ -52,7 +52,7 @@ class Fixture:
         settings = parse_settings({"offsets.retention.minutes": "10"})
         self.node = Node(
             LiveSettings(settings), me, self.clock, cast(Any, None), cast(Any, None), view, cast(Any, None),
-            self.coordinator, helpers,
+            self.coordinator, helpers, cast(Any, None),
         )  # fmt: skip
         self.runner = GroupRunner(self.node)
         self.offsets = GroupOffsets(self.node, self.runner)
@@ -194,6 +194,22 @@ def test_retention_registered_members_keep_everything(helpers: ThreadPoolExecuto
         fixture.coordinator.deregister_member("g", "job")
         assert await fixture.sweep_after(0) == {"t"}
         assert await fixture.sweep_after(RETENTION_MS) == set()
+
+    run(story, helpers)
+
+
+def test_groups_go_on_while_no_broker_is_registered_and_are_given_up_to_another(
+    helpers: ThreadPoolExecutor,
+) -> None:
+    async def story(fixture: Fixture) -> None:
+        fixture.join("g", "t")
+        view, runner = fixture.node.cluster, fixture.runner
+        view.apply(Snapshot(brokers={}))
+        assert runner.refusal("g") is GroupError.NONE
+        assert runner.refusal("unheard-of") is GroupError.COORDINATOR_NOT_AVAILABLE
+        view.apply(Snapshot(brokers={2: BrokerInfo(2, (Endpoint("127.0.0.1", 9093),))}))
+        assert runner.refusal("g") is GroupError.NOT_COORDINATOR
+        assert "g" not in runner.groups
 
     run(story, helpers)
 

@@ -234,3 +234,20 @@ def test_walk_cut_file_is_torn(tmp_path: Path, check: bool) -> None:
             _walk(tmp_path / "log", check=check, chunk_bytes=128)
         assert caught.value.torn
         assert caught.value.position == len(first)
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_check_batch_takes_every_codec_as_it_was_sent(codec: int) -> None:
+    batch = build_batch([b"a", b"b" * 1000], attributes=codec)
+    copy = bytes(batch)
+    assert check_batch(memoryview(batch), 10_000)[5] == codec
+    assert batch == copy
+
+
+@pytest.mark.parametrize(("codec", "claimed"), [(0, 1), (0, 3), (1, 4), (4, 3), (1, 5), (4, 7)])
+def test_check_batch_that_is_not_what_its_codec_writes_refused(codec: int, claimed: int) -> None:
+    batch = build_batch([b"a"], attributes=codec)
+    batch[22] = claimed
+    reseal_batch(batch)
+    with pytest.raises(InvalidRecordError, match=f"codec {claimed}"):
+        check_batch(memoryview(batch), 10_000)

@@ -304,6 +304,24 @@ def test_duplicate_within_a_transaction_answers_the_first_offsets(partition: Par
     assert partition.log.last_stable_offset == 2
 
 
+@pytest.mark.parametrize("reopen", [None, "restart", "crash"])
+def test_sequence_of_an_aborted_transaction_given_out_again_is_no_duplicate(
+    tmp_path: Path, reopen: str | None
+) -> None:
+    partition = Partition(tmp_path)
+    partition.send(2)
+    partition.send(1, b"aborted")
+    partition.end(1, ABORT)
+    if reopen:
+        getattr(partition, reopen)()
+    batch = build_batch([b"new"], producer_id=1, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+    with pytest.raises(OutOfOrderSequenceError, match="was aborted"):
+        partition.log.append(memoryview(batch), now_ms=0, may_begin=_anybody)
+    again = build_batch([b"x"], producer_id=2, producer_epoch=0, base_sequence=0, attributes=TRANSACTIONAL)
+    assert partition.log.append(memoryview(again), now_ms=0, may_begin=_anybody).duplicate
+    partition.manager.close()
+
+
 def test_delete_records_past_an_open_transaction_moves_the_stable_offset(partition: Partition) -> None:
     partition.send(1)
     partition.send(1)

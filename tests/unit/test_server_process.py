@@ -43,8 +43,8 @@ def exit_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, s
         (("--data", "x", "--coordinator", "memory", "--properties", "/nowhere/file"), "cannot be read"),
         (("--data", "x", "--coordinator", "memory", "--id", "-5"), "broker.id"),
         (("--data", "x", "--coordinator", "memory", "--frobnicate"), "--frobnicate"),
-        (("--coordinator", "memory", "--set", "log.dirs=a,b"), "one log directory"),
-        (("--data", "x", "--coordinator", "memory", "--set", "listeners=SSL://:1"), "PLAINTEXT://"),
+        (("--coordinator", "memory", "--set", "log.dirs=a,./a"), "different log directories"),
+        (("--data", "x", "--coordinator", "memory", "--set", "listeners=SSL:1"), "PLAINTEXT://"),
     ],
 )
 def test_process_wrong_arguments_exit_2_with_one_sentence(
@@ -75,13 +75,15 @@ def test_process_kafkas_own_properties_say_where_things_are(tmp_path: Path) -> N
         encoding="ascii",
     )
     options = parse_arguments(["--properties", str(file)])
-    assert (options.broker.host, options.broker.port) == ("0.0.0.0", 9093)
-    assert options.broker.advertised == ("kafka.example", 9093)
+    (listener,) = options.broker.listeners
+    assert (listener.host, listener.port) == ("0.0.0.0", 9093)
+    assert listener.advertised == ("kafka.example", 9093)
     assert options.broker.data_dir == Path("/var/kafka")
     assert options.zookeeper == "a:2181,b:2181/kafka"
     flags = ["--listen", "127.0.0.1:0", "--data", "here", "--coordinator", "memory"]
     options = parse_arguments(["--properties", str(file), *flags])
-    assert (options.broker.host, options.broker.port) == ("127.0.0.1", 0)
+    (listener,) = options.broker.listeners
+    assert (listener.host, listener.port) == ("127.0.0.1", 0)
     assert options.broker.data_dir == Path("here")
     assert options.zookeeper is None
 

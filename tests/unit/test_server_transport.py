@@ -42,7 +42,8 @@ class Pair:
         self.core = Core(LoopOfTest())
         self.core.register_raw(PRODUCE, self._answer)
         self.core.on_detached(lambda _: None)
-        self.channel = Channel(ours, "peer:1", self.core, loop, MAX_FRAME_BYTES, lambda _: None)
+        connection = Connection("peer:1", self.core.touch, max_frame_bytes=MAX_FRAME_BYTES)
+        self.channel = Channel(ours, connection, self.core, loop, lambda _: None)
 
     def _answer(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         self.frames.append(frame.tobytes())

@@ -75,6 +75,7 @@ def _random_element(field: Any, kind: Any, rng: random.Random) -> Any:
     makers: dict[str, Any] = {
         "uint16": lambda: rng.randrange(2**16),
         "bool": lambda: rng.random() < 0.5,
+        "float64": lambda: rng.uniform(-1e12, 1e12),
         "string": lambda: "".join(rng.choice("abc-é") for _ in range(rng.randrange(200))),
         "bytes": lambda: rng.randbytes(rng.randrange(300)),
         "records": lambda: rng.randbytes(rng.randrange(300)),

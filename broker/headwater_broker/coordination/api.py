@@ -235,8 +235,12 @@ class Coordinator(Protocol):
             AlreadyOwned: consumers or a job hold partitions of it.
         """
 
-    def groups(self) -> dict[str, bool]:
-        """All groups that have offsets or registered members, by name; True where members are registered."""
+    def groups(self, names: Collection[str] | None = None) -> dict[str, bool]:
+        """Groups that have offsets or registered members; True where members are registered.
+
+        Args:
+            names: which to look at; by default all.
+        """
 
     # -- members of decentralised groups, running jobs ---------------------------------------------
 

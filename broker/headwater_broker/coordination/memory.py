@@ -389,12 +389,12 @@ class MemoryCoordinator(MemorySecurity):
             self._cluster.plans.pop(group, None)
             self._cluster.save()
 
-    def groups(self) -> dict[str, bool]:
+    def groups(self, names: Collection[str] | None = None) -> dict[str, bool]:
         """See `Coordinator.groups`."""
         with self._cluster.lock:
             found = {group: False for group, offsets in self._cluster.durable.offsets.items() if offsets}
             found.update({group: True for group, members in self._cluster.members.items() if members})
-            return found
+            return found if names is None else {name: found[name] for name in names if name in found}
 
     # -- members of decentralised groups -----------------------------------------------------------
 

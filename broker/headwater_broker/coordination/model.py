@@ -57,6 +57,10 @@ class BrokerInfo:
     identity: str = ""
     features: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
+    def endpoint(self, listener: str) -> Endpoint:
+        """Its address for clients that came through a listener of that name; the first one if it has none."""
+        return next((each for each in self.endpoints if each.listener == listener), self.endpoints[0])
+
 
 @dataclass(frozen=True, slots=True)
 class Controller:

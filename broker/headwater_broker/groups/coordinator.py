@@ -70,6 +70,10 @@ class GroupCoordinator:
         self._groups: dict[str, Group] = {}
         self._schedule = Schedule()
 
+    def __contains__(self, group_id: str) -> bool:
+        """Whether the group is known here."""
+        return group_id in self._groups
+
     # -- time --------------------------------------------------------------------------------------
 
     def next_deadline_ms(self) -> int | None:
@@ -357,10 +361,10 @@ class GroupCoordinator:
         """A static member came back under its instance id, without a rebalance if nothing changes by it."""
         former_leader = group.leader or ""
         member = group.replace_static(instance_id, new_id)
-        group.heard_from(member, now_ms)
         group.update(
             member, token, request.protocols, (request.session_timeout_ms, request.rebalance_timeout_ms)
         )
+        group.heard_from(member, now_ms)
         if group.state is GroupState.COMPLETING_REBALANCE:
             # The leader may be assigning to the old member id at this moment.
             group.prepare_rebalance(now_ms, f"static member {instance_id} came back")

@@ -72,7 +72,10 @@ class Group:
         names = set(protocols)
         if self.state is GroupState.EMPTY:
             return bool(protocol_type and names)
-        return self.protocol_type == protocol_type and bool(names & self._common_protocols())
+        if self.protocol_type != protocol_type:
+            return False
+        # All members may have gone while the rebalance waits for one that is still to come back with its id.
+        return bool(names if not self.members else names & self._common_protocols())
 
     def check_member(self, member_id: str, instance_id: str | None) -> GroupError:
         """Whether a request comes from a current member, and not from a static one's predecessor."""

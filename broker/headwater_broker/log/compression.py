@@ -21,12 +21,23 @@ _LZ4_DESCRIPTOR = b"\x60\x40"
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_STORED = 0x80000000
 
+LONGEST_MAGIC_BYTES = 4
+
+_MAGICS = {GZIP: b"\x1f\x8b", SNAPPY: b"", LZ4: _LZ4_MAGIC, ZSTD: b"\x28\xb5\x2f\xfd"}
+"""How what each codec writes begins; raw snappy may begin with anything."""
+
 _LENGTH = struct.Struct(">i")
 _LZ4_LENGTH = struct.Struct("<I")
 
 
 class UndecodableError(Exception):
     """The bytes are not what the codec writes, or too many come out of them."""
+
+
+def is_likely(start: bytes | memoryview, codec: int) -> bool:
+    """Whether data that begin so can be what a codec writes; False for an unknown one."""
+    magic = _MAGICS.get(codec)
+    return magic is not None and bytes(start).startswith(magic)
 
 
 def decompress(data: bytes | memoryview, codec: int) -> bytes:

@@ -58,6 +58,10 @@ class FileSystem(Protocol):
         """Says when the file was last written."""
         ...
 
+    def disk_bytes(self, path: str) -> tuple[int, int]:
+        """How much the disk under a directory holds in all, and how much more may be written to it."""
+        ...
+
     def read_file(self, path: str) -> bytes:
         """The whole of a small file.
 
@@ -144,6 +148,10 @@ class OsFileSystem:
 
     def set_modified_ms(self, fd: int, modified_ms: int) -> None:
         os.utime(fd, ns=(modified_ms * 1_000_000, modified_ms * 1_000_000))
+
+    def disk_bytes(self, path: str) -> tuple[int, int]:
+        found = os.statvfs(path)
+        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
 
     def read_file(self, path: str) -> bytes:
         return Path(path).read_bytes()

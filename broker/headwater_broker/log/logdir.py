@@ -19,6 +19,7 @@ class LogDirectory:
 
     Attributes:
         path: Of the directory.
+        failure: Why its disk cannot be used; None: it can.
     """
 
     def __init__(self, fs: FileSystem, path: str) -> None:
@@ -36,6 +37,24 @@ class LogDirectory:
             raise LogDirError(f"cannot make the log directory {path}: {error.strerror}") from error
         self._lock = DirectoryLock(self.path)
         self._written: dict[str, bytes] = {}
+        self.failure: str | None = None
+
+    def probe(self) -> OSError | None:
+        """Whether the disk takes a write, after something on it failed; returns what it says."""
+        path = f"{self.path}/{checkpoints.PROBE}"
+        try:
+            self._fs.write_file(path, b"", durable=True)
+            self._fs.remove(path)
+        except OSError as error:
+            return error
+        return None
+
+    def disk_bytes(self) -> tuple[int, int]:
+        """How much the disk holds in all and how much more may be written to it; -1 each where it does not say."""
+        try:
+            return self._fs.disk_bytes(self.path)
+        except OSError:
+            return -1, -1
 
     def take_clean_marker(self) -> bool:
         """Whether the last broker stopped cleanly; the marker is gone after this."""

@@ -13,10 +13,11 @@ from headwater_broker.log.cleaner import CleanerConfig, Cleaning
 from headwater_broker.log.cleaner.schedule import CleaningSchedule
 from headwater_broker.log.clock import Clock, SystemClock
 from headwater_broker.log.config import LogConfig
-from headwater_broker.log.errors import LogDirError, PartitionOfflineError, StorageError
+from headwater_broker.log.errors import LogDirError, LogDirLockedError, PartitionOfflineError, StorageError
 from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem, OsFileSystem
 from headwater_broker.log.logdir import LogDirectory
+from headwater_broker.log.move import Move
 from headwater_broker.log.partition import PartitionLog
 from headwater_broker.log.recovery import LogLoader
 
@@ -76,35 +77,99 @@ class LogManager:
         self._producer_id_expiration_ms = producer_id_expiration_ms
         self._cleanings = CleaningSchedule(cleaner or CleanerConfig())
         self._directories: list[LogDirectory] = []
+        self._failed_at_start: dict[str, str] = {}
         self._by_name: dict[str, dict[int, PartitionLog]] = {}
         self._by_wire_name: dict[bytes, dict[int, PartitionLog]] = {}
         self._removals: list[tuple[int, str]] = []
+        self._probed_for: set[PartitionLog] = set()
+        self._chosen: dict[TopicPartition, str] = {}
         self._next_retention_ms = 0
         self._next_checkpoint_ms = 0
 
     def load(self) -> None:
         """Locks the directories and opens every partition, recovering after an unclean stop.
 
-        A partition whose data below the recovery point is damaged is loaded offline.
+        A partition whose data below the recovery point is damaged is loaded offline. A directory whose disk fails is
+        left out, as long as there is another.
 
         Raises:
             LogDirLockedError: Another broker runs here.
-            LogDirError: A directory cannot be used.
+            LogDirError: No directory can be used, or two hold the same partition.
         """
         try:
             for path in self._paths:
-                directory = LogDirectory(self._fs, path)
-                self._directories.append(directory)
-                self._load_directory(directory)
-        except OSError as error:
-            self._release()
-            raise LogDirError(f"cannot use the log directory {path}: {error.strerror or error}") from error
+                self._load_path(path)
+            self._finish_moves()
         except BaseException:
             self._release()
             raise
+        if not any(directory.failure is None for directory in self._directories):
+            failures = dict(self._failed_at_start)
+            self._release()
+            raise LogDirError("; ".join(failures.values()) or "there is no log directory")
         now_ms = self._clock.now_ms()
         self._next_retention_ms = now_ms + self._retention_check_interval_ms
         self._next_checkpoint_ms = now_ms + self._checkpoint_interval_ms
+
+    def _load_path(self, path: str) -> None:
+        try:
+            directory = LogDirectory(self._fs, path)
+        except LogDirLockedError:
+            raise
+        except LogDirError as error:
+            self._failed_at_start[path] = str(error)
+            _LOGGER.error("%s: going on without it", error)
+            return
+        self._directories.append(directory)
+        try:
+            self._load_directory(directory)
+        except OSError as error:
+            message = f"cannot use the log directory {path}: {error.strerror or error}"
+            self._failed_at_start[path] = message
+            self._fail(directory, message)
+
+    def _fail(self, directory: LogDirectory, why: str) -> None:
+        """Takes a directory out of use, and every partition in it."""
+        if directory.failure is None:
+            directory.failure = why
+            _LOGGER.error("%s: every partition in it is offline until the broker is restarted", why)
+            for log in self.within(directory):
+                log.take_offline(StorageError(f"{log.topic}-{log.partition}: {why}"))
+
+    def within(self, directory: LogDirectory) -> list[PartitionLog]:
+        """The partitions in a directory."""
+        return [log for log in self if log.directory.rpartition("/")[0] == directory.path]
+
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        """The log directories that could be opened."""
+        return self._directories
+
+    @property
+    def failed_directories(self) -> dict[str, str]:
+        """Log directories that cannot be used, and why."""
+        return self._failed_at_start | {
+            directory.path: directory.failure
+            for directory in self._directories
+            if directory.failure is not None
+        }
+
+    def _finish_moves(self) -> None:
+        """Gives a copy that a crash left complete its name, where the partition is not there otherwise."""
+        for directory in self._directories:
+            if directory.failure is not None:
+                continue
+            for name in self._fs.names(directory.path):
+                wanted = paths.moved_name(name)
+                if wanted is None:
+                    continue
+                parsed = paths.parse_partition_directory(wanted)
+                path = f"{directory.path}/{name}"
+                if parsed is None or self.get(*parsed) is not None:
+                    self._remove_directory(path)
+                else:
+                    self._fs.rename(path, f"{directory.path}/{wanted}")
+                    self._open(f"{directory.path}/{wanted}", parsed, clean=False)
 
     def _load_directory(self, directory: LogDirectory) -> None:
         clean = directory.take_clean_marker()
@@ -113,7 +178,7 @@ class LogManager:
         compacted = self._cleanings.load(directory)
         for name in self._fs.names(directory.path):
             path = f"{directory.path}/{name}"
-            if name.endswith(paths.DELETED_DIRECTORY_SUFFIX):
+            if name.endswith((paths.DELETED_DIRECTORY_SUFFIX, paths.FUTURE_DIRECTORY_SUFFIX)):
                 self._remove_directory(path)
                 continue
             parsed = paths.parse_partition_directory(name)
@@ -179,11 +244,14 @@ class LogManager:
             InconsistentIdentityError: The directory is another broker's or another cluster's.
         """
         for directory in self._directories:
-            directory.claim(broker_id, cluster_id)
+            if directory.failure is None:
+                directory.claim(broker_id, cluster_id)
 
     def stored_cluster_id(self) -> str | None:
         """The cluster id in meta.properties, if any directory has one."""
         for directory in self._directories:
+            if directory.failure is not None:
+                continue
             cluster_id = directory.identity().get("cluster.id")
             if cluster_id:
                 return cluster_id
@@ -199,18 +267,29 @@ class LogManager:
         for partitions in self._by_name.values():
             yield from partitions.values()
 
-    def create(self, topic: str, partition: int, topic_id: bytes | None) -> PartitionLog:
+    def create(
+        self, topic: str, partition: int, topic_id: bytes | None, *, is_new: bool = True
+    ) -> PartitionLog:
         """Makes an empty partition, or returns the one that is there.
+
+        Args:
+            topic: Its topic.
+            partition: Its number.
+            topic_id: Its topic's id, if known.
+            is_new: It was never here before. If it may have been, nothing is made while a directory cannot be used.
 
         Raises:
             LogDirError: There is one with another topic id, or the name is none of Kafka's.
-            StorageError: The disk refused.
+            StorageError: The disk refused, or the partition may be on one that cannot be used.
         """
         log = self.get(topic, partition)
         if log is None:
+            if not is_new and self.failed_directories:
+                raise StorageError(f"{topic}-{partition} may be in {', '.join(self.failed_directories)}")
             if not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..") or partition < 0:
                 raise LogDirError(f"{topic!r} with partition {partition} cannot be a partition's name")
-            path = paths.partition_directory(self._emptiest_directory(), topic, partition)
+            chosen = self._chosen.pop((topic, partition), None) or self._emptiest_directory()
+            path = paths.partition_directory(chosen, topic, partition)
             try:
                 self._fs.make_dir(path)
                 self._write_topic_id(path, topic_id)
@@ -228,11 +307,19 @@ class LogManager:
         return log
 
     def _emptiest_directory(self) -> str:
-        """The directory with the fewest partitions."""
-        counts = {directory.path: 0 for directory in self._directories}
+        """The directory with the fewest partitions.
+
+        Raises:
+            StorageError: None can be used.
+        """
+        counts = {directory.path: 0 for directory in self._directories if directory.failure is None}
+        if not counts:
+            raise StorageError("no log directory can be used")
         if len(counts) > 1:
             for log in self:
-                counts[log.directory.rpartition("/")[0]] += 1
+                path = log.directory.rpartition("/")[0]
+                if path in counts:
+                    counts[path] += 1
         return min(counts, key=lambda path: counts[path])
 
     def _write_topic_id(self, path: str, topic_id: bytes | None) -> None:
@@ -292,6 +379,7 @@ class LogManager:
                 log.remove_deleted(now_ms)
             except PartitionOfflineError:
                 continue  # the log said so
+        self._probe_directories()
         for due_ms, path in self._removals:
             if due_ms <= now_ms:
                 self._remove_directory(path)
@@ -302,6 +390,20 @@ class LogManager:
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self._checkpoint_interval_ms
             self.checkpoint()
+
+    def _probe_directories(self) -> None:
+        """Where a partition's disk failed, finds out whether it is the disk's fault or the file's."""
+        for directory in self._directories:
+            if directory.failure is not None:
+                continue
+            failed = {log for log in self.within(directory) if isinstance(log.offline, StorageError)}
+            if failed - self._probed_for:
+                self._probed_for |= failed
+                error = directory.probe()
+                if error is not None:
+                    self._fail(
+                        directory, f"the log directory {directory.path} fails: {error.strerror or error}"
+                    )
 
     def _apply_retention(self, now_ms: int) -> None:
         for log in list(self):
@@ -317,6 +419,48 @@ class LogManager:
         due = (log.start_flush() for log in self if log.offline is None and log.flush_due(now_ms))
         return [flush for flush in due if flush is not None]
 
+    def choose(self, topic: str, partition: int, path: str) -> Move | None:
+        """Has a partition be in a log directory: moved there, or made there once it is made.
+
+        Returns:
+            The move, where there is one to do: run it in any thread, and complete it in this one, until that says it
+            is done.
+
+        Raises:
+            LogDirError: There is no such log directory.
+            StorageError: It cannot be used, or the partition is offline.
+        """
+        directory = next((each for each in self._directories if each.path == path.rstrip("/")), None)
+        if directory is None:
+            if path in self._failed_at_start:
+                raise StorageError(self._failed_at_start[path])
+            raise LogDirError(f"{path} is no log directory of this broker")
+        if directory.failure is not None:
+            raise StorageError(directory.failure)
+        log = self.get(topic, partition)
+        if log is None:
+            self._chosen[topic, partition] = directory.path
+            return None
+        if log.offline is not None:
+            raise log.offline
+        if log.move is not None and log.move.target == directory.path:
+            return None
+        log.abandon_cleaning()
+        if log.directory.rpartition("/")[0] == directory.path:
+            return None
+
+        def completed(move: Move, left: str) -> None:
+            if log.move is move:
+                log.move = None
+            if left:
+                self._removals.append((self._clock.now_ms() + log.config.file_delete_delay_ms, left))
+                self.checkpoint()
+                for each in self._directories:
+                    self._cleanings.save(each)
+
+        log.move = Move(self._fs, f"{topic}-{partition}", log, directory.path, completed)
+        return log.move
+
     def next_cleaning(self, now_ms: int) -> Cleaning | None:
         """Begins to compact the log that has most to gain, if one is dirty enough.
 
@@ -331,7 +475,9 @@ class LogManager:
         A disk that refuses costs only a longer recovery: that is logged.
         """
         for directory in self._directories:
-            logs = [log for log in self if log.directory.rpartition("/")[0] == directory.path]
+            if directory.failure is not None:
+                continue
+            logs = self.within(directory)
             keys = [(log.topic, log.partition) for log in logs]
             files = (
                 (checkpoints.RECOVERY_POINTS, [log.recovery_point for log in logs]),
@@ -343,6 +489,11 @@ class LogManager:
                     directory.write_offsets(name, dict(zip(keys, offsets, strict=True)))
                 except OSError as error:
                     _LOGGER.error("cannot write %s in %s: %s", name, directory.path, error.strerror)
+                    if len(self._directories) > 1 and directory.probe() is not None:
+                        self._fail(
+                            directory, f"the log directory {directory.path} fails: {error.strerror or error}"
+                        )
+                        break
 
     def close(self) -> None:
         """Clean stop: writes, flushes, snapshots, checkpoints, leaves `.kafka_cleanshutdown`, unlocks.
@@ -356,10 +507,7 @@ class LogManager:
                 continue  # the log said so
         self.checkpoint()
         for directory in self._directories:
-            in_order = all(
-                log.offline is None for log in self if log.directory.startswith(directory.path + "/")
-            )
-            if in_order:
+            if directory.failure is None and all(log.offline is None for log in self.within(directory)):
                 directory.leave_clean_marker()
         self._release()
 

@@ -34,12 +34,14 @@ from headwater_broker.log.errors import (
     BatchTooLargeError,
     InvalidTransactionStateError,
     OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
     PartitionOfflineError,
 )
 from headwater_broker.log.flush import Flush, Flusher
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health
 from headwater_broker.log.markers import Marker, encode_marker
+from headwater_broker.log.move import Move
 from headwater_broker.log.producers import ProducerEntry
 from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recovery import LoadedLog, LogLoader
@@ -77,6 +79,7 @@ class PartitionLog:
         log_start_offset: The first offset that can be read.
         log_end_offset: What the next record gets.
         high_watermark: The first offset that a consumer may not see yet; never moves backwards.
+        move: The move to another log directory that is under way, if one is.
     """
 
     def __init__(
@@ -100,6 +103,7 @@ class PartitionLog:
         self._health = Health(f"{topic}-{partition}")
         self._deleted = DeletedFiles(fs)
         self._cleaning: Cleaning | None = None
+        self.move: Move | None = None
         self.configure(config)
         self._adopt(loaded, now_ms)
 
@@ -228,6 +232,11 @@ class PartitionLog:
                 transactional,
             )
             if first is not None:
+                if transactional and self._was_aborted(producer_id, first.base_offset):
+                    raise OutOfOrderSequenceError(
+                        f"producer {producer_id} sent sequence {header[BASE_SEQUENCE]} again after the transaction "
+                        f"that had it, at offset {first.base_offset}, was aborted"
+                    )
                 append_time_ms = first.timestamp_ms if self._stamps_time else NO_TIMESTAMP
                 return Appended(
                     first.base_offset, first.last_offset, append_time_ms, self.log_start_offset, True
@@ -273,6 +282,19 @@ class PartitionLog:
         self._pending.append(records)
         self.log_end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def _was_aborted(self, producer_id: int, offset: int) -> bool:
+        """Whether the producer's record at `offset` belongs to a transaction that was aborted.
+
+        What has such a record's sequence is no copy of it but another record. librdkafka 2.11 gives sequences out
+        again when it drops a batch that may have arrived, to abort a transaction; taken for a duplicate, as Kafka
+        takes it, the record would be lost without a word.
+        """
+        if not self._has_aborted:
+            return False
+        segment = self._reader.segment_at(offset)
+        found = self._reader.find_aborted(offset, segment, segment.size_bytes, offset + 1)
+        return any(each.producer_id == producer_id for each in found)
 
     def append_marker(
         self, producer_id: int, producer_epoch: int, marker: Marker, *, now_ms: int
@@ -578,7 +600,7 @@ class PartitionLog:
 
     def apply_retention(self, now_ms: int) -> None:
         """Deletes the oldest segments as the topic's settings and DeleteRecords ask."""
-        if self.offline is not None or self._cleaning is not None:
+        if self.offline is not None or self._cleaning is not None or self.move is not None:
             return
         segments = self._reader.segments
         count = expired_segments(
@@ -634,7 +656,8 @@ class PartitionLog:
             now_ms: The wall clock.
             cleaned_offset: Up to where it was compacted before, if ever.
         """
-        if self.offline is not None or self._cleaning is not None or not self.config.compacts:
+        is_busy = self._cleaning is not None or self.move is not None
+        if self.offline is not None or is_busy or not self.config.compacts:
             return None
         return measure_dirt(
             self._reader.segments,
@@ -708,8 +731,54 @@ class PartitionLog:
         self._deleted.add(now_ms + delay_ms, left)
         self._flusher.note_removed(old)
 
+    # Moving to another log directory
+
+    def written_segments(self) -> list[tuple[Segment, int]]:
+        """Segments with how much of each is written; the newest is the last."""
+        segments = self._reader.segments
+        sizes = [segment.size_bytes for segment in segments[:-1]]
+        return list(zip(segments, [*sizes, self._written_position], strict=True))
+
+    def pause_for_move(self) -> None:
+        """Leaves on the disk what the files in another directory are to begin with.
+
+        Raises:
+            StorageError: The disk refused; the partition is now offline.
+        """
+        self.flush()
+        try:
+            self._active.seal()
+            self._write_snapshot()
+        except OSError as error:
+            self._health.fail(f"cannot move {self.directory}", error)
+
+    def reopen(self, directory: str) -> None:
+        """Goes on with the same files in another directory.
+
+        Raises:
+            StorageError: They cannot be read; the partition is now offline.
+        """
+        end_offset, high_watermark = self.log_end_offset, self.high_watermark
+        self.directory = directory
+        loaded = LogLoader(
+            self._fs,
+            directory,
+            self.config,
+            clean=True,
+            recovery_point=end_offset,
+            log_start_offset=self.log_start_offset,
+            was_compacted=True,
+            now_ms=self._active.created_ms,
+        ).load()
+        self._adopt(loaded, self._active.created_ms)
+        self.high_watermark = max(self.high_watermark, high_watermark)
+        self._health.check()
+
     def abandon_cleaning(self) -> None:
-        """Gives up a compaction that is under way; what it replaced already stays so."""
+        """Gives up a compaction or a move that is under way; what was replaced already stays so."""
+        if self.move is not None:
+            self.move.abandon()
+            self.move = None
         if self._cleaning is not None:
             self._cleaning.abandon()
             self._cleaning = None
@@ -734,6 +803,13 @@ class PartitionLog:
     def _write_snapshot(self) -> None:
         path = paths.segment_path(self.directory, self.log_end_offset, paths.SNAPSHOT_SUFFIX)
         self._fs.write_file(path, encode_snapshot(self._producers), durable=False)
+
+    def take_offline(self, error: PartitionOfflineError) -> None:
+        """The disk under it is gone: nothing may be appended or read any more."""
+        if self._health.error is None:
+            self.abandon_cleaning()
+            self._pending = []
+            self._health.take_offline(error)
 
     def retire(self) -> None:
         """The partition was deleted: nothing may be appended or read any more."""

@@ -17,6 +17,8 @@ SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIXES = (DELETED_SUFFIX, ".tmp", CLEANED_SUFFIX)
 SEGMENT_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
 DELETED_DIRECTORY_SUFFIX = "-delete"
+FUTURE_DIRECTORY_SUFFIX = "-future"
+MOVED_DIRECTORY_SUFFIX = "-moved"
 
 _NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
 
@@ -35,6 +37,12 @@ def numbered(names: list[str], suffix: str) -> list[int]:
 def partition_directory(log_directory: str, topic: str, partition: int) -> str:
     """Where a partition's files are."""
     return f"{log_directory}/{topic}-{partition}"
+
+
+def moved_name(name: str) -> str | None:
+    """The name that a directory with a whole copy is to have; None where it is no such directory."""
+    match = re.fullmatch(r"(.+-\d+)\.[0-9a-f]{32}" + MOVED_DIRECTORY_SUFFIX, name)
+    return match[1] if match else None
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:

@@ -14,6 +14,7 @@ from headwater_broker.log.batch import (
     CHECKSUM,
     CHECKSUM_POSITION,
     CHECKSUM_VALUE,
+    COMPRESSION_MASK,
     CONTROL,
     HEADER,
     LAST_OFFSET_DELTA,
@@ -30,6 +31,7 @@ from headwater_broker.log.batch import (
     TRANSACTIONAL,
     HeaderTuple,
 )
+from headwater_broker.log.compression import LONGEST_MAGIC_BYTES, is_likely
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.errors import (
     CorruptBatchError,
@@ -41,7 +43,7 @@ from headwater_broker.log.errors import (
 from headwater_broker.log.records import UnreadableBatchError, split_records, uncompressed_records
 
 _MAGIC_POSITION = 16
-_UNUSUAL = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL
+_UNUSUAL = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | COMPRESSION_MASK
 
 _unpack_header = HEADER.unpack_from
 
@@ -67,7 +69,7 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
             f"a batch of {header[RECORD_COUNT]} records has last offset delta {header[LAST_OFFSET_DELTA]}"
         )
     if header[ATTRIBUTES] & _UNUSUAL:
-        _check_unusual(header)
+        _check_unusual(records, header)
     if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
         raise InvalidRecordError(f"producer {header[PRODUCER_ID]} sent sequence {header[BASE_SEQUENCE]}")
     return header
@@ -89,12 +91,15 @@ def _malformed(records: memoryview) -> CorruptBatchError | UnsupportedMagicError
     return CorruptBatchError(f"a batch that says it has {length} bytes has {size - SIZE_BEFORE_LENGTH_BYTES}")
 
 
-def _check_unusual(header: HeaderTuple) -> None:
+def _check_unusual(records: memoryview, header: HeaderTuple) -> None:
+    codec = header[ATTRIBUTES] & COMPRESSION_MASK
+    if codec and not is_likely(records[HEADER.size : HEADER.size + LONGEST_MAGIC_BYTES], codec):
+        raise InvalidRecordError(f"the records of a batch are not what its codec {codec} writes")
     if header[ATTRIBUTES] & CONTROL:
         raise InvalidRecordError("clients may not write control records")
     if header[ATTRIBUTES] & LOG_APPEND_TIME:
         raise InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
-    if header[PRODUCER_ID] < 0:
+    if header[ATTRIBUTES] & TRANSACTIONAL and header[PRODUCER_ID] < 0:
         raise InvalidRecordError("transactional records without a producer id belong to no transaction")
 
 

@@ -7,6 +7,7 @@ and `process` runs them as `python -m headwater_broker`.
 
 from headwater_broker.server.broker import Broker, BrokerOptions
 from headwater_broker.server.errors import CoordinatorError, PortInUseError, ServerError, UsageError
+from headwater_broker.server.listeners import ListenerSpec, parse_listeners
 from headwater_broker.server.settings import BrokerSettings, parse_settings
 
 __all__ = [
@@ -14,8 +15,10 @@ __all__ = [
     "BrokerOptions",
     "BrokerSettings",
     "CoordinatorError",
+    "ListenerSpec",
     "PortInUseError",
     "ServerError",
     "UsageError",
+    "parse_listeners",
     "parse_settings",
 ]

@@ -4,16 +4,16 @@ import argparse
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater_broker.server.broker import BrokerOptions
 from headwater_broker.server.errors import UsageError
+from headwater_broker.server.listeners import ListenerSpec, parse_listeners
 from headwater_broker.server.settings import PLACES, has_no_effect, parse_settings
 
 _LOG = logging.getLogger(__name__)
 _DEFAULT_LISTEN = "127.0.0.1:9092"
-_ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - what Kafka means by an empty host
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +52,36 @@ def parse_arguments(arguments: Sequence[str]) -> ProcessOptions:
         _LOG.warning("broker property %s is about machinery that this broker does not have", name)
     settings = dataclasses.replace(settings, given={**settings.given, **places})
     data = given.data or _log_dir(places)
-    listen = given.listen or _listener(places, "listeners") or _DEFAULT_LISTEN
-    advertise = given.advertise or _listener(places, "advertised.listeners")
-    host, port = _address(listen, "--listen")
-    advertised = None if advertise is None else _address(advertise, "--advertise")
+    listeners = _listeners(given, places)
     zookeeper = given.zookeeper or (None if given.coordinator else places.get("zookeeper.connect"))
     if zookeeper is None and given.coordinator is None:
         raise UsageError(
             "say where shared state is: --zookeeper HOST:PORT, or --coordinator memory for one broker"
         )
-    broker = BrokerOptions(settings.broker_id, Path(data), host, port, advertised, settings)
+    first, *more = _directories(data)
+    broker = BrokerOptions(
+        settings.broker_id, first, settings=settings, listeners=listeners, more_dirs=tuple(more)
+    )
     return ProcessOptions(broker, zookeeper)
+
+
+def _listeners(given: argparse.Namespace, places: Mapping[str, str]) -> tuple[ListenerSpec, ...]:
+    """Where to listen: --listen is one PLAINTEXT listener in place of all that the properties name."""
+    if given.listen is not None or "listeners" not in places:
+        host, port = _address(given.listen or _DEFAULT_LISTEN, "--listen")
+        places = {name: text for name, text in places.items() if name == "advertised.listeners"}
+        listeners = parse_listeners({**places, "listeners": f"PLAINTEXT://{_bracketed(host)}:{port}"})
+    else:
+        listeners = parse_listeners(places)
+    if given.advertise is None:
+        return listeners
+    if len(listeners) > 1:
+        raise UsageError("--advertise says one address: with several listeners give advertised.listeners")
+    return (replace(listeners[0], advertised=_address(given.advertise, "--advertise")),)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,7 +106,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="what clients are told (default: advertised.listeners, else --listen)",
     )
-    parser.add_argument("--data", metavar="DIR", help="log directory (default: log.dirs)")
+    parser.add_argument(
+        "--data", metavar="DIR", help="log directory, or several with commas between them (default: log.dirs)"
+    )
     shared = parser.add_mutually_exclusive_group()
     shared.add_argument(
         "--zookeeper", metavar="HOST:PORT[,HOST:PORT...][/CHROOT]", help="default: zookeeper.connect"
@@ -125,20 +146,15 @@ def _read_properties(path: Path) -> dict[str, str]:
     return properties
 
 
+def _directories(text: str) -> list[Path]:
+    paths = [Path(each.strip()) for each in text.split(",") if each.strip()]
+    if not paths or len({path.absolute() for path in paths}) < len(paths):
+        raise UsageError(f"{text!r}: write different log directories, with commas between them")
+    return paths
+
+
 def _log_dir(places: Mapping[str, str]) -> str:
     text = places.get("log.dirs") or places.get("log.dir")
     if text is None:
         raise UsageError("say where the data is: --data DIR")
-    if "," in text:
-        raise UsageError(f"log.dirs={text}: a broker has one log directory here")
     return text
-
-
-def _listener(places: Mapping[str, str], name: str) -> str | None:
-    text = places.get(name)
-    if text is None:
-        return None
-    protocol, separator, address = text.partition("://")
-    if not separator or protocol != "PLAINTEXT" or "," in text:
-        raise UsageError(f"{name}={text}: write one PLAINTEXT://host:port")
-    return f"{_ALL_ADDRESSES}{address}" if address.startswith(":") else address

@@ -35,13 +35,18 @@ from headwater_broker.server.errors import CoordinatorError, ServerError
 from headwater_broker.server.fetch import FetchHandler
 from headwater_broker.server.fetch_sessions import FetchSessions
 from headwater_broker.server.flusher import Flusher
-from headwater_broker.server.listener import Listener, bind
+from headwater_broker.server.guards.records import RecordGuards
+from headwater_broker.server.listener import Door, Listener, bind
+from headwater_broker.server.listeners import ALL_ADDRESSES, ListenerSpec
 from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.node import Node
 from headwater_broker.server.produce import ProduceHandler
+from headwater_broker.server.quotas import Meter
+from headwater_broker.server.sasl import SaslSettings
+from headwater_broker.server.security import ClientConfigs, SecurityState
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.state import StateKeeper, topic_config
-from headwater_broker.wire.apis import FETCH, PRODUCE
+from headwater_broker.server.tls import TlsSettings
 
 _LOG = logging.getLogger(__name__)
 _UPKEEP_S = 1.0
@@ -54,19 +59,22 @@ class BrokerOptions:
 
     Attributes:
         broker_id: Its number in the cluster.
-        data_dir: Its log directory.
-        host: Address to listen on.
-        port: Port to listen on, 0 for a free one.
-        advertised: Host and port that clients are told; None: where it listens.
+        data_dir: Its log directory, or the first of several.
         settings: Its properties.
+        listeners: Where it listens, those that clients are told first.
+        more_dirs: Its other log directories.
     """
 
     broker_id: int
     data_dir: Path
-    host: str = "127.0.0.1"
-    port: int = 0
-    advertised: tuple[str, int] | None = None
     settings: BrokerSettings = field(default_factory=BrokerSettings)
+    listeners: tuple[ListenerSpec, ...] = (ListenerSpec(),)
+    more_dirs: tuple[Path, ...] = ()
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """All of its log directories."""
+        return [str(path.absolute()) for path in (self.data_dir, *self.more_dirs)]
 
 
 class _LoopAdapter:
@@ -94,6 +102,7 @@ class Broker:
 
     Attributes:
         address: Host and port that clients are told.
+        addresses: The same of each listener, by its name.
     """
 
     def __init__(
@@ -104,8 +113,8 @@ class Broker:
         compactor: Compactor,
         stop_parts: Callable[[], None],
     ) -> None:
-        endpoint = node.me.endpoints[0]
-        self.address = (endpoint.host, endpoint.port)
+        self.addresses = {each.listener: (each.host, each.port) for each in node.me.endpoints}
+        self.address = next(iter(self.addresses.values()))
         self._node = node
         self._listener = listener
         self._upkeep = upkeep
@@ -131,15 +140,16 @@ class Broker:
             LogDirError: The log directory cannot be used.
         """
         clock = clock or SystemClock()
-        sockets = bind(options.host, options.port, options.settings.socket_listen_backlog_size)
+        doors = _bind_all(options)
         helpers = ThreadPoolExecutor(max_workers=4, thread_name_prefix="helper")
         starting = _Starting(options, coordinator, clock, helpers)
         try:
-            node = await starting.node(sockets[0].getsockname()[1])
-            return starting.serve(node, Listener(sockets, node.core, options.settings))
+            node = await starting.node(tuple(_endpoint(door) for door in doors if door.spec.is_advertised))
+            doors = [starting.with_sasl(node, door) for door in doors]
+            return starting.serve(node, Listener(doors, node.core, options.settings))
         except BaseException:
-            for sock in sockets:
-                sock.close()
+            for door in doors:
+                door.sock.close()
             await starting.undo()
             raise
 
@@ -154,6 +164,7 @@ class Broker:
         self._listener.close()
         self._stop_parts()
         await node.state.stop()
+        await node.security.stop()
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(node.helpers, node.coordinator.deregister_broker)
@@ -180,10 +191,11 @@ class _Starting:
         self._manager: LogManager | None = None
         self._state: StateKeeper | None = None
         self._live = LiveSettings(options.settings)
+        self._security: SecurityState | None = None
         self._view: ClusterView | None = None
         self._fetches: FetchHandler | None = None
 
-    async def node(self, port: int) -> Node:
+    async def node(self, endpoints: tuple[Endpoint, ...]) -> Node:
         """Everything but the listener."""
         options, settings = self._options, self._options.settings
         connected = self._loop.run_in_executor(
@@ -198,10 +210,9 @@ class _Starting:
             raise CoordinatorError(str(error)) from error
         manager.claim(broker_id=options.broker_id, cluster_id=cluster_id)
         view = self._view = ClusterView(options.broker_id, cluster_id)
-        host, advertised_port = options.advertised or (_reachable(options.host), port)
         me = BrokerInfo(
             broker_id=options.broker_id,
-            endpoints=(Endpoint(host, advertised_port),),
+            endpoints=endpoints,
             rack=settings.broker_rack,
             identity=str(options.data_dir.resolve()),
         )
@@ -217,7 +228,10 @@ class _Starting:
         state = self._state = StateKeeper(
             self._coordinator, view, manager, self._ask, on_log_gone=self._fetches.wake, live=self._live
         )
+        security = self._security = SecurityState(self._coordinator, settings, self._clock, self._ask)
         try:
+            security.start()
+            await security.load()
             await self._ask(self._coordinator.register_broker, me)
             await self._ask(self._coordinator.elect_controller, options.broker_id)
             state.start()
@@ -227,8 +241,10 @@ class _Starting:
         places = {
             "advertised.listeners": ",".join(map(str, me.endpoints)),
             "broker.id": str(options.broker_id),
-            "listeners": str(Endpoint(options.host, port)),
-            "log.dirs": str(options.data_dir),
+            "listeners": ",".join(
+                str(Endpoint(spec.host, spec.port, spec.name, spec.protocol)) for spec in options.listeners
+            ),
+            "log.dirs": ",".join(options.log_dirs),
         }
         return Node(
             self._live,
@@ -240,8 +256,16 @@ class _Starting:
             state,
             self._coordinator,
             self._helpers,
+            security,
             {name: value for name, value in places.items() if name not in settings.given},
         )
+
+    def with_sasl(self, node: Node, door: Door) -> Door:
+        """A door with what SASL needs, where its listener has it."""
+        if not door.spec.has_sasl:
+            return door
+        sasl = SaslSettings(node.settings, door.spec.name, node.security, node.clock)
+        return Door(door.spec, door.sock, door.tls, sasl)
 
     async def _recover(self) -> LogManager:
         options = self._options
@@ -254,7 +278,7 @@ class _Starting:
             return base if self._view is None else topic_config(self._view, base, topic)
 
         manager = LogManager(
-            [str(options.data_dir)],
+            options.log_dirs,
             config_for=config_for,
             clock=self._clock,
             retention_check_interval_ms=settings.log_retention_check_interval_ms,
@@ -276,10 +300,15 @@ class _Starting:
         core.on_written(lambda log: flusher.written(log, node.clock.now_ms()))
         groups, transactions = register_apis(node, DurableWrites(core, flusher))
         transactions.start()
-        core.register_raw(
-            PRODUCE, ProduceHandler(core, node.logs, node.cluster, flusher, node.clock, transactions)
-        )
-        core.register_raw(FETCH, self._fetches)
+        produce = ProduceHandler(core, node.logs, node.cluster, flusher, node.clock, transactions)
+        RecordGuards(core, node.logs, node.cluster, node.security, produce, self._fetches)
+        meter = Meter(node.security.quotas, self._loop)
+
+        def limit(configs: ClientConfigs) -> None:
+            node.security.quotas.replace(configs)
+            core.meter = None if node.security.quotas.table.is_empty else meter
+
+        node.security.on_client_configs(limit)
         upkeep = self._loop.create_task(_upkeep(node, flusher, listener))
         compactor = Compactor(node.logs, node.clock)
 
@@ -309,6 +338,8 @@ class _Starting:
         """Takes back what was done of a start that failed."""
         if self._state is not None:
             await self._state.stop()
+        if self._security is not None:
+            await self._security.stop()
         await self._loop.run_in_executor(self._helpers, self._coordinator.stop)
         if self._manager is not None:
             self._manager.close()
@@ -350,9 +381,33 @@ def _cleaner_config(settings: BrokerSettings) -> CleanerConfig:
     )
 
 
+def _bind_all(options: BrokerOptions) -> list[Door]:
+    """Binds the port of each listener, or of none."""
+    doors: list[Door] = []
+    settings = options.settings
+    try:
+        for spec in options.listeners:
+            tls = TlsSettings(settings, spec.name) if spec.has_tls else None
+            for sock in bind(spec.host, spec.port, settings.socket_listen_backlog_size):
+                doors.append(Door(spec, sock, tls))
+    except BaseException:
+        for door in doors:
+            door.sock.close()
+        raise
+    return doors
+
+
+def _endpoint(door: Door) -> Endpoint:
+    """What clients are told of a listener."""
+    spec = door.spec
+    port: int = door.sock.getsockname()[1]
+    host, port = spec.advertised or (_reachable(spec.host), port)
+    return Endpoint(host, port, spec.name, spec.protocol)
+
+
 def _reachable(host: str) -> str:
     """A name for clients, where the broker listens on all addresses."""
-    return socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104 - compared, not bound
+    return socket.gethostname() if host in (ALL_ADDRESSES, "::") else host
 
 
 def _flush_if_due(log: PartitionLog, flusher: Flusher, now_ms: int) -> None:

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 from uuid import UUID
 from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import BrokerInfo, Change, ChangeKind, ConfigKind, Coordinator, TopicState
+from headwater_broker.log import PartitionLog
 
 _EVERYTHING = frozenset(
     {
@@ -93,6 +95,23 @@ class Wanted:
         )
 
 
+class Logs(Protocol):
+    """Logs by topic and partition."""
+
+    def get(self, topic: str | bytes, partition: int) -> PartitionLog | None:
+        """A log, None where it is not to be had."""
+
+
+class Absences(Protocol):
+    """Why logs are not to be had."""
+
+    def why_not_here(self, topic: str | bytes, partition: int) -> ErrorCode:
+        """The error for a partition that there is no log of."""
+
+    def name_of(self, topic_id: bytes) -> bytes | None:
+        """A topic's name by the 16 bytes of its id."""
+
+
 class ClusterView:
     """Brokers, topics and their settings, for answering without asking.
 
@@ -105,6 +124,7 @@ class ClusterView:
         deleting: Topics that are being deleted.
         topic_configs: Settings of topics that have some.
         broker_configs: What was changed of brokers' settings.
+        missing: Partitions that this broker has no log of, because a disk fails.
     """
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
@@ -116,6 +136,7 @@ class ClusterView:
         self.deleting: dict[str, TopicState] = {}
         self.topic_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
         self.broker_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
+        self.missing: set[tuple[str, int]] = set()
         self._names_by_id: dict[bytes, bytes] = {}
 
     def apply(self, snapshot: Snapshot) -> None:
@@ -154,6 +175,8 @@ class ClusterView:
         state = self.topics.get(name)
         if state is None or partition not in state.partitions:
             return ErrorCode.unknown_topic_or_partition
+        if (name, partition) in self.missing:
+            return ErrorCode.kafka_storage_error
         return ErrorCode.not_leader_or_follower
 
     def in_sync(self, topic: str, partition: int) -> int:

@@ -3,8 +3,10 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import count
+from typing import Protocol
 
 from headwater_broker.log import FileRange
+from headwater_broker.security import ANONYMOUS, Principal
 
 _NUMBERS = count(1)
 
@@ -13,13 +15,20 @@ Part = bytes | memoryview | FileRange
 
 
 class Deferred:
-    """A place in a connection's output whose answer is not known yet; everything behind it waits."""
+    """A place in a connection's output whose answer is not known yet; everything behind it waits.
 
-    __slots__ = ("_connection", "is_done", "parts")
+    Attributes:
+        finish: Changes the answer when it comes; None nearly always.
+        is_done: Whether the answer is there.
+        parts: The answer.
+    """
+
+    __slots__ = ("_connection", "finish", "is_done", "parts")
 
     def __init__(self, connection: "Connection") -> None:
         self._connection = connection
         self.is_done = False
+        self.finish: Callable[[Sequence[Part]], Sequence[Part]] | None = None
         self.parts: Sequence[Part] = ()
 
     def resolve(self, parts: Sequence[Part]) -> None:
@@ -30,17 +39,28 @@ class Deferred:
         self.is_done = True
         if connection.is_closed:
             return
-        self.parts = parts
         if connection.waiting_for is self:
             connection.waiting_for = None
+        self.parts = parts if self.finish is None else self.finish(parts)
         connection.on_resolved(connection)
+
+
+class Gate(Protocol):
+    """Stands before the requests of a connection that must say who it is."""
+
+    def intercept(self, connection: "Connection", frame: memoryview) -> bool:
+        """Whether the frame is dealt with; otherwise it goes the way of every request."""
 
 
 class Connection:
     """What is known of one client.
 
     Attributes:
-        peer: Its address, for the log.
+        peer: Its address and port, for the log.
+        principal: Who it is.
+        listener: Name of the listener that it came through.
+        gate: What looks at its frames first; None where everybody may come in.
+        max_frame_bytes: The largest request that is taken.
         output: What is to be sent, in the order of the requests.
         waiting_for: The answer without which the next request may not be started; None nearly always.
         is_closed: No more requests are taken and nothing is sent.
@@ -54,16 +74,31 @@ class Connection:
     __slots__ = (
         "close_reason",
         "debt_bytes",
+        "gate",
         "is_closed",
+        "listener",
+        "max_frame_bytes",
         "number",
         "on_resolved",
         "output",
         "peer",
+        "principal",
         "waiting_for",
     )
 
-    def __init__(self, peer: str, on_resolved: Callable[["Connection"], None]) -> None:
+    def __init__(
+        self,
+        peer: str,
+        on_resolved: Callable[["Connection"], None],
+        *,
+        listener: str = "PLAINTEXT",
+        max_frame_bytes: int = 104_857_600,
+    ) -> None:
         self.peer = peer
+        self.principal: Principal = ANONYMOUS
+        self.listener = listener
+        self.gate: Gate | None = None
+        self.max_frame_bytes = max_frame_bytes
         self.output: deque[Part | Deferred] = deque()
         self.waiting_for: Deferred | None = None
         self.is_closed = False
@@ -71,6 +106,11 @@ class Connection:
         self.on_resolved = on_resolved
         self.number = next(_NUMBERS)
         self.debt_bytes = 0
+
+    @property
+    def host(self) -> str:
+        """Its address."""
+        return self.peer.rpartition(":")[0]
 
     def defer(self, *, exclusive: bool) -> Deferred:
         """Keeps a place for an answer that comes later.

@@ -9,6 +9,7 @@ answers sent: nothing is acknowledged before it is written.
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from time import perf_counter
 from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -74,15 +75,34 @@ class Loop(Protocol):
         """Runs a coroutine beside everything else."""
 
 
+class Meter(Protocol):
+    """Counts what requests use, and makes clients wait; see `quotas`."""
+
+    def after_raw(
+        self, connection: Connection, header: RequestHeader, frame_bytes: int, before: int, took_s: float
+    ) -> None:
+        """Takes note of a request of the hot path."""
+
+    def after_cold(
+        self, connection: Connection, header: RequestHeader, answer: Response, took_s: float
+    ) -> Response:
+        """Takes note of another request, and puts into its answer how long to wait."""
+
+    def mute(self, connection: Connection, answer: Response) -> None:
+        """Has the connection wait as its answer says."""
+
+
 class Core:
     """Dispatch and the end of the tick.
 
     Attributes:
+        meter: Counts what requests use; None while nobody is limited.
         tick: Number of ticks that have ended.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.tick = 0
+        self.meter: Meter | None = None
         self._loop = loop
         self._is_scheduled = False
         self._raw_handlers: dict[int, RawHandler] = {}
@@ -99,6 +119,11 @@ class Core:
         """Sets who answers an API off the hot path."""
         self._handlers[api_key] = handler
 
+    def wrap(self, api_key: int, wrapper: Callable[[Handler], Handler]) -> None:
+        """Puts something before the handler of an API, where there is one."""
+        if api_key in self._handlers:
+            self._handlers[api_key] = wrapper(self._handlers[api_key])
+
     def register_raw(self, api_key: int, handler: RawHandler) -> None:
         """Sets who answers an API of the hot path."""
         self._raw_handlers[api_key] = handler
@@ -107,6 +132,10 @@ class Core:
     def answered(self) -> frozenset[int]:
         """Keys of the APIs that have a handler."""
         return frozenset(self._handlers) | frozenset(self._raw_handlers)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs a coroutine beside everything else, until the broker stops."""
+        self._loop.spawn(coroutine)
 
     def on_written(self, callback: Callable[[PartitionLog], None]) -> None:
         """Has `callback` called for each log that was written, before answers are sent."""
@@ -154,10 +183,17 @@ class Core:
         """
         frame = buffer[start:end]
         try:
+            gate = connection.gate
+            if gate is not None and gate.intercept(connection, frame):
+                self._touched[connection] = None
+                return
             header = parse_request_header(frame)
             raw = self._raw_handlers.get(header.api_key)
             if raw is not None and header.api_version <= APIS[header.api_key].highest:
-                raw(connection, header, frame)
+                if self.meter is None:
+                    raw(connection, header, frame)
+                else:
+                    self._handle_metered(raw, self.meter, connection, header, frame)
             else:
                 self._handle_cold(connection, header, frame)
         except MalformedFrame as error:
@@ -166,6 +202,19 @@ class Core:
             _LOG.exception("answering a request of %s failed", connection.peer)
             connection.close_reason = "the broker failed to answer (see above)"
         self._touched[connection] = None
+
+    def _handle_metered(
+        self,
+        raw: RawHandler,
+        meter: Meter,
+        connection: Connection,
+        header: RequestHeader,
+        frame: memoryview,
+    ) -> None:
+        before = len(connection.output)
+        started_s = perf_counter()
+        raw(connection, header, frame)
+        meter.after_raw(connection, header, len(frame), before, perf_counter() - started_s)
 
     def _handle_cold(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         api = APIS.get(header.api_key)
@@ -180,15 +229,21 @@ class Core:
                 )
             connection.output.append(self._unsupported_api_versions(api, header))
             return
+        started_s = perf_counter()
         body = decode_request(api, version, frame, header.body_position)
         answer = handler(Request(header, body, connection))
         if inspect.isawaitable(answer):
             deferred = connection.defer(exclusive=True)
-            self._loop.spawn(self._answer_later(api, header, deferred, connection, answer))
+            took_s = perf_counter() - started_s
+            self._loop.spawn(self._answer_later(api, header, deferred, connection, answer, took_s))
         else:
+            if self.meter is not None:
+                answer = self.meter.after_cold(connection, header, answer, perf_counter() - started_s)
             encoded = encode_response(api, version, header.correlation_id, answer)
             connection.output.append(encoded)
             connection.debt_bytes += len(encoded) + _COLD_REQUEST_BYTES
+            if self.meter is not None:
+                self.meter.mute(connection, answer)
 
     def _unsupported_api_versions(self, api: Api, header: RequestHeader) -> bytes:
         # KIP-511: a client newer than the broker gets a version 0 body with the list, and asks again.
@@ -215,10 +270,15 @@ class Core:
         deferred: Deferred,
         connection: Connection,
         answer: Awaitable[Response],
+        took_s: float,
     ) -> None:
         try:
             values = await answer
+            if self.meter is not None:
+                values = self.meter.after_cold(connection, header, values, took_s)
             deferred.resolve([encode_response(api, header.api_version, header.correlation_id, values)])
+            if self.meter is not None:
+                self.meter.mute(connection, values)
         except Exception:
             _LOG.exception("answering %s of %s failed", api.name, connection.peer)
             connection.close_reason = "the broker failed to answer (see above)"

@@ -7,7 +7,7 @@ from typing import Protocol
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import FileRange, Isolation, LogError, LogManager, PartitionLog
-from headwater_broker.server.cluster import ClusterView
+from headwater_broker.server.cluster import Absences, ClusterView, Logs
 from headwater_broker.server.connection import Connection, Deferred, Part
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import error_code
@@ -79,8 +79,8 @@ class FetchHandler:
         sessions: FetchSessions,
         now_ms: Callable[[], int],
     ) -> None:
-        self._manager = manager
-        self._cluster = cluster
+        self._manager: Logs = manager
+        self._cluster: Absences = cluster
         self._timers = timers
         self._sessions = sessions
         self._now_ms = now_ms
@@ -88,6 +88,11 @@ class FetchHandler:
         self._parked_of: dict[Connection, _Parked] = {}
         core.on_written(self.wake)
         core.on_detached(self._forget)
+
+    def look_in(self, logs: Logs, why: Absences) -> None:
+        """Has logs looked up there from now on, and asked there why one is not to be had."""
+        self._manager = logs
+        self._cluster = why
 
     def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         version = header.api_version

@@ -35,6 +35,11 @@ class Committer:
     instance_id: str | None = None
     is_transactional: bool = False
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it is no member of the group: a simple consumer, or an operator."""
+        return self.generation < 0 and not self.member_id and self.instance_id is None
+
 
 @dataclass(slots=True)
 class Admission:
@@ -97,19 +102,33 @@ class GroupOffsets:
             admission.offsets.clear()
         return admission
 
-    async def store(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> ErrorCode:
+    async def store(
+        self, group_id: str, offsets: Mapping[TopicPartition, Committed], *, unless_registered: bool = False
+    ) -> ErrorCode:
         """Stores offsets that were admitted, after those that were admitted before.
 
+        Args:
+            group_id: The group.
+            offsets: What was admitted.
+            unless_registered: Whether members that no coordinator runs, ZooKeeper consumers or a streaming
+                job, keep others from committing.
+
         Returns:
-            NONE, or COORDINATOR_NOT_AVAILABLE where shared state does not answer: clients try again.
+            NONE, UNKNOWN_MEMBER_ID where such members are there, or COORDINATOR_NOT_AVAILABLE where shared
+            state does not answer: clients try again.
         """
         if not offsets:
             return ErrorCode.none
         if group_id in self.blocked:
             return ErrorCode.coordinator_not_available
+        coordinator = self._node.coordinator
         async with self.turn(group_id):
             try:
-                await self._node.ask(self._node.coordinator.commit_offsets, group_id, offsets)
+                if unless_registered:
+                    registered = await self._node.ask(coordinator.members, group_id)
+                    if registered:
+                        return ErrorCode.unknown_member_id
+                await self._node.ask(coordinator.commit_offsets, group_id, offsets)
             except CoordinationError:
                 return ErrorCode.coordinator_not_available
         return ErrorCode.none

@@ -47,7 +47,11 @@ class GroupRunner:
 
     def refusal(self, group_id: str) -> GroupError:
         """NONE where this broker coordinates the group, else why it does not answer for it."""
-        if self._node.cluster.coordinates(group_id):
+        broker = self._node.cluster.group_coordinator(group_id)
+        if broker is None:
+            # No broker is registered, this one neither: its session has ended and is being replaced.
+            return GroupError.NONE if group_id in self.groups else GroupError.COORDINATOR_NOT_AVAILABLE
+        if broker.broker_id == self._node.cluster.broker_id:
             return GroupError.NONE
         self.deliver(self.groups.unload(group_id, self.now_ms()))
         return GroupError.NOT_COORDINATOR

@@ -4,12 +4,18 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
+from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import PortInUseError, UsageError
+from headwater_broker.server.listeners import ListenerSpec
+from headwater_broker.server.sasl import SaslGate, SaslSettings
 from headwater_broker.server.settings import BrokerSettings
+from headwater_broker.server.tls import TlsChannel, TlsSettings
 from headwater_broker.server.transport import Channel
 
 _LOG = logging.getLogger(__name__)
@@ -49,11 +55,34 @@ def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
     return [sock]
 
 
-class Listener:
-    """Accepts connections while there is room for them."""
+@dataclass(frozen=True, slots=True)
+class Door:
+    """A listening socket, and what clients go through behind it.
 
-    def __init__(self, sockets: Sequence[socket.socket], core: Core, settings: BrokerSettings) -> None:
-        self._sockets = sockets
+    Attributes:
+        spec: Its listener.
+        sock: The socket.
+        tls: What TLS needs, None without TLS.
+        sasl: What SASL needs, None without SASL.
+    """
+
+    spec: ListenerSpec
+    sock: socket.socket
+    tls: TlsSettings | None = None
+    sasl: SaslSettings | None = None
+
+
+class Listener:
+    """Accepts connections while there is room for them.
+
+    Raises:
+        UsageError: `max.connections.per.ip.overrides` is malformed.
+    """
+
+    def __init__(self, doors: Sequence[Door], core: Core, settings: BrokerSettings) -> None:
+        self._doors = doors
+        self._per_host: Counter[str] = Counter()
+        self._per_host_overrides = _parse_overrides(settings.max_connections_per_ip_overrides)
         self._core = core
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -62,17 +91,18 @@ class Listener:
     def configure(self, settings: BrokerSettings) -> None:
         """Takes new limits from now on."""
         self._settings = settings
+        self._per_host_overrides = _parse_overrides(settings.max_connections_per_ip_overrides)
 
     def start_accepting(self) -> None:
         """Watches the listening sockets."""
-        for sock in self._sockets:
-            self._loop.add_reader(sock, self._accept, sock)
+        for door in self._doors:
+            self._loop.add_reader(door.sock, self._accept, door)
 
     def stop_accepting(self) -> None:
         """Closes the listening sockets; connections go on."""
-        for sock in self._sockets:
-            self._loop.remove_reader(sock)
-            sock.close()
+        for door in self._doors:
+            self._loop.remove_reader(door.sock)
+            door.sock.close()
 
     def close(self) -> None:
         """Closes all connections."""
@@ -89,30 +119,55 @@ class Listener:
                 else:
                     channel.release_memory()
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, door: Door) -> None:
         for _ in range(_ACCEPTS_A_TICK):
             try:
-                sock, address = listening.accept()
+                sock, address = door.sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._pause(listening, error)
+                self._pause(door, error)
                 return
             peer = f"{address[0]}:{address[1]}"
-            if len(self._channels) >= self._settings.max_connections:
-                _LOG.warning("refusing %s: max.connections=%d is reached", peer, len(self._channels))
+            reason = self._refusal(address[0])
+            if reason is not None:
+                _LOG.warning("refusing %s: %s", peer, reason)
                 sock.close()
                 continue
             self._prepare(sock)
-            channel = Channel(
-                sock,
-                peer,
-                self._core,
-                self._loop,
-                self._settings.socket_request_max_bytes,
-                self._channels.discard,
-            )
-            self._channels.add(channel)
+            self._channels.add(self._open(door, sock, peer))
+            self._per_host[address[0]] += 1
+
+    def _refusal(self, host: str) -> str | None:
+        """Why there is no room for a connection from there."""
+        limit = self._settings.max_connections
+        if len(self._channels) >= limit:
+            return f"max.connections={limit} is reached"
+        limit = self._per_host_overrides.get(host, self._settings.max_connections_per_ip)
+        if self._per_host[host] >= limit:
+            return f"max.connections.per.ip={limit} is reached for it"
+        return None
+
+    def _open(self, door: Door, sock: socket.socket, peer: str) -> Channel:
+        connection = Connection(
+            peer,
+            self._core.touch,
+            listener=door.spec.name,
+            max_frame_bytes=self._settings.socket_request_max_bytes,
+        )
+        if door.sasl is not None:
+            connection.gate = SaslGate(connection, door.sasl)
+        if door.tls is not None:
+            return TlsChannel(sock, connection, self._core, self._loop, self._forget, door.tls)
+        return Channel(sock, connection, self._core, self._loop, self._forget)
+
+    def _forget(self, channel: Channel) -> None:
+        if channel in self._channels:
+            self._channels.discard(channel)
+            host = channel.connection.host
+            self._per_host[host] -= 1
+            if not self._per_host[host]:
+                del self._per_host[host]
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -125,13 +180,31 @@ class Listener:
             if size > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
 
-    def _pause(self, listening: socket.socket, error: OSError) -> None:
+    def _pause(self, door: Door, error: OSError) -> None:
         """Out of descriptors: without a pause the loop would spin on the same waiting connection."""
         _LOG.error("cannot accept connections for a while: %s", error)
-        self._loop.remove_reader(listening)
+        self._loop.remove_reader(door.sock)
 
         def resume() -> None:
             with suppress(ValueError, OSError):  # closed meanwhile
-                self._loop.add_reader(listening, self._accept, listening)
+                self._loop.add_reader(door.sock, self._accept, door)
 
         self._loop.call_later(_OUT_OF_DESCRIPTORS_PAUSE_S, resume)
+
+
+def _parse_overrides(text: str) -> Mapping[str, int]:
+    """Limits by address, from `host:number,...`; a name stands for all of its addresses."""
+    limits: dict[str, int] = {}
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, number = entry.rpartition(":")
+        if not colon or not number.isdigit():
+            raise UsageError(f"broker property max.connections.per.ip.overrides: {entry}: write host:number")
+        try:
+            infos = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise UsageError(
+                f"broker property max.connections.per.ip.overrides: {host}: {error.strerror or error}"
+            ) from error
+        for info in infos:
+            limits[str(info[4][0])] = int(number)
+    return limits

@@ -12,6 +12,7 @@ from headwater_broker.log import Clock, LogManager
 from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.core import Core
 from headwater_broker.server.live import LiveSettings
+from headwater_broker.server.security import SecurityState
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.state import StateKeeper
 
@@ -33,6 +34,7 @@ class Node:
         state: Keeps that knowledge current.
         coordinator: Shared state itself; every call may block, so go through `ask`.
         helpers: Threads for calls that block.
+        security: What is known of rules and users.
         places: Properties that the command line has settled, for consoles.
     """
 
@@ -45,6 +47,7 @@ class Node:
     state: StateKeeper
     coordinator: Coordinator
     helpers: Executor
+    security: SecurityState
     places: Mapping[str, str] = field(default_factory=dict)
 
     @property

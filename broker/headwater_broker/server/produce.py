@@ -5,7 +5,7 @@ import logging
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import Appended, Clock, InvalidRecordError, LogError, LogManager, PartitionLog
-from headwater_broker.server.cluster import ClusterView
+from headwater_broker.server.cluster import Absences, ClusterView, Logs
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import ApiError, error_code
@@ -49,11 +49,17 @@ class ProduceHandler:
         transactions: TransactionRunner,
     ) -> None:
         self._core = core
-        self._manager = manager
+        self._manager: Logs = manager
         self._cluster = cluster
+        self._why: Absences = cluster
         self._flusher = flusher
         self._clock = clock
         self._transactions = transactions
+
+    def look_in(self, logs: Logs, why: Absences) -> None:
+        """Has logs looked up there from now on, and asked there why one is not to be had."""
+        self._manager = logs
+        self._why = why
 
     def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         version = header.api_version
@@ -74,7 +80,7 @@ class ProduceHandler:
             if log is None or topic == _INTERNAL_TOPIC:
                 code = ErrorCode.invalid_topic_exception
                 if log is None:
-                    code = self._cluster.why_not_here(topic, partition)
+                    code = self._why.why_not_here(topic, partition)
                 results.append(ProduceResult(topic, partition, code, -1, -1, -1))
                 continue
             if not -1 <= acks <= 1:

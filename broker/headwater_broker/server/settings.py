@@ -33,9 +33,21 @@ class BrokerSettings:
 
     broker_id: int = 1
     broker_rack: str | None = None
+    # Kafka's is false, and its authorizer is off unless asked for; ours is always there.
+    allow_everyone_if_no_acl_found: bool = True
+    authorizer_class_name: str = ""
     auto_create_topics_enable: bool = True
+    connection_failed_authentication_delay_ms: int = 100
     connections_max_idle_ms: int = 600_000
+    connections_max_reauth_ms: int = 0
+    controller_quota_window_num: int = 11
+    controller_quota_window_size_seconds: int = 1
     default_replication_factor: int = 1
+    delegation_token_expiry_check_interval_ms: int = 3_600_000
+    delegation_token_expiry_time_ms: int = 86_400_000
+    delegation_token_master_key: str | None = None
+    delegation_token_max_lifetime_ms: int = 604_800_000
+    delegation_token_secret_key: str | None = None
     delete_topic_enable: bool = True
     group_initial_rebalance_delay_ms: int = 3000
     group_max_session_timeout_ms: int = 1_800_000
@@ -51,17 +63,38 @@ class BrokerSettings:
     log_flush_scheduler_interval_ms: int = 1000  # Kafka's is "never"; without it flush.ms would do nothing
     log_retention_check_interval_ms: int = 300_000
     max_connections: int = _INT_MAX
+    max_connections_per_ip: int = _INT_MAX
+    max_connections_per_ip_overrides: str = ""
     max_incremental_fetch_session_cache_slots: int = 1000
     num_partitions: int = 1
     offset_metadata_max_bytes: int = 4096
     offsets_retention_check_interval_ms: int = 600_000
     offsets_retention_minutes: int = 10_080
     producer_id_expiration_ms: int = 86_400_000
+    quota_window_num: int = 11
+    quota_window_size_seconds: int = 1
+    # Kafka's is GSSAPI, which is not spoken here.
+    sasl_enabled_mechanisms: str = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+    sasl_server_max_receive_size: int = 524_288
     socket_listen_backlog_size: int = 511  # Kafka's is 50: a herd of clients after a restart overflows it
     # Kafka's are 102400, which switches the kernel's own tuning off.
     socket_receive_buffer_bytes: int = -1
     socket_request_max_bytes: int = 104_857_600
     socket_send_buffer_bytes: int = -1
+    ssl_cipher_suites: str = ""
+    ssl_client_auth: str = "none"
+    ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
+    ssl_key_password: str | None = None
+    ssl_keystore_certificate_chain: str | None = None
+    ssl_keystore_key: str | None = None
+    ssl_keystore_location: str | None = None
+    ssl_keystore_password: str | None = None
+    ssl_keystore_type: str = "PEM"  # Kafka's is JKS, which is Java's own
+    ssl_principal_mapping_rules: str = "DEFAULT"
+    ssl_truststore_certificates: str | None = None
+    ssl_truststore_location: str | None = None
+    ssl_truststore_type: str = "PEM"
+    super_users: str = ""
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = 10_000
     transaction_max_timeout_ms: int = 900_000
     transaction_state_log_num_partitions: int = 50
@@ -72,6 +105,29 @@ class BrokerSettings:
     zookeeper_session_timeout_ms: int = 18_000
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
     given: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
+    listener_overrides: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def of_listener(self, listener: str, name: str, mechanism: str | None = None) -> str | None:
+        """A property as text, as it holds for one listener and SASL mechanism.
+
+        Args:
+            listener: The listener's name.
+            name: The property's.
+            mechanism: The mechanism; None for a property that does not depend on it.
+
+        Returns:
+            What was given for the listener's mechanism, else for the listener, else for all; None for nothing.
+        """
+        prefix = f"listener.name.{listener.lower()}."
+        if mechanism is not None:
+            text = self.listener_overrides.get(f"{prefix}{mechanism.lower()}.{name}")
+            if text is not None:
+                return text
+        text = self.listener_overrides.get(prefix + name)
+        if text is not None or name not in PROPERTIES:
+            return text
+        value: Value = getattr(self, PROPERTIES[name].field)
+        return None if value is None else format_value(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +136,7 @@ class Property:
 
     Attributes:
         name: Kafka's name.
-        kind: Kafka's word for the type: INT, LONG, BOOLEAN or STRING.
+        kind: Kafka's word for the type: INT, LONG, BOOLEAN, STRING, LIST or PASSWORD.
         low: The least number allowed.
         high: The greatest.
         doc: One sentence.
@@ -118,14 +174,33 @@ def _text(name: str, doc: str) -> Property:
     return Property(name, "STRING", 0, 0, doc)
 
 
+def _list(name: str, doc: str) -> Property:
+    return Property(name, "LIST", 0, 0, doc)
+
+
+def _secret(name: str, doc: str) -> Property:
+    return Property(name, "PASSWORD", 0, 0, doc)
+
+
 PROPERTIES: Mapping[str, Property] = {
     each.name: each
     for each in (
         _int("broker.id", 0, "The broker's number in the cluster."),
         _text("broker.rack", "Where the broker stands, told to clients."),
+        _boolean("allow.everyone.if.no.acl.found", "Whether all may do all with what no ACL is about."),
+        _text("authorizer.class.name", "Kafka's AclAuthorizer, which is in force in any case, and no other."),
         _boolean("auto.create.topics.enable", "Whether asking for a topic that is not there creates it."),
+        _int("connection.failed.authentication.delay.ms", 0, "How long a failed authentication is not told."),
         _long("connections.max.idle.ms", 1, "How long a silent connection is kept."),
+        _long("connections.max.reauth.ms", 0, "How long a SASL session lasts without authenticating again."),
+        _int("controller.quota.window.num", 1, "Samples kept for controller mutation quotas."),
+        _int("controller.quota.window.size.seconds", 1, "Length of each of these samples."),
         _int("default.replication.factor", 1, "Replicas of a topic created without a number."),
+        _long("delegation.token.expiry.check.interval.ms", 1, "How often expired tokens are removed."),
+        _long("delegation.token.expiry.time.ms", 1, "How long a token lasts until it must be renewed."),
+        _secret("delegation.token.master.key", "The old name of delegation.token.secret.key."),
+        _long("delegation.token.max.lifetime.ms", 1, "How long a token can be renewed for at most."),
+        _secret("delegation.token.secret.key", "Makes and verifies tokens; the same on all brokers."),
         _boolean("delete.topic.enable", "Whether topics may be deleted."),
         _int("group.initial.rebalance.delay.ms", 0, "How long a new group waits for more members."),
         _int("group.max.session.timeout.ms", 1, "The longest session timeout that a member may ask for."),
@@ -146,6 +221,8 @@ PROPERTIES: Mapping[str, Property] = {
         _long("log.flush.scheduler.interval.ms", 1, "How often flush.ms is looked at."),
         _long("log.retention.check.interval.ms", 1, "How often retention is applied."),
         _int("max.connections", 0, "The most connections at a time."),
+        _int("max.connections.per.ip", 0, "The most connections at a time from one address."),
+        _text("max.connections.per.ip.overrides", "The same for some addresses or hosts: host:number,..."),
         _int("max.incremental.fetch.session.cache.slots", 0, "How many fetch sessions are remembered."),
         _int("num.partitions", 1, "Partitions of a topic created without a number."),
         _int("offset.metadata.max.bytes", 0, "The longest text kept with a committed offset."),
@@ -154,10 +231,28 @@ PROPERTIES: Mapping[str, Property] = {
         ),
         _int("offsets.retention.minutes", 1, "How long offsets outlive their group's last member."),
         _int("producer.id.expiration.ms", 1, "How long an idle producer's sequence numbers are kept."),
+        _int("quota.window.num", 1, "Samples kept for client quotas."),
+        _int("quota.window.size.seconds", 1, "Length of each of these samples."),
+        _list("sasl.enabled.mechanisms", "SASL mechanisms of the listeners."),
+        _int("sasl.server.max.receive.size", 1, "The largest request before authentication."),
         _int("socket.listen.backlog.size", 1, "Connections that may wait to be accepted."),
         _int("socket.receive.buffer.bytes", -1, "SO_RCVBUF; -1 leaves it to the kernel."),
         _int("socket.request.max.bytes", 1, "The largest request; a larger one closes its connection."),
         _int("socket.send.buffer.bytes", -1, "SO_SNDBUF; -1 leaves it to the kernel."),
+        _list("ssl.cipher.suites", "Cipher suites of TLS 1.2, in OpenSSL's or the standard's names."),
+        _text("ssl.client.auth", "Whether clients show a certificate: none, requested or required."),
+        _list("ssl.enabled.protocols", "Versions of TLS."),
+        _secret("ssl.key.password", "Password of the private key."),
+        _secret("ssl.keystore.certificate.chain", "The broker's certificates, as PEM."),
+        _secret("ssl.keystore.key", "The broker's private key, as PEM."),
+        _text("ssl.keystore.location", "File of the broker's private key and certificates."),
+        _secret("ssl.keystore.password", "Not used with PEM, where ssl.key.password is."),
+        _text("ssl.keystore.type", "PEM, the one type that is read here."),
+        _text("ssl.principal.mapping.rules", "How a certificate's subject becomes a principal."),
+        _secret("ssl.truststore.certificates", "Certificates of whom clients' certificates must be, as PEM."),
+        _text("ssl.truststore.location", "File of these certificates."),
+        _text("ssl.truststore.type", "PEM, the one type that is read here."),
+        _list("super.users", "Principals that may do everything, with semicolons between them."),
         _int(
             "transaction.abort.timed.out.transaction.cleanup.interval.ms",
             1,
@@ -184,7 +279,12 @@ _IN_OTHER_UNITS: Mapping[str, tuple[str, int]] = {
 }
 """Kafka's coarser spellings; the one in milliseconds wins where both are given."""
 
-PLACES = frozenset({"advertised.listeners", "listeners", "log.dir", "log.dirs", "zookeeper.connect"})
+LISTENER_PLACES = frozenset(
+    {"advertised.listeners", "inter.broker.listener.name", "listener.security.protocol.map", "listeners"}
+)
+"""Properties that say where the broker listens; see `listeners`."""
+
+PLACES = frozenset({"log.dir", "log.dirs", "zookeeper.connect"}) | LISTENER_PLACES
 """Properties that say where things are; each has a flag of its own, which wins."""
 
 WITHOUT_EFFECT = frozenset(
@@ -195,6 +295,8 @@ WITHOUT_EFFECT = frozenset(
         "num.network.threads",
         "num.recovery.threads.per.data.dir",
         "num.replica.fetchers",
+        "sasl.mechanism.inter.broker.protocol",
+        "security.inter.broker.protocol",
         "offsets.topic.num.partitions",
         "offsets.topic.replication.factor",
         "offsets.topic.segment.bytes",
@@ -229,11 +331,14 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
     """
     fields: dict[str, Value] = {}
     topic_defaults: dict[str, str] = {}
+    overrides: dict[str, str] = {}
     for name, (target, factor) in _IN_OTHER_UNITS.items():
         if name in properties and target not in properties:
             topic_defaults[BROKER_DEFAULTS[target]] = _scaled(name, properties[name], factor)
     for name, text in properties.items():
-        if name in PROPERTIES:
+        if name.startswith(_LISTENER_PREFIX):
+            overrides[_checked_override(name)] = text.strip()
+        elif name in PROPERTIES:
             fields[PROPERTIES[name].field] = _parse(PROPERTIES[name], text.strip())
         elif name in BROKER_DEFAULTS:
             topic_defaults[BROKER_DEFAULTS[name]] = text
@@ -244,7 +349,10 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
         log = LogConfig.parse(topic_defaults)
     except InvalidConfigError as error:
         raise UsageError(f"broker property: {error}") from error
-    settings = BrokerSettings(log=log, given=dict(properties))
+    if fields.get("authorizer_class_name"):
+        # As Kafka's authorizers have it: a file that names one means what it does not allow to be refused.
+        fields.setdefault("allow_everyone_if_no_acl_found", False)
+    settings = BrokerSettings(log=log, given=dict(properties), listener_overrides=overrides)
     return dataclasses.replace(settings, **fields)  # type: ignore[arg-type]
 
 
@@ -264,6 +372,8 @@ def has_no_effect(name: str) -> bool:
         return True
     if name in PROPERTIES or name in BROKER_DEFAULTS or name in _IN_OTHER_UNITS or name in PLACES:
         return False
+    if name.startswith(_LISTENER_PREFIX):
+        return False
     return name in kafka_keys() and not name.startswith(_NOT_TO_BE_IGNORED)
 
 
@@ -281,7 +391,8 @@ def describe_settings(settings: BrokerSettings) -> dict[str, tuple[str | None, s
     described: dict[str, tuple[str | None, str, str]] = {}
     for name, spec in PROPERTIES.items():
         value: Value = getattr(settings, spec.field)
-        described[name] = (None if value is None else format_value(value), spec.kind, spec.doc)
+        text = None if value is None or spec.kind == "PASSWORD" else format_value(value)
+        described[name] = (text, spec.kind, spec.doc)
     for broker_name, name in BROKER_DEFAULTS.items():
         key = CONFIG_KEYS[name]
         value = getattr(settings.log, name.replace(".", "_"))
@@ -296,6 +407,8 @@ def _parse(spec: Property, text: str) -> Value:
         "DOUBLE": float,
         "BOOLEAN": {"true": True, "false": False}.__getitem__,
         "STRING": str,
+        "LIST": str,
+        "PASSWORD": str,
     }
     try:
         value = readers[spec.kind](text.lower() if spec.kind == "BOOLEAN" else text)
@@ -305,6 +418,21 @@ def _parse(spec: Property, text: str) -> Value:
     if spec.kind in ("INT", "LONG", "DOUBLE") and not spec.low <= float(value or 0) <= spec.high:
         raise UsageError(f"broker property {spec.name}={text} is not allowed: give {spec.low} to {spec.high}")
     return value
+
+
+_LISTENER_PREFIX = "listener.name."
+_PER_LISTENER = ("connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.")
+
+
+def _checked_override(name: str) -> str:
+    """`listener.name.<listener>.[<mechanism>.]<property>`, where the listener may have a property of its own."""
+    prefix, listener, rest = name[: len(_LISTENER_PREFIX)], *name[len(_LISTENER_PREFIX) :].partition(".")[::2]
+    known = any(rest.startswith(each) or f".{each}" in rest for each in _PER_LISTENER)
+    if not listener or not known:
+        raise UsageError(
+            f"broker property {name}: after listener.name.<listener>. comes one of {', '.join(_PER_LISTENER)}..."
+        )
+    return f"{prefix}{listener.lower()}.{rest}"
 
 
 def _scaled(name: str, text: str, factor: int) -> str:

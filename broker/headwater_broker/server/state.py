@@ -54,6 +54,8 @@ class StateKeeper:
         self._view = view
         self._manager = manager
         self._live = live
+        self._seen: set[tuple[str, int, bytes]] = set()
+        self._has_opened = False
         self._ask = ask
         self._on_log_gone = on_log_gone
         self._wanted = Wanted()
@@ -156,14 +158,21 @@ class StateKeeper:
                     if log is None or log.topic_id != topic.topic_id.bytes:
                         log = self._create_log(name, partition, topic.topic_id.bytes, log)
                     log.become_leader(state.leader_epoch)
+                    self._view.missing.discard((name, partition))
                 except LogError as error:
                     _LOG.error("%s-%d cannot be led: %s", name, partition, error)
+                    if self._manager.get(name, partition) is None:
+                        self._view.missing.add((name, partition))
+                self._seen.add((name, partition, topic.topic_id.bytes))
+        self._has_opened = True
 
     def _create_log(
         self, name: str, partition: int, topic_id: bytes, present: PartitionLog | None
     ) -> PartitionLog:
+        # What was there at the start may lie on a disk that fails: it is not to be made anew on another.
+        is_new = self._has_opened and (name, partition, topic_id) not in self._seen
         try:
-            return self._manager.create(name, partition, topic_id)
+            return self._manager.create(name, partition, topic_id, is_new=is_new)
         except LogDirError:
             if present is None:
                 raise

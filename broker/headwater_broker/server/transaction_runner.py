@@ -42,6 +42,10 @@ from headwater_broker.transactions.records import UnreadableTransactionError
 
 _LOG = logging.getLogger(__name__)
 _RETRY_S = 0.5
+_PATIENCE_S = 0.1
+"""How long a request waits for the former transaction's markers; then it is told CONCURRENT_TRANSACTIONS, upon which
+clients pause for 20 ms and more, ten times as long as it takes."""
+
 _EXPIRE_EVERY_MS = 3_600_000
 
 
@@ -69,6 +73,8 @@ class TransactionRunner:
         self._offsets = offsets
         self._logs: dict[int, TransactionLog] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._finishing: dict[str, asyncio.Task[None]] = {}
+        self._storing: dict[str, asyncio.Future[None]] = {}
 
     # -- life ------------------------------------------------------------------------------------------
 
@@ -87,10 +93,26 @@ class TransactionRunner:
         for task in self._tasks:
             task.cancel()
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None], transactional_id: str | None = None) -> None:
+        """Runs something beside the requests; with an id, the requests of that id wait for it for a while."""
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+        if transactional_id is not None:
+            self._finishing[transactional_id] = task
+            task.add_done_callback(lambda _: self._forget_finishing(transactional_id, task))
+
+    def _forget_finishing(self, transactional_id: str, task: asyncio.Task[None]) -> None:
+        if self._finishing.get(transactional_id) is task:
+            del self._finishing[transactional_id]
+
+    async def _wait_for_the_former(self, transactional_id: str) -> None:
+        """Returns once nothing else is being decided for an id, as far as that comes soon."""
+        task = self._finishing.get(transactional_id)
+        if task is not None:
+            await asyncio.wait([task], timeout=_PATIENCE_S)
+        while (storing := self._storing.get(transactional_id)) is not None:
+            await asyncio.wait([storing])
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -144,7 +166,7 @@ class TransactionRunner:
                 transaction.transactional_id,
                 transaction.state.title,
             )
-            self._spawn(self._resume(transaction))
+            self._spawn(self._resume(transaction), transaction.transactional_id)
         return found
 
     async def _store(self, transition: Transition) -> None:
@@ -153,8 +175,10 @@ class TransactionRunner:
         Raises:
             ApiError: It could not be stored: it is none.
         """
-        log = self._log_of(transition.transactional_id)
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._storing[transition.transactional_id] = stored
         try:
+            log = self._log_of(transition.transactional_id)
             await log.append(transition, self._node.clock.now_ms())
         except BaseException as error:
             self.coordinator.abandon(transition)
@@ -163,7 +187,11 @@ class TransactionRunner:
             if isinstance(error, LogError):
                 raise ApiError(ErrorCode.coordinator_not_available, str(error)) from error
             raise
-        self.coordinator.apply(transition)
+        else:
+            self.coordinator.apply(transition)
+        finally:
+            del self._storing[transition.transactional_id]
+            stored.set_result(None)
 
     # -- requests --------------------------------------------------------------------------------------
 
@@ -178,6 +206,7 @@ class TransactionRunner:
             CoordinationError: There is no producer id to be had.
         """
         self.check_here(transactional_id)
+        await self._wait_for_the_former(transactional_id)
         fresh_id = None
         while True:
             try:
@@ -191,7 +220,7 @@ class TransactionRunner:
         after = transition.after
         assert after is not None
         if after.state.is_prepared:
-            self._spawn(self._finish(after, AsyncExitStack()))
+            self._spawn(self._finish(after, AsyncExitStack()), transactional_id)
             raise TransactionRefused(
                 TransactionError.CONCURRENT_TRANSACTIONS, "the former transaction is being aborted"
             )
@@ -206,6 +235,7 @@ class TransactionRunner:
     ) -> None:
         """Makes partitions and groups part of a transaction; raises as `init_producer` does."""
         self.check_here(transactional_id)
+        await self._wait_for_the_former(transactional_id)
         now_ms = self._node.clock.now_ms()
         transition = self.coordinator.add(now_ms, transactional_id, producer, partitions, groups)
         if transition is not None:
@@ -221,6 +251,7 @@ class TransactionRunner:
     ) -> None:
         """Makes offsets part of a transaction; raises as `init_producer` does."""
         self.check_here(transactional_id)
+        await self._wait_for_the_former(transactional_id)
         pending = {
             key: PendingOffset(each.offset, each.leader_epoch, each.metadata, each.timestamp_ms or -1)
             for key, each in offsets.items()
@@ -233,6 +264,7 @@ class TransactionRunner:
     async def end(self, transactional_id: str, producer: Producer, *, commit: bool, connection: int) -> None:
         """Decides a transaction; the rest follows by itself. Raises as `init_producer` does."""
         self.check_here(transactional_id)
+        await self._wait_for_the_former(transactional_id)
         async with AsyncExitStack() as turns:
             if commit:
                 await self._take_turns(transactional_id, turns)
@@ -243,7 +275,7 @@ class TransactionRunner:
                 return
             await self._store(transition)
             assert transition.after is not None
-            self._spawn(self._finish(transition.after, turns.pop_all()))
+            self._spawn(self._finish(transition.after, turns.pop_all()), transactional_id)
 
     def may_begin(self, transactional_id: str) -> MayBegin:
         """What Produce asks before a producer's first batch of a transaction in a partition."""
@@ -343,7 +375,7 @@ class TransactionRunner:
             now_ms = self._node.clock.now_ms()
             for transition in self.coordinator.time_out(now_ms):
                 _LOG.info("the transaction of %s has timed out", transition.transactional_id)
-                self._spawn(self._abort(transition))
+                self._spawn(self._abort(transition), transition.transactional_id)
             if self._node.clock.monotonic() >= next_expiry_s:
                 next_expiry_s = self._node.clock.monotonic() + expire_ms / 1000
                 for transition in self.coordinator.expire(now_ms):

@@ -15,6 +15,7 @@ import errno
 import logging
 import os
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
@@ -49,7 +50,6 @@ class Channel:
         "_core",
         "_end",
         "_loop",
-        "_max_frame_bytes",
         "_on_closed",
         "_parsed_tick",
         "_reading",
@@ -65,18 +65,16 @@ class Channel:
     def __init__(
         self,
         sock: socket.socket,
-        peer: str,
+        connection: Connection,
         core: Core,
         loop: asyncio.AbstractEventLoop,
-        max_frame_bytes: int,
         on_closed: Callable[["Channel"], None],
     ) -> None:
         self.sock = sock
-        self.connection = Connection(peer, core.touch)
+        self.connection = connection
         self.last_active = loop.time()
         self._core = core
         self._loop = loop
-        self._max_frame_bytes = max_frame_bytes
         self._on_closed = on_closed
         self._buffer = bytearray(_FIRST_BUFFER_BYTES)
         self._start = 0
@@ -101,7 +99,7 @@ class Channel:
         try:
             with memoryview(self._buffer) as view:
                 count = self.sock.recv_into(view[self._end :])
-        except (BlockingIOError, InterruptedError):
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return
         except OSError:
             count = 0
@@ -162,9 +160,9 @@ class Channel:
             if connection.debt_bytes > _DEBT_BYTES:
                 break
             (size,) = _SIZE.unpack_from(buffer, start)
-            if not 0 < size <= self._max_frame_bytes:
+            if not 0 < size <= connection.max_frame_bytes:
                 connection.close_reason = _refusal(
-                    bytes(view[start : start + 8]), size, self._max_frame_bytes
+                    bytes(view[start : start + 8]), size, connection.max_frame_bytes
                 )
                 self._core.touch(connection)
                 break
@@ -192,8 +190,7 @@ class Channel:
             self._send()
         if connection.close_reason is not None:
             if not self._writing:
-                _LOG.warning("closing the connection of %s: %s", connection.peer, connection.close_reason)
-                self.close()
+                self.refuse(connection.close_reason)
             return
         if (
             self._end - self._start >= _SIZE.size
@@ -250,7 +247,7 @@ class Channel:
             if isinstance(part, FileRange):
                 if part.count > _COPY_BYTES:
                     return b"".join(pieces), part
-                piece: bytes | memoryview = _read_range(part)
+                piece: bytes | memoryview = read_range(part, part.count)
             else:
                 piece = part
             pieces.append(piece)
@@ -300,6 +297,11 @@ class Channel:
             self._loop.remove_reader(self.sock)
         self._reading = wanted
 
+    def refuse(self, reason: str) -> None:
+        """Closes the connection and says why in the log."""
+        _LOG.warning("closing the connection of %s: %s", self.connection.peer, reason)
+        self.close()
+
     def close(self) -> None:
         """Takes the socket out of the loop and closes it."""
         connection = self.connection
@@ -336,13 +338,14 @@ def _refusal(first_bytes: bytes, size: int, allowed: int) -> str:
     return f"a request of {size} bytes; allowed are 1 to {allowed} (socket.request.max.bytes)"
 
 
-def _read_range(part: FileRange) -> bytes:
+def read_range(part: FileRange, count: int) -> bytes:
+    """The first bytes of a range."""
     try:
-        data = os.pread(part.fd, part.count, part.position)
+        data = os.pread(part.fd, count, part.position)
     except OSError as error:
         raise _FileError(f"{_path(part)} cannot be read: {error}") from error
-    if len(data) != part.count:
-        raise _FileError(f"{_path(part)} ends before byte {part.position + part.count}")
+    if len(data) != count:
+        raise _FileError(f"{_path(part)} ends before byte {part.position + count}")
     return data
 
 

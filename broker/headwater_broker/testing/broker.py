@@ -3,13 +3,14 @@
 import asyncio
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater_broker.coordination import Coordinator, MemoryCoordinator
-from headwater_broker.server import Broker, BrokerOptions, parse_settings
+from headwater_broker.server import Broker, BrokerOptions, parse_listeners, parse_settings
+from headwater_broker.server.settings import LISTENER_PLACES
 
 _START_TIMEOUT_S = 30.0
 _FOR_TESTS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
@@ -23,11 +24,13 @@ class RunningBroker:
         host: Where it listens.
         port: Its port.
         data_dir: Its log directory.
+        addresses: Host and port of each listener, where it has several.
     """
 
     host: str
     port: int
     data_dir: Path
+    addresses: Mapping[str, tuple[str, int]]
 
     @property
     def bootstrap(self) -> str:
@@ -48,6 +51,7 @@ def broker(
     coordinator: Coordinator | None = None,
     broker_id: int = 1,
     port: int = 0,
+    more_dirs: Sequence[Path] = (),
 ) -> Iterator[RunningBroker]:
     """Runs a broker while the block lasts.
 
@@ -59,6 +63,7 @@ def broker(
         coordinator: Shared state; None: in memory, in `data_dir`.
         broker_id: Its number.
         port: Where it listens, to have a broker come back; 0: on a free port.
+        more_dirs: Its other log directories.
 
     Raises:
         ServerError: It cannot start, or a property is wrong.
@@ -66,12 +71,23 @@ def broker(
     with ExitStack() as stack:
         if data_dir is None:
             data_dir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headwater-broker-")))
-        settings = parse_settings({**_FOR_TESTS, **(properties or {}), "broker.id": str(broker_id)})
-        options = BrokerOptions(broker_id, data_dir, port=port, settings=settings)
+        given = {**_FOR_TESTS, **(properties or {}), "broker.id": str(broker_id)}
+        places = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            **{name: given.pop(name) for name in LISTENER_PLACES & given.keys()},
+        }
+        options = BrokerOptions(
+            broker_id,
+            data_dir,
+            settings=parse_settings(given),
+            listeners=parse_listeners(places),
+            more_dirs=tuple(more_dirs),
+        )
         runner = _Runner(options, coordinator or MemoryCoordinator(data_dir))
-        host, port = runner.start()
+        addresses = runner.start()
+        host, port = next(iter(addresses.values()))
         try:
-            yield RunningBroker(host, port, data_dir)
+            yield RunningBroker(host, port, data_dir, addresses)
         finally:
             runner.stop()
 
@@ -83,20 +99,19 @@ class _Runner:
         self._options = options
         self._coordinator = coordinator
         self._ready = threading.Event()
-        self._address: tuple[str, int] | None = None
+        self._addresses: Mapping[str, tuple[str, int]] = {}
         self._error: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._thread = threading.Thread(target=self._run, name="broker", daemon=True)
 
-    def start(self) -> tuple[str, int]:
+    def start(self) -> Mapping[str, tuple[str, int]]:
         self._thread.start()
         if not self._ready.wait(_START_TIMEOUT_S):
             raise TimeoutError(f"the broker did not start within {_START_TIMEOUT_S:.0f} s")
         if self._error is not None:
             raise self._error
-        assert self._address is not None
-        return self._address
+        return self._addresses
 
     def stop(self) -> None:
         assert self._loop is not None
@@ -117,7 +132,7 @@ class _Runner:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         running = await Broker.start(self._options, self._coordinator)
-        self._address = running.address
+        self._addresses = running.addresses
         self._ready.set()
         await self._stopping.wait()
         await running.stop()

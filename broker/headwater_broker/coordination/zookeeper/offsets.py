@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
@@ -103,15 +103,17 @@ class OffsetStore:
         for group in self._session.children(znodes.CONSUMERS):
             self._session.delete_tree(f"{znodes.CONSUMERS}/{group}/offsets/{escape(topic)}")
 
-    def groups(self) -> dict[str, bool]:
+    def groups(self, names: Collection[str] | None = None) -> dict[str, bool]:
         """See `Coordinator.groups`."""
         found: dict[str, bool] = {}
-        directories = [f"{znodes.CONSUMERS}/{name}" for name in self._session.children(znodes.CONSUMERS)]
+        if names is None:
+            names = [unescape(name) for name in self._session.children(znodes.CONSUMERS)]
+        directories = {znodes.group(name): name for name in names}
         children = self._session.children_many([f"{each}/{p}" for each in directories for p in _PARTS])
-        for directory in directories:
+        for directory, name in directories.items():
             offsets, members = (bool(children[f"{directory}/{part}"]) for part in _PARTS)
             if offsets or members:
-                found[unescape(directory.rpartition("/")[2])] = members
+                found[name] = members
         return found
 
     def _partitions(self, group: str) -> list[TopicPartition]:

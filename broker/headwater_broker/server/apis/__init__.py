@@ -1,21 +1,32 @@
 """The APIs off the hot path, a module for each family; `register_apis` is the whole of it."""
 
+import asyncio
+
+from headwater_broker.server.apis.acls import AclApis
+from headwater_broker.server.apis.client_quotas import ClientQuotaApis
 from headwater_broker.server.apis.configs import ConfigApis
+from headwater_broker.server.apis.features import FeatureApis
 from headwater_broker.server.apis.group_admin import GroupAdminApis
 from headwater_broker.server.apis.group_offsets import GroupOffsetApis
+from headwater_broker.server.apis.log_dirs import LogDirApis
 from headwater_broker.server.apis.membership import MembershipApis
 from headwater_broker.server.apis.metadata import MetadataApis
 from headwater_broker.server.apis.offsets import OffsetApis
 from headwater_broker.server.apis.producers import ProducerApis
+from headwater_broker.server.apis.replicas import ReplicaApis
+from headwater_broker.server.apis.tokens import TokenApis
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.apis.transaction_admin import TransactionAdminApis
 from headwater_broker.server.apis.transactions import TransactionApis
+from headwater_broker.server.apis.users import UserApis
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.group_offsets import GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner
+from headwater_broker.server.guards import guard_apis
 from headwater_broker.server.node import Node
 from headwater_broker.server.offset_retention import OffsetRetention
 from headwater_broker.server.producer_ids import ProducerIds
+from headwater_broker.server.sasl import SaslApis
 from headwater_broker.server.transaction_runner import TransactionRunner
 
 
@@ -35,10 +46,22 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     ProducerApis(node, producer_ids, transactions)
     TransactionApis(node, transactions, offsets)
     TransactionAdminApis(node, transactions)
+    LogDirApis(node)
     MembershipApis(node, runner)
     GroupOffsetApis(node, runner, offsets, transactions)
     runner.run(OffsetRetention(node, runner, offsets).run())
     GroupAdminApis(node, runner)
+    AclApis(node)
+    writing = asyncio.Lock()
+    UserApis(node, writing)
+    ClientQuotaApis(node, writing)
+    tokens = TokenApis(node)
+    if node.security.token_key is not None:
+        runner.run(tokens.run())
+    ReplicaApis(node)
+    FeatureApis(node)
+    SaslApis(node.core)
+    guard_apis(node)
     return runner, transactions
 
 

@@ -1,7 +1,6 @@
 """DescribeGroups, ListGroups and DeleteGroups: what an operator asks about groups."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from kio.schema.errors import ErrorCode
 
@@ -14,8 +13,6 @@ from headwater_broker.server.node import Node
 from headwater_broker.wire.apis import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
 
 _CLASSIC = "classic"
-_GROUP_OPERATIONS = (3, 6, 8)
-"""READ, DELETE, DESCRIBE: what Kafka 3.9's AclEntry lists for groups."""
 
 
 class GroupAdminApis:
@@ -33,16 +30,12 @@ class GroupAdminApis:
     async def describe_groups(self, request: Request) -> Response:
         """Members and their assignments."""
         answers = []
-        stored = await self._stored()
-        with_operations = request.get("include_authorized_operations", False)
+        stored = await self._stored(request.body.groups)
         for group_id in request.body.groups:
             try:
                 answer = _described(await self._describe(group_id, stored))
             except ApiError as error:
                 answer = _undescribed(group_id, error.code)
-            else:
-                if with_operations:
-                    answer["authorized_operations"] = authorized_operations(request, group_id)
             answers.append(answer)
         return {"groups": answers}
 
@@ -50,10 +43,13 @@ class GroupAdminApis:
         refusal = self._runner.refusal(group_id)
         if refusal is not GroupError.NONE:
             raise ApiError(group_error_code(refusal))
+        known = stored or {}
+        description = self._runner.groups.describe(group_id, stored=group_id in known)
+        if description.members:
+            return description
         if stored is None:
             raise ApiError(ErrorCode.coordinator_not_available)
-        description = self._runner.groups.describe(group_id, stored=group_id in stored)
-        if not stored.get(group_id) or description.members:
+        if not known.get(group_id):
             return description
         coordinator = self._node.coordinator
         try:
@@ -89,7 +85,7 @@ class GroupAdminApis:
 
     async def delete_groups(self, request: Request) -> Response:
         """Forgets groups without members, with their offsets."""
-        stored = await self._stored()
+        stored = await self._stored(request.body.groups_names)
         results = []
         for group_id in dict.fromkeys(request.body.groups_names):
             results.append({"group_id": group_id, "error_code": await self._delete(group_id, stored)})
@@ -114,20 +110,15 @@ class GroupAdminApis:
             return ErrorCode.coordinator_not_available
         return ErrorCode.none
 
-    async def _stored(self) -> Mapping[str, bool] | None:
+    async def _stored(self, names: Collection[str] | None = None) -> Mapping[str, bool] | None:
         """Groups in shared state, see `Coordinator.groups`; None while it does not answer."""
         try:
-            return await self._node.ask(self._node.coordinator.groups)
+            return await self._node.ask(self._node.coordinator.groups, names)
         except CoordinationError:
             return None
 
 
-def authorized_operations(_request: Request, _group_id: str) -> int:
-    """What the client may do with a group, a bit for each operation: everything, where there are no ACLs."""
-    return sum(1 << operation for operation in _GROUP_OPERATIONS)
-
-
-def _undescribed(group_id: str, code: ErrorCode) -> dict[str, Any]:
+def _undescribed(group_id: str, code: ErrorCode) -> Response:
     return {
         "error_code": code,
         "group_id": group_id,
@@ -138,7 +129,7 @@ def _undescribed(group_id: str, code: ErrorCode) -> dict[str, Any]:
     }
 
 
-def _described(description: GroupDescription) -> dict[str, Any]:
+def _described(description: GroupDescription) -> Response:
     return {
         "error_code": ErrorCode.none,
         "group_id": description.group_id,

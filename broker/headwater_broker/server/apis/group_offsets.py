@@ -48,7 +48,9 @@ class GroupOffsetApis:
         retention = request.get("retention_time")
         retention_ms = NO_RETENTION_MS if retention is None else milliseconds(retention)
         admission = self._offsets.admit(committer, body.topics, retention_ms)
-        stored = await self._offsets.store(body.group_id, admission.offsets)
+        stored = await self._offsets.store(
+            body.group_id, admission.offsets, unless_registered=committer.is_stranger
+        )
         return _committed(body.topics, admission.errors, stored)
 
     # -- fetch -----------------------------------------------------------------------------------------
@@ -99,7 +101,7 @@ class GroupOffsetApis:
         error = self._runner.refusal(group_id) if group_id else GroupError.INVALID_GROUP_ID
         try:
             if error is GroupError.NONE:
-                stored = await self._node.ask(self._node.coordinator.groups)
+                stored = await self._node.ask(self._node.coordinator.groups, [group_id])
                 error = self._runner.groups.check_offset_deletion(group_id, stored=group_id in stored)
             if error is not GroupError.NONE:
                 return {"error_code": group_error_code(error), "topics": []}

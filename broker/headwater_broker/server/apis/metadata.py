@@ -23,6 +23,7 @@ from headwater_broker.wire import APIS
 from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 
 _LOG = logging.getLogger(__name__)
+_BROKER_ENDPOINTS, _CONTROLLER_ENDPOINTS = 1, 2
 _GROUP_KEY = 0
 _TRANSACTION_KEY = 1
 
@@ -48,7 +49,8 @@ class MetadataApis:
         cluster = self._node.cluster
         asked = request.body.topics
         if asked is None or (request.version == 0 and not asked):
-            return self._metadata([self._describe(topic) for _, topic in sorted(cluster.topics.items())])
+            described = [self._describe(topic) for _, topic in sorted(cluster.topics.items())]
+            return self._metadata(request, described)
         may_create = self._node.settings.auto_create_topics_enable and request.get(
             "allow_auto_topic_creation", True
         )
@@ -57,17 +59,18 @@ class MetadataApis:
                 each.name for each in asked if each.name is not None and each.name not in cluster.topics
             ]
             if missing:
-                return self._create_and_describe(asked, missing)
-        return self._metadata([self._describe_asked(each, {}) for each in asked])
+                return self._create_and_describe(request, missing)
+        return self._metadata(request, [self._describe_asked(each, {}) for each in asked])
 
-    async def _create_and_describe(self, asked: Any, missing: list[str]) -> Response:
+    async def _create_and_describe(self, request: Request, missing: list[str]) -> Response:
         errors: dict[str, ErrorCode] = {}
         for name in missing:
             try:
                 await self._topics.create_automatically(name)
             except ApiError as error:
                 errors[name] = error_code(error)
-        return self._metadata([self._describe_asked(each, errors) for each in asked])
+        topics = [self._describe_asked(each, errors) for each in request.body.topics]
+        return self._metadata(request, topics)
 
     def _describe_asked(self, asked: Any, errors: dict[str, ErrorCode]) -> Response:
         cluster = self._node.cluster
@@ -83,9 +86,10 @@ class MetadataApis:
             return _missing(name, errors.get(name, self._topics.why_missing(name)))
         return self._describe(found)
 
-    def _metadata(self, topics: list[Response]) -> Response:
+    def _metadata(self, request: Request, topics: list[Response]) -> Response:
+        listener = request.connection.listener
         return {
-            "brokers": [_broker(broker) for broker in self._brokers().values()],
+            "brokers": [_broker(broker, listener) for broker in self._brokers().values()],
             "cluster_id": self._node.cluster.cluster_id,
             "controller_id": self._node.cluster.controller_id,
             "topics": topics,
@@ -118,15 +122,22 @@ class MetadataApis:
             "endpoint_type": 1,
             "cluster_id": cluster.cluster_id,
             "controller_id": cluster.controller_id,
-            "brokers": [_broker(broker, id_field="broker_id") for broker in self._brokers().values()],
+            "brokers": [
+                _broker(broker, request.connection.listener, id_field="broker_id")
+                for broker in self._brokers().values()
+            ],
         }
-        if request.get("endpoint_type", 1) != 1:
-            message = "there are no KRaft controllers in this cluster"
-            answer |= {
-                "error_code": ErrorCode.unsupported_endpoint_type,
-                "error_message": message,
-                "brokers": [],
-            }
+        kind = request.get("endpoint_type", _BROKER_ENDPOINTS)
+        if kind != _BROKER_ENDPOINTS:
+            code = ErrorCode.unsupported_endpoint_type
+            message = f"Unsupported endpoint type {kind}"
+            if kind == _CONTROLLER_ENDPOINTS:
+                code = ErrorCode.mismatched_endpoint_type
+                message = (
+                    "The request was sent to an endpoint of type BROKER, "
+                    "but we wanted an endpoint of type CONTROLLER"
+                )
+            answer |= {"error_code": code, "error_message": message, "brokers": []}
         return answer
 
     def find_coordinator(self, request: Request) -> Response | Awaitable[Response]:
@@ -153,10 +164,10 @@ class MetadataApis:
     def _find_coordinator(self, request: Request, key_type: int) -> Response:
         keys = request.get("coordinator_keys")
         if keys is None:
-            return self._coordinator(request.body.key, key_type)
-        return {"coordinators": [{"key": key, **self._coordinator(key, key_type)} for key in keys]}
+            return self._coordinator(request, request.body.key, key_type)
+        return {"coordinators": [{"key": key, **self._coordinator(request, key, key_type)} for key in keys]}
 
-    def _coordinator(self, key: str, key_type: int) -> dict[str, Any]:
+    def _coordinator(self, request: Request, key: str, key_type: int) -> dict[str, Any]:
         if key_type == _GROUP_KEY:
             broker = self._node.cluster.group_coordinator(key)
         elif key_type == _TRANSACTION_KEY:
@@ -166,7 +177,7 @@ class MetadataApis:
             return _no_coordinator(ErrorCode.invalid_request, message)
         if broker is None:
             return _no_coordinator(ErrorCode.coordinator_not_available, "no live broker coordinates it")
-        endpoint = broker.endpoints[0]
+        endpoint = broker.endpoint(request.connection.listener)
         return {
             "error_code": ErrorCode.none,
             "error_message": None,
@@ -188,8 +199,8 @@ def _no_coordinator(code: ErrorCode, message: str) -> dict[str, Any]:
     return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
 
 
-def _broker(broker: BrokerInfo, *, id_field: str = "node_id") -> Response:
-    endpoint = broker.endpoints[0]
+def _broker(broker: BrokerInfo, listener: str, *, id_field: str = "node_id") -> Response:
+    endpoint = broker.endpoint(listener)
     return {id_field: broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
 
 

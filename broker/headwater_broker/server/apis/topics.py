@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
@@ -21,10 +22,12 @@ from headwater_broker.server.core import Request, Response
 from headwater_broker.server.described import Describer
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.quotas import MutationQuota
 from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from headwater_broker.wire.codec import milliseconds
 
+_KRAFT_TOPIC = "__cluster_metadata"
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_PARTITIONS = 10_000  # of one topic: each is a directory with three open files
 _POLL_S = 0.02
@@ -77,27 +80,38 @@ class TopicAdmin:
     async def create_topics(self, request: Request) -> Response:
         """Answers CreateTopics, each topic for itself."""
         body = request.body
-        names = [topic.name for topic in body.topics]
+        names = Counter(topic.name for topic in body.topics)
+        quota = self._quota(request, strict_from=6)
         answers = []
         for topic in body.topics:
-            if names.count(topic.name) > 1:
-                error = ApiError(ErrorCode.invalid_request, f"topic {topic.name} is named twice")
-                answers.append(_refused(topic.name, error))
-                continue
             try:
-                answers.append(await self._create_asked(topic, validate_only=body.validate_only))
+                if names[topic.name] > 1:
+                    raise ApiError(ErrorCode.invalid_request, "Found multiple entries for this topic.")
+                answers.append(await self._create_asked(topic, quota, validate_only=body.validate_only))
             except (ApiError, InvalidConfigError, CoordinationError) as error:
                 answers.append(_refused(topic.name, error))
-        return {"topics": answers}
+        return {"topics": answers, "throttle_time": quota.throttle_ms}
 
-    async def _create_asked(self, topic: Any, *, validate_only: bool) -> Response:
+    def _quota(self, request: Request, *, strict_from: int) -> MutationQuota:
+        """What pays for the request; from that version on clients understand THROTTLING_QUOTA_EXCEEDED."""
+        return self._node.security.quotas.mutation(
+            request.connection, request.client_id, is_strict=request.version >= strict_from
+        )
+
+    async def _create_asked(self, topic: Any, quota: MutationQuota, *, validate_only: bool) -> Response:
         settings = self._node.settings
         name: str = topic.name
+        if name == _KRAFT_TOPIC:
+            message = f"Creation of internal topic {name} is prohibited."
+            raise ApiError(ErrorCode.invalid_request, message)
         self._check_name(name)
         if name in self._node.cluster.topics or name in self._node.cluster.deleting:
             raise ApiError(ErrorCode.topic_already_exists, f"topic {name} is there already")
-        given = {config.name: config.value for config in topic.configs}
-        configs = {key: value for key, value in given.items() if value is not None}
+        nulls = [config.name for config in topic.configs if config.value is None]
+        if nulls:
+            message = f"Null value not supported for topic configs: {', '.join(nulls)}"
+            raise ApiError(ErrorCode.invalid_config, message)
+        configs = {config.name: config.value for config in topic.configs}
         LogConfig.parse(configs, settings.log)
         if topic.assignments:
             if topic.num_partitions != -1 or topic.replication_factor != -1:
@@ -114,6 +128,7 @@ class TopicAdmin:
                 else topic.replication_factor
             )
             assignment = self._assign(name, partitions, replicas)
+        quota.pay(len(assignment))
         topic_id = None
         if not validate_only:
             topic_id = (await self._create(name, assignment, configs)).topic_id
@@ -189,27 +204,46 @@ class TopicAdmin:
             for each in (request.get("topics") or request.get("topic_names") or ())
         ]
         deadline = asyncio.get_running_loop().time() + milliseconds(body.timeout) / 1000
+        quota = self._quota(request, strict_from=5)
+        is_malformed = any(name is not None and topic_id is not None for name, topic_id in asked)
+        deleted: set[str] = set()
         answers = []
         for name, topic_id in asked:
             code, message = ErrorCode.none, None
             try:
-                name = await self._delete(name, topic_id, deadline)
+                if is_malformed:
+                    reason = "Topic name and topic ID can not both be specified."
+                    raise ApiError(ErrorCode.invalid_request, reason)
+                self._check_deletion(request)
+                name = self._resolve(name, topic_id)
+                if name not in deleted:
+                    await self._delete(name, quota, deadline)
+                    deleted.add(name)
             except (ApiError, CoordinationError) as error:
                 code, message = error_code(error), str(error)
             answers.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": message})
-        return {"responses": answers}
+        return {"responses": answers, "throttle_time": quota.throttle_ms}
 
-    async def _delete(self, name: str | None, topic_id: UUID | None, deadline: float) -> str:
+    def _check_deletion(self, request: Request) -> None:
+        if not self._node.settings.delete_topic_enable:
+            # The code is newer than version 2.
+            code = ErrorCode.topic_deletion_disabled if request.version >= 3 else ErrorCode.invalid_request
+            raise ApiError(code, "delete.topic.enable is false")
+
+    def _resolve(self, name: str | None, topic_id: UUID | None) -> str:
+        """The name of a topic given by name or id."""
+        if name is not None:
+            return name
+        found = None if topic_id is None else self._node.cluster.topic_by_id(topic_id)
+        if found is None:
+            raise ApiError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
+        return found.name
+
+    async def _delete(self, name: str, quota: MutationQuota, deadline: float) -> None:
         node = self._node
-        if not node.settings.delete_topic_enable:
-            raise ApiError(ErrorCode.topic_deletion_disabled, "delete.topic.enable is false")
-        if name is None:
-            found = None if topic_id is None else node.cluster.topic_by_id(topic_id)
-            if found is None:
-                raise ApiError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
-            name = found.name
         if name not in node.cluster.topics:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+        quota.pay(len(node.cluster.topics[name].partitions))
         await node.ask(node.coordinator.delete_topic, name)
         await node.state.settle(Change(ChangeKind.DELETIONS), Change(ChangeKind.TOPICS, name))
         loop = asyncio.get_running_loop()
@@ -218,24 +252,30 @@ class TopicAdmin:
                 message = f"topic {name} is marked, but not all of its logs are gone yet"
                 raise ApiError(ErrorCode.request_timed_out, message)
             await asyncio.sleep(_POLL_S)
-        return name
 
     # -- more partitions -------------------------------------------------------------------------------
 
     async def create_partitions(self, request: Request) -> Response:
         """Answers CreatePartitions, each topic for itself."""
+        quota = self._quota(request, strict_from=3)
+        counts = Counter(topic.name for topic in request.body.topics)
+        topics = {topic.name: topic for topic in request.body.topics}
         answers = []
-        for topic in request.body.topics:
+        for name, topic in topics.items():
             code, message = ErrorCode.none, None
             try:
-                await self._add_partitions(topic, validate_only=request.body.validate_only)
+                if counts[name] > 1:
+                    raise ApiError(ErrorCode.invalid_request, "Duplicate topic in request.")
+                await self._add_partitions(topic, quota, validate_only=request.body.validate_only)
             except (ApiError, CoordinationError) as error:
                 code, message = error_code(error), str(error)
-            answers.append({"name": topic.name, "error_code": code, "error_message": message})
-        return {"results": answers}
+            answers.append({"name": name, "error_code": code, "error_message": message})
+        return {"results": answers, "throttle_time": quota.throttle_ms}
 
-    async def _add_partitions(self, topic: Any, *, validate_only: bool) -> None:
+    async def _add_partitions(self, topic: Any, quota: MutationQuota, *, validate_only: bool) -> None:
         node = self._node
+        if topic.name in node.cluster.deleting:
+            raise ApiError(ErrorCode.invalid_topic_exception, "The topic is queued for deletion.")
         found = node.cluster.topics.get(topic.name)
         if found is None:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {topic.name}")
@@ -256,6 +296,7 @@ class TopicAdmin:
                 message = f"{topic.count - present} partitions are new, {len(given)} are assigned"
                 raise ApiError(ErrorCode.invalid_replica_assignment, message)
             assignment = self._checked_assignment(given, first=present)
+        quota.pay(len(assignment))
         if not validate_only:
             await node.ask(node.coordinator.add_partitions, topic.name, assignment)
             await node.state.settle(Change(ChangeKind.TOPICS, topic.name))

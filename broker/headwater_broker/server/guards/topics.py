@@ -1,0 +1,236 @@
+"""Guards of the APIs about topics and their records."""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.security import Operation, ResourceType
+from headwater_broker.server.cluster import ClusterView
+from headwater_broker.server.core import Handler, Request, Response
+from headwater_broker.server.guards.access import (
+    CODES,
+    Answer,
+    Caller,
+    Guard,
+    adding,
+    each,
+    narrowed,
+    split,
+    then,
+)
+from headwater_broker.wire.apis import (
+    CREATE_PARTITIONS,
+    DELETE_RECORDS,
+    LIST_OFFSETS,
+    OFFSET_FOR_LEADER_EPOCH,
+)
+
+_TOPIC = ResourceType.TOPIC
+_REFUSED = CODES[_TOPIC]
+
+
+def _partitions(topic: Any, code: ErrorCode, **fields: Any) -> list[Response]:
+    return [
+        {"partition_index": partition.partition_index, "error_code": code, **fields}
+        for partition in topic.partitions
+    ]
+
+
+def _list_offsets_refused(topic: Any, code: ErrorCode) -> Response:
+    return {"name": topic.name, "partitions": _partitions(topic, code, timestamp=-1, offset=-1)}
+
+
+def _delete_records_refused(topic: Any, code: ErrorCode) -> Response:
+    return {"name": topic.name, "partitions": _partitions(topic, code, low_watermark=-1)}
+
+
+def _create_partitions_refused(topic: Any, code: ErrorCode) -> Response:
+    return {"name": topic.name, "error_code": code, "error_message": "The topic authorization is failed."}
+
+
+def _offset_for_leader_epoch(caller: Caller, request: Request, handler: Handler) -> Answer:
+    if caller.may_cluster(Operation.CLUSTER_ACTION):
+        return handler(request)  # a follower
+    return _DESCRIBED_EPOCHS(caller, request, handler)
+
+
+def _epochs_refused(topic: Any, code: ErrorCode) -> Response:
+    partitions = [
+        {"partition": each.partition, "error_code": code, "leader_epoch": -1, "end_offset": -1}
+        for each in topic.partitions
+    ]
+    return {"topic": topic.topic, "partitions": partitions}
+
+
+_DESCRIBED_EPOCHS = each(
+    _TOPIC, Operation.DESCRIBE, "topics", "topics", _epochs_refused, name=lambda topic: topic.topic
+)
+
+
+class MetadataGuard:
+    """Hides topics that the caller may not describe, and says what it may do with the others."""
+
+    def __init__(self, cluster: ClusterView, *, may_create_automatically: bool) -> None:
+        self._cluster = cluster
+        self._may_create = may_create_automatically
+
+    def __call__(self, caller: Caller, request: Request, handler: Handler) -> Answer:
+        asked = request.body.topics
+        if asked is None or (request.version == 0 and not asked):
+            return then(handler(request), lambda answer: self._finish(caller, request, answer, []))
+        refused: list[Any] = []
+        allowed: list[Any] = []
+        for topic in asked:
+            name = self._name(topic)
+            (allowed if name is None or self._shows(caller, request, name) else refused).append(topic)
+        narrow = narrowed(request, topics=tuple(allowed))
+        # In version 0 no topics at all means every topic.
+        keep = bool(allowed) or request.version > 0
+        return then(
+            handler(narrow),
+            lambda answer: self._finish(
+                caller,
+                request,
+                answer if keep else {**answer, "topics": []},
+                [_hidden(each) for each in refused],
+            ),
+        )
+
+    def _name(self, topic: Any) -> str | None:
+        """The name of a topic asked for by name or id; None for an id that there is not."""
+        if topic.name is not None:
+            return str(topic.name)
+        found = self._cluster.topic_by_id(topic.topic_id) if topic.topic_id is not None else None
+        return None if found is None else found.name
+
+    def _shows(self, caller: Caller, request: Request, name: str) -> bool:
+        if not caller.may(Operation.DESCRIBE, _TOPIC, name):
+            return False
+        return not self._would_create(request, name) or self._creates(caller, name)
+
+    def _would_create(self, request: Request, name: str) -> bool:
+        wanted = request.get("allow_auto_topic_creation", True)
+        return bool(self._may_create and wanted and name not in self._cluster.topics)
+
+    @staticmethod
+    def _creates(caller: Caller, name: str) -> bool:
+        return caller.may_cluster(Operation.CREATE) or caller.may(Operation.CREATE, _TOPIC, name)
+
+    @staticmethod
+    def _finish(caller: Caller, request: Request, answer: Response, refused: list[Response]) -> Response:
+        topics = [
+            topic
+            for topic in answer["topics"]
+            if topic["name"] is None
+            or topic["error_code"] != ErrorCode.none
+            or caller.may(Operation.DESCRIBE, _TOPIC, topic["name"])
+        ]
+        if request.get("include_topic_authorized_operations", False):
+            topics = [
+                {**topic, "topic_authorized_operations": caller.operations(_TOPIC, topic["name"])}
+                if topic["name"] is not None
+                else topic
+                for topic in topics
+            ]
+        answer = {**answer, "topics": [*topics, *refused]}
+        if request.get("include_cluster_authorized_operations", False):
+            answer |= {"cluster_authorized_operations": cluster_operations(caller)}
+        return answer
+
+
+def cluster_operations(caller: Caller) -> int:
+    """What the caller may do with the cluster, nothing if it may not even ask."""
+    if not caller.may_cluster(Operation.DESCRIBE):
+        return 0
+    return caller.operations(ResourceType.CLUSTER, "kafka-cluster")
+
+
+def _hidden(topic: Any) -> Response:
+    """Not even whether there is such a topic is told. An id is no secret, but then the name is."""
+    return {
+        "error_code": _REFUSED,
+        "name": topic.name,
+        "topic_id": topic.topic_id if topic.name is None else None,
+        "partitions": [],
+    }
+
+
+def create_topics(caller: Caller, request: Request, handler: Handler) -> Answer:
+    """CREATE on the cluster or on the topic; the settings are told to those who may see them."""
+    may_all = caller.may_cluster(Operation.CREATE)
+    allowed, refused = split(
+        request.body.topics, lambda topic: may_all or caller.may(Operation.CREATE, _TOPIC, topic.name)
+    )
+
+    def finish(answer: Response) -> Response:
+        created = [
+            topic
+            if topic["error_code"] != ErrorCode.none
+            or caller.may(Operation.DESCRIBE_CONFIGS, _TOPIC, topic["name"])
+            else {
+                **topic,
+                "topic_config_error_code": _REFUSED,
+                "num_partitions": -1,
+                "replication_factor": -1,
+                "configs": [],
+            }
+            for topic in answer["topics"]
+        ]
+        return adding(
+            {**answer, "topics": created},
+            "topics",
+            [
+                {
+                    "name": topic.name,
+                    "topic_id": None,
+                    "error_code": _REFUSED,
+                    "error_message": "Authorization failed.",
+                    "configs": [],
+                }
+                for topic in refused
+            ],
+        )
+
+    return then(handler(narrowed(request, topics=allowed)), finish)
+
+
+class DeleteTopicsGuard:
+    """DELETE on the topic; whoever may not describe it does not learn the name of an id."""
+
+    def __init__(self, cluster: ClusterView) -> None:
+        self._cluster = cluster
+
+    def __call__(self, caller: Caller, request: Request, handler: Handler) -> Answer:
+        field = "topics" if request.version >= 6 else "topic_names"
+        allowed: list[Any] = []
+        refused: list[Response] = []
+        for topic in getattr(request.body, field):
+            name, topic_id = (topic, None) if isinstance(topic, str) else (topic.name, topic.topic_id)
+            if name is None and topic_id is not None:
+                found = self._cluster.topic_by_id(topic_id)
+                name = None if found is None else found.name
+            if name is None or caller.may(Operation.DELETE, _TOPIC, name):
+                allowed.append(topic)
+                continue
+            is_hidden = topic_id is not None and not caller.may(Operation.DESCRIBE, _TOPIC, name)
+            refused.append(
+                {
+                    "name": None if is_hidden else name,
+                    "topic_id": topic_id,
+                    "error_code": _REFUSED,
+                    "error_message": None,
+                }
+            )
+        return then(
+            handler(narrowed(request, **{field: tuple(allowed)})),
+            lambda answer: adding(answer, "responses", refused),
+        )
+
+
+TOPIC_GUARDS: dict[int, Guard] = {
+    LIST_OFFSETS: each(_TOPIC, Operation.DESCRIBE, "topics", "topics", _list_offsets_refused),
+    DELETE_RECORDS: each(_TOPIC, Operation.DELETE, "topics", "topics", _delete_records_refused),
+    OFFSET_FOR_LEADER_EPOCH: _offset_for_leader_epoch,
+    CREATE_PARTITIONS: each(_TOPIC, Operation.ALTER, "topics", "results", _create_partitions_refused),
+}
+"""By API key, but for the guards that are classes: those need the view of the cluster."""

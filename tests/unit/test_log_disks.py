@@ -1,0 +1,266 @@
+"""Several log directories: where partitions go, one that fails, partitions that move from one to another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from headwater_broker.log import LogConfig, LogDirError, LogManager, PartitionLog, StorageError
+from headwater_broker.testing.batches import build_batch
+from headwater_broker.testing.faults import FaultyFileSystem, broken_disk
+
+CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
+
+
+def opened(*directories: Path, fs: FaultyFileSystem | None = None) -> LogManager:
+    manager = LogManager([str(path) for path in directories], config_for=lambda _: CONFIG, fs=fs)
+    manager.load()
+    return manager
+
+
+def write(log: PartitionLog, *values: bytes, **batch: int) -> None:
+    log.append(memoryview(build_batch(values or [b"x"], **batch)), now_ms=0)
+    log.write_dirty()
+
+
+def values(log: PartitionLog) -> list[bytes]:
+    """Every batch as it is stored, one record each."""
+    offset, found = log.log_start_offset, []
+    while (span := log.read(offset, 1 << 20)).count:
+        data = os.pread(span.fd, span.count, span.position)
+        while data:
+            base_offset, length = struct.unpack_from(">qi", data)
+            assert base_offset == offset
+            found.append(data[: length + 12])
+            offset = base_offset + struct.unpack_from(">i", data, 23)[0] + 1
+            data = data[length + 12 :]
+    return found
+
+
+def failing(directory: Path) -> FaultyFileSystem:
+    """A file system of which one directory fails."""
+    fs = FaultyFileSystem()
+    fs.fault = lambda operation, path: (
+        broken_disk(operation, path) if path.startswith(f"{directory}/") else None
+    )
+    return fs
+
+
+def test_new_partitions_go_where_there_are_fewest(tmp_path: Path) -> None:
+    manager = opened(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    for number in range(6):
+        manager.create("t", number, None)
+    assert [len(manager.within(each)) for each in manager.directories] == [2, 2, 2]
+    manager.close()
+
+
+def test_disk_that_fails_takes_only_its_partitions_offline(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    manager = opened(tmp_path / "a", tmp_path / "b", fs=fs)
+    logs = [manager.create("t", number, None) for number in range(4)]
+    mine = [log for log in logs if log.directory.startswith(str(tmp_path / "a"))]
+    others = [log for log in logs if log not in mine]
+    fs.fault = failing(tmp_path / "a").fault
+    with pytest.raises(StorageError):
+        write(mine[0])
+    assert mine[1].offline is None
+    manager.tick(1)
+    assert all(isinstance(log.offline, StorageError) for log in mine)
+    for log in others:
+        write(log)
+        assert len(values(log)) == 1
+    assert list(manager.failed_directories) == [str(tmp_path / "a")]
+    assert manager.create("new", 0, None).directory.startswith(str(tmp_path / "b"))
+    manager.checkpoint()
+    manager.close()
+    assert (tmp_path / "b" / ".kafka_cleanshutdown").exists()
+    assert not (tmp_path / "a" / ".kafka_cleanshutdown").exists()
+
+
+def test_single_file_that_fails_leaves_the_disk_in_use(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    manager = opened(tmp_path / "a", tmp_path / "b", fs=fs)
+    logs = [manager.create("t", number, None) for number in range(4)]
+    mine = [log for log in logs if log.directory.startswith(str(tmp_path / "a"))]
+    fs.fault = lambda operation, path: (
+        broken_disk(operation, path) if path.startswith(mine[0].directory) else None
+    )
+    with pytest.raises(StorageError):
+        write(mine[0])
+    manager.tick(1)
+    write(mine[1])
+    assert manager.failed_directories == {}
+    fs.fault = None
+    manager.close()
+
+
+def test_start_goes_on_without_a_disk_and_makes_no_second_copy(tmp_path: Path) -> None:
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    logs = [manager.create("t", number, None) for number in range(2)]
+    for log in logs:
+        write(log)
+    lost = next(log.partition for log in logs if log.directory.startswith(str(tmp_path / "a")))
+    manager.close()
+    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "a").write_text("no directory any more")
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    assert manager.get("t", lost) is None
+    with pytest.raises(StorageError, match="may be in"):
+        manager.create("t", lost, None, is_new=False)
+    kept = manager.get("t", 1 - lost)
+    assert kept is not None
+    assert len(values(kept)) == 1
+    assert manager.create("fresh", 0, None).offline is None
+    manager.close()
+
+
+def test_start_with_no_usable_disk_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("")
+    with pytest.raises(LogDirError, match="cannot make the log directory"):
+        opened(tmp_path / "a")
+
+
+def moved(manager: LogManager, log: PartitionLog, target: Path) -> None:
+    move = manager.choose(log.topic, log.partition, str(target))
+    assert move is not None
+    move.run()
+    while move.complete():
+        move.run()
+    assert move.error is None
+    assert move.is_done
+
+
+def test_move_takes_everything_along(tmp_path: Path) -> None:
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    log = manager.create("t", 0, bytes(range(16)))
+    log.become_leader(3)
+    for number in range(20):
+        write(log, b"%d" % number * 10, producer_id=4, producer_epoch=0, base_sequence=number)
+    before, span = values(log), log.read(0, 1 << 20)
+    sent = os.pread(span.fd, span.count, span.position)
+    target = tmp_path / ("b" if log.directory.startswith(str(tmp_path / "a")) else "a")
+    moved(manager, log, target)
+    assert manager.get("t", 0) is log
+    assert log.directory == str(target / "t-0")
+    assert values(log) == before
+    assert os.pread(span.fd, span.count, span.position) == sent
+    write(log, b"after", producer_id=4, producer_epoch=0, base_sequence=20)
+    assert (log.leader_epoch, log.log_end_offset) == (3, 21)
+    manager.tick(1 << 50)
+    others = [
+        path.name for path in (tmp_path / "a", tmp_path / "b") for path in path.iterdir() if path.is_dir()
+    ]
+    assert others == ["t-0"]
+    manager.close()
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    again = manager.get("t", 0)
+    assert again is not None
+    assert values(again)[:20] == before
+    assert again.topic_id == bytes(range(16))
+    manager.close()
+
+
+def test_move_catches_up_with_what_is_written_meanwhile(tmp_path: Path) -> None:
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    log = manager.create("t", 0, None)
+    write(log, b"first")
+    target = tmp_path / ("b" if log.directory.startswith(str(tmp_path / "a")) else "a")
+    move = manager.choose("t", 0, str(target))
+    assert move is not None
+    move.run()
+    manager._config_for = lambda _: LogConfig(segment_bytes=1 << 20)
+    manager.reconfigure("t")
+    for _ in range(30):
+        write(log, bytes(30_000))
+    assert move.complete()
+    move.run()
+    write(log, b"last")
+    assert not move.complete()
+    assert move.is_done
+    assert len(values(log)) == 32
+    manager.close()
+
+
+def test_move_of_a_log_that_is_deleted_meanwhile_leaves_nothing(tmp_path: Path) -> None:
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    log = manager.create("t", 0, None)
+    write(log)
+    target = tmp_path / ("b" if log.directory.startswith(str(tmp_path / "a")) else "a")
+    move = manager.choose("t", 0, str(target))
+    assert move is not None
+    move.run()
+    manager.delete("t", 0)
+    assert not move.complete()
+    assert not move.is_done
+    manager.tick(1 << 50)
+    assert [
+        path for parent in (tmp_path / "a", tmp_path / "b") for path in parent.iterdir() if path.is_dir()
+    ] == []
+    manager.close()
+
+
+def test_choose_before_the_partition_is_there_places_it(tmp_path: Path) -> None:
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    for number in range(4):
+        assert manager.choose("t", number, str(tmp_path / "b")) is None
+        assert manager.create("t", number, None).directory == str(tmp_path / "b" / f"t-{number}")
+    with pytest.raises(LogDirError, match="no log directory"):
+        manager.choose("t", 0, str(tmp_path / "c"))
+    manager.close()
+
+
+class CrashError(BaseException):
+    """The process ends here."""
+
+
+class Crashing(FaultyFileSystem):
+    """Ends the process at the n-th rename."""
+
+    left = 1 << 30
+
+    def sync(self, fd: int) -> None:
+        """Power is not what is lost here."""
+
+    def sync_dir(self, path: str) -> None:
+        """See `sync`."""
+
+    def rename(self, source: str, target: str) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise CrashError
+        super().rename(source, target)
+
+
+def test_crash_at_every_rename_of_a_move_leaves_one_whole_log(tmp_path: Path) -> None:
+    steps = 0
+    while True:
+        directories = (tmp_path / f"{steps}" / "a", tmp_path / f"{steps}" / "b")
+        fs = Crashing()
+        manager = opened(*directories, fs=fs)
+        log = manager.create("t", 0, bytes(16))
+        for number in range(10):
+            write(log, b"%d" % number * 10)
+        before = values(log)
+        target = next(path for path in directories if not log.directory.startswith(str(path)))
+        fs.left = steps
+        try:
+            moved(manager, log, target)
+        except CrashError:
+            manager._release()
+        else:
+            break
+        manager = opened(*directories)
+        found = manager.get("t", 0)
+        assert found is not None, steps
+        assert values(found) == before
+        left = [path.name for parent in directories for path in parent.iterdir() if path.is_dir()]
+        assert left == ["t-0"]
+        manager.close()
+        steps += 1
+    assert steps > 5
+    fs.left = 1 << 30
+    manager.close()
