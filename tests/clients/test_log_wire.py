@@ -25,6 +25,7 @@ from headwater_broker.wire.apis import (
     FETCH,
     INCREMENTAL_ALTER_CONFIGS,
     LIST_OFFSETS,
+    METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
 )
@@ -288,6 +289,19 @@ def test_broker_without_one_of_its_disks_serves_what_is_on_the_others(tmp_path: 
     ):
         found = fetch(client, topic, (0, -1), (lost, 0), (1 - lost, 0))
         assert told(found) == [(lost, ErrorCode.kafka_storage_error, False), (1 - lost, 0, True)]
+        asked = [{"topic_id": None, "name": topic}]
+        (described,) = client.ask(
+            *(METADATA, 12),
+            topics=asked,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        ).topics
+        assert {
+            each.partition_index: (each.leader_id, each.offline_replicas) for each in described.partitions
+        } == {
+            lost: (-1, (1,)),
+            1 - lost: (1, ()),
+        }
         answer = client.ask(DESCRIBE_LOG_DIRS, 4, topics=None)
         assert {each.log_dir: each.error_code for each in answer.results} == {
             str(directories[0]): ErrorCode.none,
