@@ -60,7 +60,11 @@ class MetadataApis:
         )
         if may_create:
             missing = [
-                each.name for each in asked if each.name is not None and each.name not in cluster.topics
+                each.name
+                for each in asked
+                if getattr(each, "topic_id", None) is None
+                and each.name is not None
+                and each.name not in cluster.topics
             ]
             if missing:
                 return self._create_and_describe(request, missing)
@@ -79,7 +83,7 @@ class MetadataApis:
     def _describe_asked(self, asked: Any, errors: dict[str, ErrorCode]) -> Response:
         cluster = self._node.cluster
         topic_id = getattr(asked, "topic_id", None)
-        if asked.name is None and topic_id is not None:
+        if topic_id is not None:  # Java's client then sends an empty name
             found = cluster.topic_by_id(topic_id)
             if found is None:
                 return _missing(None, ErrorCode.unknown_topic_id, topic_id)
