@@ -350,3 +350,36 @@ def test_settings_of_all_brokers_hold_until_a_broker_has_its_own(any_broker: Run
             alter("1", None)
             alter("", None)
         assert described(2, topic, "retention.bytes") == ("-1", 5)
+
+
+def test_loggers_are_described_and_changed(any_broker: RunningBroker) -> None:
+    name = "headwater_broker.log.cleaner.cleaning"
+
+    def alter(logger: str, level: str | None, *, validate_only: bool = False) -> ErrorCode:
+        config = {"name": logger, "config_operation": 0 if level else 1, "value": level}
+        resources = [{"resource_type": 8, "resource_name": "1", "configs": [config]}]
+        (found,) = client.ask(
+            INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=validate_only
+        ).responses
+        code: ErrorCode = found.error_code
+        return code
+
+    def level() -> tuple[str, int]:
+        resources = [{"resource_type": 8, "resource_name": "1", "configuration_keys": [name]}]
+        answer = client.ask(
+            DESCRIBE_CONFIGS, 4, resources=resources, include_synonyms=False, include_documentation=False
+        )
+        (found,) = answer.results[0].configs
+        return found.value, found.config_source
+
+    with WireClient(any_broker.bootstrap) as client:
+        before = level()
+        assert alter(name, "ERROR", validate_only=True) == ErrorCode.none
+        assert level() == before
+        assert alter(name, "ERROR") == ErrorCode.none
+        assert level() == ("ERROR", 6)
+        assert alter(name, "LOUD") == ErrorCode.invalid_config
+        assert alter("no.such.logger", "INFO") == ErrorCode.invalid_config
+        assert alter("root", None) == ErrorCode.invalid_config
+        assert alter(name, None) == ErrorCode.none
+        assert level() == before
