@@ -208,15 +208,15 @@ def test_sasl_large_request_of_a_stranger_is_refused_at_its_size(client: WireCli
 
 
 def test_sasl_session_that_is_over_closes_the_connection_unless_renewed() -> None:
-    with broker(properties={**SASL, "connections.max.reauth.ms": "300"}) as running:
-        with WireClient(running.bootstrap) as client:
-            assert log_in(client).session_lifetime == dt.timedelta(milliseconds=300)
-            time.sleep(0.35)
-            assert log_in(client).error_code is ErrorCode.none
-            assert client.ask(apis.LIST_GROUPS, 4, states_filter=[]).error_code is ErrorCode.none
-            time.sleep(0.35)
-            client.send(apis.LIST_GROUPS, 4, states_filter=[])
-            assert is_closed(client)
+    properties = {**SASL, "connections.max.reauth.ms": "300"}
+    with broker(properties=properties) as running, WireClient(running.bootstrap) as client:
+        assert log_in(client).session_lifetime == dt.timedelta(milliseconds=300)
+        time.sleep(0.35)
+        assert log_in(client).error_code is ErrorCode.none
+        assert client.ask(apis.LIST_GROUPS, 4, states_filter=[]).error_code is ErrorCode.none
+        time.sleep(0.35)
+        client.send(apis.LIST_GROUPS, 4, states_filter=[])
+        assert is_closed(client)
 
 
 # -- limits ------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_limits_of_idleness_close_a_silent_connection() -> None:
 
 
 def test_limits_of_a_requests_size_close_the_connection() -> None:
-    with broker(properties={"socket.request.max.bytes": "1000"}) as running:
-        with WireClient(running.bootstrap) as client:
-            client._socket.sendall(struct.pack(">i", 1001))
-            assert is_closed(client)
+    properties = {"socket.request.max.bytes": "1000"}
+    with broker(properties=properties) as running, WireClient(running.bootstrap) as client:
+        client._socket.sendall(struct.pack(">i", 1001))
+        assert is_closed(client)
