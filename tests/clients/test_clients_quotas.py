@@ -273,3 +273,22 @@ def test_quotas_topics_beyond_the_credit_are_refused_or_slowed_down_for_old_clie
         assert refused.topics[0].error_code is ErrorCode.throttling_quota_exceeded
         assert milliseconds(refused) > 0
         assert create(old, "second", version=5).topics[0].error_code is ErrorCode.none
+
+
+def test_quotas_address_that_connects_too_often_is_kept_out_for_a_while(
+    running: RunningBroker, client: WireClient
+) -> None:
+    assert alter(client, {"ip": "127.0.0.1"}, connection_creation_rate=1.0) is ErrorCode.none
+    clients = [WireClient(running.bootstrap, "another") for _ in range(15)]
+    outside = 0
+    for another in clients:
+        try:
+            another.ask(apis.API_VERSIONS, 0)
+        except ConnectionError:
+            outside += 1
+        another.close()
+    # Ten seconds' worth may come at once.
+    assert 3 <= outside <= 5
+    assert alter(client, {"ip": "127.0.0.1"}, connection_creation_rate=None) is ErrorCode.none
+    with WireClient(running.bootstrap) as another:
+        assert another.ask(apis.API_VERSIONS, 0).error_code is ErrorCode.none

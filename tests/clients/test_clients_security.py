@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -21,9 +22,12 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    UserScramCredentialUpsertion,
 )
+from confluent_kafka.admin import ScramMechanism as ConfluentMechanism
 
-from headwater_broker.coordination import ConfigKind, MemoryCoordinator
+from headwater_broker.coordination import ConfigKind, MemoryCoordinator, ZooKeeperCoordinator
 from headwater_broker.security.scram import ScramCredential, ScramMechanism
 from headwater_broker.testing import RunningBroker, broker
 
@@ -270,6 +274,39 @@ def test_acls_outlive_the_broker(tmp_path: Path) -> None:
             error = produce(running, "orders", **login("bob"))
             assert error is not None
             assert error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+
+
+def test_acls_and_quotas_set_at_one_broker_hold_at_the_others(zookeeper: Any, tmp_path: Path) -> None:
+    hosts = f"{zookeeper.hosts}/{tmp_path.name}-{os.getpid()}"
+
+    def start(broker_id: int) -> Any:
+        return broker(
+            tmp_path / str(broker_id),
+            properties=SASL,
+            coordinator=ZooKeeperCoordinator(hosts),
+            broker_id=broker_id,
+        )
+
+    with start(1) as one, start(2) as two:
+        admin = admin_of(one, **login("admin"))
+        wait_all(admin.create_topics([NewTopic("orders", 2)]))
+        rule = allow("User:alice", AclOperation.WRITE, "orders")
+        wait_all(admin.create_acls([rule]))
+        assert admin_of(two, **login("admin")).describe_acls(EVERY_ACL).result(10) == [rule]
+        bob = AdminClient({"bootstrap.servers": two.bootstrap, **login("bob")})
+        deadline = time.monotonic() + 10
+        while "orders" in bob.list_topics(timeout=10).topics:
+            assert time.monotonic() < deadline
+        wait_all(admin.delete_acls([EVERY_ACL]))
+        while "orders" not in bob.list_topics(timeout=10).topics:
+            assert time.monotonic() < deadline
+        change = UserScramCredentialUpsertion(
+            "carol", ScramCredentialInfo(ConfluentMechanism.SCRAM_SHA_256, 4096), b"secret"
+        )
+        wait_all(admin.alter_user_scram_credentials([change]))
+        carol = login("carol", "SCRAM-SHA-256", "secret")
+        while is_refused(two, **carol):
+            assert time.monotonic() < deadline
 
 
 def test_acls_without_any_nobody_may_do_anything_if_so_configured() -> None:

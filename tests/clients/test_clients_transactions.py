@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import time
 from collections.abc import Iterator
@@ -272,6 +273,32 @@ def test_broker_killed_between_decision_and_markers_finishes_at_its_start(
         worker.commit_transaction(DEADLINE_S)
     else:
         worker.abort_transaction(DEADLINE_S)
+
+
+def test_transactions_do_not_span_brokers_yet_and_say_so(
+    zookeeper: Any, broker_process_class: Any, tmp_path: Path
+) -> None:
+    shared_state = ["--zookeeper", f"{zookeeper.hosts}/{tmp_path.name}-{os.getpid()}"]
+    brokers = [broker_process_class(tmp_path, shared_state, number) for number in (1, 2)]
+    try:
+        for each in brokers:
+            each.start("transaction.state.log.num.partitions=1")
+        address = brokers[0].bootstrap
+        create(address, "t", partitions=2)
+        outcomes = []
+        for partition in (0, 1):
+            worker = transactional(address, f"worker-{partition}")
+            worker.begin_transaction()
+            worker.produce("t", b"x", partition=partition)
+            try:
+                worker.commit_transaction(DEADLINE_S)
+                outcomes.append("committed")
+            except KafkaException as error:
+                outcomes.append(error.args[0].name())
+        assert sorted(outcomes) == ["POLICY_VIOLATION", "committed"]
+    finally:
+        for each in brokers:
+            each.kill()
 
 
 def _decide(data: Path, transactional_id: str, outcome: TransactionState) -> None:

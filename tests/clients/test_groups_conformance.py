@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -19,9 +22,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from headwater_broker.testing import RunningBroker
+from headwater_broker.coordination import MemoryCluster, MemoryCoordinator
+from headwater_broker.testing import RunningBroker, WireClient, broker
+from headwater_broker.wire.apis import DESCRIBE_GROUPS, FIND_COORDINATOR
 
 DEADLINE_S = 30
+_LOG = logging.getLogger(__name__)
 STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
 
 
@@ -276,3 +282,42 @@ def test_group_follows_a_topic_that_grows(admin: AdminClient, topic: str, join: 
     until_shared([6], one)
     admin.create_partitions([NewPartitions(topic, 8)])[topic].result(DEADLINE_S)
     until(lambda: one.partitions == set(range(8)), "the new partitions", one)
+
+
+def test_group_moves_to_another_broker_and_back_when_its_coordinator_goes_and_comes(tmp_path: Path) -> None:
+    cluster = MemoryCluster()
+
+    def run(broker_id: int) -> AbstractContextManager[RunningBroker]:
+        coordinator = MemoryCoordinator(cluster=cluster)
+        return broker(tmp_path / str(broker_id), coordinator=coordinator, broker_id=broker_id)
+
+    with run(1) as first, WireClient(first.bootstrap) as client:
+        admin = AdminClient({"bootstrap.servers": first.bootstrap}, logger=_LOG)
+        admin.create_topics([NewTopic("moving", 6, 1)])["moving"].result(DEADLINE_S)
+        members = [Member(first, "moving", "moving", **{"reconnect.backoff.max.ms": 200}) for _ in range(2)]
+
+        def is_settled_at(is_right: Callable[[int], bool]) -> bool:
+            answer = client.ask(FIND_COORDINATOR, 3, key="moving", key_type=0)
+            if not is_right(answer.node_id):
+                return False
+            with WireClient(f"{answer.host}:{answer.port}") as coordinator:
+                (group,) = coordinator.ask(
+                    DESCRIBE_GROUPS, 0, groups=["moving"], include_authorized_operations=False
+                ).groups
+            return (group.group_state, len(group.members)) == ("Stable", 2)
+
+        until(lambda: is_settled_at(lambda broker_id: broker_id == 1), "the group at the first", *members)
+        with ExitStack() as others:
+            for broker_id in (2, 3, 4, 5):  # of which one gets the group
+                others.enter_context(run(broker_id))
+            until(lambda: is_settled_at(lambda broker_id: broker_id != 1), "the group elsewhere", *members)
+            until_shared([3, 3], *members)
+            members[0].consumer.commit(offsets=[TopicPartition("moving", 0, 5)], asynchronous=False)
+        until(lambda: is_settled_at(lambda broker_id: broker_id == 1), "the group at the first", *members)
+        until_shared([3, 3], *members)
+        members[0].consumer.commit(offsets=[TopicPartition("moving", 1, 6)], asynchronous=False)
+        for member in members:
+            member.consumer.close()
+        found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("moving")])["moving"]
+        offsets = found.result(DEADLINE_S).topic_partitions
+        assert [(each.partition, each.offset) for each in offsets] == [(0, 5), (1, 6)]

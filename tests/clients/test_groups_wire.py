@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -111,7 +112,12 @@ def stable(client: WireClient, group: str, **more: Any) -> Any:
 
 
 def commit(
-    client: WireClient, group: str, *offsets: tuple[str, int, int], version: int = 8, **who: Any
+    client: WireClient,
+    group: str,
+    *offsets: tuple[str, int, int],
+    version: int = 8,
+    metadata: str = "note",
+    **who: Any,
 ) -> list[Any]:
     topics = [
         {
@@ -121,7 +127,7 @@ def commit(
                     "partition_index": partition,
                     "committed_offset": offset,
                     "committed_leader_epoch": -1,
-                    "committed_metadata": "note",
+                    "committed_metadata": metadata,
                 }
             ],
         }
@@ -263,6 +269,15 @@ def test_commit_is_stored_in_every_version(client: WireClient, group: str, versi
     assert [
         (each.committed_offset, each.metadata, each.error_code) for each in fetched.topics[0].partitions
     ] == [(-1, "", ErrorCode.none), (40 + version, "note", ErrorCode.none)]
+
+
+def test_commit_with_metadata_that_cannot_be_stored_is_refused(tmp_path: Path) -> None:
+    roomy = {"offset.metadata.max.bytes": "2000000", "num.partitions": "1"}
+    with run_broker(tmp_path, properties=roomy) as running, WireClient(running.bootstrap) as client:
+        client.ask(METADATA, 4, topics=[{"name": TOPIC}], allow_auto_topic_creation=True)
+        too_large = commit(client, "g", (TOPIC, 0, 1), version=9, metadata="m" * 1_000_000)
+        assert too_large == [ErrorCode.invalid_commit_offset_size]
+        assert commit(client, "g", (TOPIC, 0, 1), version=9, metadata="m" * 30_000) == [ErrorCode.none]
 
 
 def test_commit_with_a_retention_of_its_own_is_kept_with_it(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -12,15 +13,19 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
+from headwater_broker.coordination import MemoryCluster, MemoryCoordinator
 from headwater_broker.testing import RunningBroker, broker
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.wire import WireClient
 from headwater_broker.wire.apis import (
     ALTER_REPLICA_LOG_DIRS,
     DELETE_RECORDS,
+    DESCRIBE_CONFIGS,
     DESCRIBE_LOG_DIRS,
     FETCH,
+    INCREMENTAL_ALTER_CONFIGS,
     LIST_OFFSETS,
+    METADATA,
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
 )
@@ -260,3 +265,121 @@ def test_partition_moves_to_another_disk_while_it_is_used(tmp_path: Path) -> Non
         assert log_dirs(client, topic)[target][topic, 0][1:] == (0, False)
         assert list_offset(client, topic, -1)[1] == 1010
         assert told(fetch(client, topic, (0, -1), (0, 500))) == [(0, 0, True)]
+
+
+def test_broker_without_one_of_its_disks_serves_what_is_on_the_others(tmp_path: Path) -> None:
+    shared = MemoryCluster()
+    directories = [tmp_path / "a", tmp_path / "b"]
+    with broker(
+        directories[0], more_dirs=directories[1:], coordinator=MemoryCoordinator(cluster=shared)
+    ) as running:
+        topic = create(running, 2)
+        for partition in (0, 1):
+            produce(running, topic, partition, 1, 2, 3)
+        with WireClient(running.bootstrap) as client:
+            places = log_dirs(client, topic)
+    shutil.rmtree(directories[1])
+    directories[1].write_text("this disk is gone")
+    lost = next(key[1] for key in places[str(directories[1])])
+    with (
+        broker(
+            directories[0], more_dirs=directories[1:], coordinator=MemoryCoordinator(cluster=shared)
+        ) as running,
+        WireClient(running.bootstrap) as client,
+    ):
+        found = fetch(client, topic, (0, -1), (lost, 0), (1 - lost, 0))
+        assert told(found) == [(lost, ErrorCode.kafka_storage_error, False), (1 - lost, 0, True)]
+        asked = [{"topic_id": None, "name": topic}]
+        (described,) = client.ask(
+            *(METADATA, 12),
+            topics=asked,
+            allow_auto_topic_creation=False,
+            include_topic_authorized_operations=False,
+        ).topics
+        assert {
+            each.partition_index: (each.leader_id, each.offline_replicas) for each in described.partitions
+        } == {
+            lost: (-1, (1,)),
+            1 - lost: (1, ()),
+        }
+        answer = client.ask(DESCRIBE_LOG_DIRS, 4, topics=None)
+        assert {each.log_dir: each.error_code for each in answer.results} == {
+            str(directories[0]): ErrorCode.none,
+            str(directories[1]): ErrorCode.kafka_storage_error,
+        }
+        assert alter_log_dir(client, str(directories[1]), topic, 1 - lost) == ErrorCode.kafka_storage_error
+        assert alter_log_dir(client, str(directories[0]), topic, lost) == ErrorCode.kafka_storage_error
+        # What is new goes to the disk that is left.
+        fresh = create(running, 2)
+        produce(running, fresh, 0, 1)
+        produce(running, fresh, 1, 1)
+        assert len(list(directories[0].glob(f"{fresh}-*"))) == 2
+
+
+def test_settings_of_all_brokers_hold_until_a_broker_has_its_own(any_broker: RunningBroker) -> None:
+    topic = create(any_broker)
+
+    def alter(broker_name: str, value: str | None) -> ErrorCode:
+        config = {"name": "log.retention.bytes", "config_operation": 0 if value else 1, "value": value}
+        resources = [{"resource_type": 4, "resource_name": broker_name, "configs": [config]}]
+        (found,) = client.ask(
+            INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=False
+        ).responses
+        code: ErrorCode = found.error_code
+        return code
+
+    def described(kind: int, name: str, key: str) -> tuple[str, int]:
+        resources = [{"resource_type": kind, "resource_name": name, "configuration_keys": [key]}]
+        answer = client.ask(
+            DESCRIBE_CONFIGS, 4, resources=resources, include_synonyms=True, include_documentation=True
+        )
+        (found,) = answer.results[0].configs
+        assert found.documentation
+        assert found.config_type == 5
+        return found.value, found.config_source
+
+    with WireClient(any_broker.bootstrap) as client:
+        try:
+            assert alter("", "1000") == ErrorCode.none
+            assert described(4, "", "log.retention.bytes") == ("1000", 3)
+            assert described(2, topic, "retention.bytes") == ("1000", 3)
+            assert alter("1", "2000") == ErrorCode.none
+            assert described(2, topic, "retention.bytes") == ("2000", 2)
+            assert alter("2", "1") == ErrorCode.invalid_request
+        finally:
+            alter("1", None)
+            alter("", None)
+        assert described(2, topic, "retention.bytes") == ("-1", 5)
+
+
+def test_loggers_are_described_and_changed(any_broker: RunningBroker) -> None:
+    name = "headwater_broker.log.cleaner.cleaning"
+
+    def alter(logger: str, level: str | None, *, validate_only: bool = False) -> ErrorCode:
+        config = {"name": logger, "config_operation": 0 if level else 1, "value": level}
+        resources = [{"resource_type": 8, "resource_name": "1", "configs": [config]}]
+        (found,) = client.ask(
+            INCREMENTAL_ALTER_CONFIGS, 1, resources=resources, validate_only=validate_only
+        ).responses
+        code: ErrorCode = found.error_code
+        return code
+
+    def level() -> tuple[str, int]:
+        resources = [{"resource_type": 8, "resource_name": "1", "configuration_keys": [name]}]
+        answer = client.ask(
+            DESCRIBE_CONFIGS, 4, resources=resources, include_synonyms=False, include_documentation=False
+        )
+        (found,) = answer.results[0].configs
+        return found.value, found.config_source
+
+    with WireClient(any_broker.bootstrap) as client:
+        before = level()
+        assert alter(name, "ERROR", validate_only=True) == ErrorCode.none
+        assert level() == before
+        assert alter(name, "ERROR") == ErrorCode.none
+        assert level() == ("ERROR", 6)
+        assert alter(name, "LOUD") == ErrorCode.invalid_config
+        assert alter("no.such.logger", "INFO") == ErrorCode.invalid_config
+        assert alter("root", None) == ErrorCode.invalid_config
+        assert alter(name, None) == ErrorCode.none
+        assert level() == before

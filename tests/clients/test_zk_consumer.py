@@ -87,6 +87,11 @@ def test_zk_consumer_reads_in_order_and_its_lag_is_seen_by_kafkas_tools(setup: S
         (future,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("audit")]).values()
         offsets = {(tp.topic, tp.partition): tp.offset for tp in future.result(DEADLINE_S).topic_partitions}
         assert offsets == {("clicks", partition): 10 for partition in range(PARTITIONS)}
+        group = admin.describe_consumer_groups(["audit"])["audit"].result(DEADLINE_S)
+        assert (group.state.name, group.partition_assignor) == ("STABLE", "cooperative-sticky")
+        (member,) = group.members
+        assert member.client_id == consumer.member
+        assert {at.partition for at in member.assignment.topic_partitions} == set(range(PARTITIONS))
 
 
 def test_zk_consumer_goes_on_from_what_a_subscriber_of_the_same_group_committed(setup: Setup) -> None:

@@ -140,6 +140,7 @@ def test_move_takes_everything_along(tmp_path: Path) -> None:
     log.become_leader(3)
     for number in range(20):
         write(log, b"%d" % number * 10, producer_id=4, producer_epoch=0, base_sequence=number)
+    log.expire_producers(0)
     before, span = values(log), log.read(0, 1 << 20)
     sent = os.pread(span.fd, span.count, span.position)
     target = tmp_path / ("b" if log.directory.startswith(str(tmp_path / "a")) else "a")
@@ -148,6 +149,11 @@ def test_move_takes_everything_along(tmp_path: Path) -> None:
     assert log.directory == str(target / "t-0")
     assert values(log) == before
     assert os.pread(span.fd, span.count, span.position) == sent
+    again = log.append(
+        memoryview(build_batch([b"15" * 10], producer_id=4, producer_epoch=0, base_sequence=15)), now_ms=0
+    )
+    assert (again.duplicate, again.base_offset) == (True, 15)
+    manager.tick(1)
     write(log, b"after", producer_id=4, producer_epoch=0, base_sequence=20)
     assert (log.leader_epoch, log.log_end_offset) == (3, 21)
     manager.tick(1 << 50)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -497,3 +499,72 @@ def test_list_transactions_filters(client: Client, version: int) -> None:
     assert listed(producers=(client.producer[0] + 1000,)) == (None, ())
     if version >= 1:
         assert listed(longer=3_600_000) == (None, ())
+
+
+def test_transaction_where_acknowledged_means_flushed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every step waits for its fsync."""
+    synced: list[str] = []
+    fdatasync = os.fdatasync
+
+    def spy(fd: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().parent.name)
+        fdatasync(fd)
+
+    def synced_once(*names: str) -> bool:
+        found = {name.rpartition("-")[0] for name in synced}
+        synced.clear()
+        return found.issuperset(names)
+
+    monkeypatch.setattr(os, "fdatasync", spy)
+    with broker(tmp_path, properties={**PROPERTIES, "acks.fsync": "true"}) as running:
+        client = Client(running, "flushed")
+        client.find()
+        client.init()
+        assert synced_once("__transaction_state")
+        create(client, "t")
+        client.add(("t", 0))
+        assert synced_once("__transaction_state")
+        assert client.send("t") is ErrorCode.none
+        assert synced_once("t")
+        client.add_group("g")
+        assert client.stage("g", 5) is ErrorCode.none
+        assert synced_once("__transaction_state")
+        assert client.end() is ErrorCode.none
+        assert client.end() is ErrorCode.none  # waits until the first is complete
+        assert synced_once("__transaction_state", "t")
+        assert fetch_offset(client, "g") == (5, ErrorCode.none)
+        client.wire.close()
+
+
+def test_state_is_compacted_and_read_again(tmp_path: Path) -> None:
+    properties = {
+        **PROPERTIES,
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.segment.bytes": "2000",
+        "log.cleaner.backoff.ms": "20",
+        "log.segment.delete.delay.ms": "0",
+    }
+    with broker(tmp_path, properties=properties) as running:
+        clients = [Client(running, f"id-{number}") for number in range(3)]
+        create(clients[0], "t")
+        for client in clients:
+            client.find()
+            for _ in range(70):
+                assert client.init() is ErrorCode.none
+            client.add(("t", 0))
+            client.wire.close()
+        files = tmp_path / "__transaction_state-0"
+        deadline = time.monotonic() + 30
+        while sum(file.stat().st_size for file in files.glob("*.log")) > 6000:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    with broker(tmp_path, properties=properties) as running:
+        with WireClient(running.bootstrap) as wire:
+            names = [client.transactional_id for client in clients]
+            found = wire.ask(DESCRIBE_TRANSACTIONS, 0, transactional_ids=names).transaction_states
+        assert [(each.producer_id, each.producer_epoch) for each in found] == [
+            client.producer for client in clients
+        ]
+        assert {(each.transaction_state, each.topics[0].topic) for each in found} == {("Ongoing", "t")}

@@ -759,6 +759,7 @@ class PartitionLog:
             StorageError: They cannot be read; the partition is now offline.
         """
         end_offset, high_watermark = self.log_end_offset, self.high_watermark
+        producers, leader_epoch = self._producers, self.leader_epoch
         self.directory = directory
         loaded = LogLoader(
             self._fs,
@@ -771,8 +772,10 @@ class PartitionLog:
             now_ms=self._active.created_ms,
         ).load()
         self._adopt(loaded, self._active.created_ms)
-        self.high_watermark = max(self.high_watermark, high_watermark)
         self._health.check()
+        self.high_watermark = max(self.high_watermark, high_watermark)
+        # A file does not say when each producer was last heard.
+        self._producers, self.leader_epoch = producers, leader_epoch
 
     def abandon_cleaning(self) -> None:
         """Gives up a compaction or a move that is under way; what was replaced already stays so."""

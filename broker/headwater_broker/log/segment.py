@@ -156,7 +156,9 @@ class Segment:
     def has_aborted(self) -> bool:
         """Whether there are any, without reading them."""
         if self._aborted is None:
-            return self._fs.exists(self.transaction_index_path)
+            if self._fs.exists(self.transaction_index_path):
+                return True
+            self._aborted = []  # what a read of committed records need not ask again
         return bool(self._aborted)
 
     def forget_aborted(self) -> None:
@@ -368,7 +370,8 @@ class Segment:
     def release(self) -> None:
         """Lets go of descriptor and indexes; they are opened again when wanted."""
         self._file = None
-        self._offset_index = self._time_index = self._aborted = None
+        self._offset_index = self._time_index = None
+        self._aborted = None if self._aborted else self._aborted
 
     def truncate_to(self, offset: int) -> int:
         """Cuts the log before the batch that holds `offset`; returns the offset after what is left.

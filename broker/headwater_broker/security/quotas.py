@@ -29,7 +29,10 @@ QUOTAS: Mapping[str, bool] = MappingProxyType(
 )
 """Settings of users and clients; True for those that are whole numbers."""
 
-IP_QUOTAS: Mapping[str, bool] = MappingProxyType({"connection_creation_rate": True})
+CONNECTION_RATE = "connection_creation_rate"
+"""The setting of how many connections a second an address may make."""
+
+IP_QUOTAS: Mapping[str, bool] = MappingProxyType({CONNECTION_RATE: True})
 """Settings of addresses."""
 
 DEFAULT = "<default>"

@@ -146,7 +146,7 @@ class Broker:
         try:
             node = await starting.node(tuple(_endpoint(door) for door in doors if door.spec.is_advertised))
             doors = [starting.with_sasl(node, door) for door in doors]
-            return starting.serve(node, Listener(doors, node.core, options.settings))
+            return starting.serve(node, Listener(doors, node.core, options.settings, node.security.quotas))
         except BaseException:
             for door in doors:
                 door.sock.close()

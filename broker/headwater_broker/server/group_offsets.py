@@ -17,6 +17,10 @@ NO_RETENTION_MS = -1
 """What a client sends that leaves the retention of its offsets to the broker."""
 
 
+_STORABLE_BYTES = 256 * 1024
+"""Half of what goes to ZooKeeper in one piece. Kafka refuses what its offsets topic does not take, with this code."""
+
+
 @dataclass(frozen=True, slots=True)
 class Committer:
     """Who commits.
@@ -89,6 +93,8 @@ class GroupOffsets:
                     admission.errors[key] = ErrorCode.unknown_topic_or_partition
                 elif _utf16_length(metadata) > self._node.settings.offset_metadata_max_bytes:
                     admission.errors[key] = ErrorCode.offset_metadata_too_large
+                elif len(metadata.encode(errors="replace")) > _STORABLE_BYTES:
+                    admission.errors[key] = ErrorCode.invalid_commit_offset_size
                 else:
                     epoch = getattr(partition, "committed_leader_epoch", -1)
                     admission.offsets[key] = Committed(

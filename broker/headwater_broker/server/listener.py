@@ -13,6 +13,7 @@ from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import PortInUseError, UsageError
 from headwater_broker.server.listeners import ListenerSpec
+from headwater_broker.server.quotas import Quotas
 from headwater_broker.server.sasl import SaslGate, SaslSettings
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.tls import TlsChannel, TlsSettings
@@ -79,8 +80,10 @@ class Listener:
         UsageError: `max.connections.per.ip.overrides` is malformed.
     """
 
-    def __init__(self, doors: Sequence[Door], core: Core, settings: BrokerSettings) -> None:
+    def __init__(self, doors: Sequence[Door], core: Core, settings: BrokerSettings, quotas: Quotas) -> None:
         self._doors = doors
+        self._quotas = quotas
+        self._too_early: set[socket.socket] = set()
         self._per_host: Counter[str] = Counter()
         self._per_host_overrides = _parse_overrides(settings.max_connections_per_ip_overrides)
         self._core = core
@@ -108,6 +111,8 @@ class Listener:
         """Closes all connections."""
         for channel in list(self._channels):
             channel.close()
+        for sock in self._too_early:
+            sock.close()
 
     def tick(self) -> None:
         """Closes connections that were silent for too long, and takes back memory of those that are idle."""
@@ -134,14 +139,28 @@ class Listener:
                 _LOG.warning("refusing %s: %s", peer, reason)
                 sock.close()
                 continue
+            wait_s = self._quotas.connected(address[0])
+            if wait_s > 0:
+                self._keep_waiting(sock, wait_s)
+                continue
             self._prepare(sock)
             self._channels.add(self._open(door, sock, peer))
             self._per_host[address[0]] += 1
 
+    def _keep_waiting(self, sock: socket.socket, wait_s: float) -> None:
+        """Closes a connection that came too early, but late: a client that is closed comes again at once."""
+        self._too_early.add(sock)
+
+        def close() -> None:
+            self._too_early.discard(sock)
+            sock.close()
+
+        self._loop.call_later(wait_s, close)
+
     def _refusal(self, host: str) -> str | None:
         """Why there is no room for a connection from there."""
         limit = self._settings.max_connections
-        if len(self._channels) >= limit:
+        if len(self._channels) + len(self._too_early) >= limit:
             return f"max.connections={limit} is reached"
         limit = self._per_host_overrides.get(host, self._settings.max_connections_per_ip)
         if self._per_host[host] >= limit:

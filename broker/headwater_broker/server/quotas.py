@@ -12,7 +12,15 @@ from kio.schema.errors import ErrorCode
 from headwater_broker.coordination import ConfigKind
 from headwater_broker.coordination.model import split_user_client
 from headwater_broker.log import Clock
-from headwater_broker.security.quotas import Name, Quota, QuotaTable, Rate, TokenBucket
+from headwater_broker.security.quotas import (
+    CONNECTION_RATE,
+    DEFAULT,
+    Name,
+    Quota,
+    QuotaTable,
+    Rate,
+    TokenBucket,
+)
 from headwater_broker.server.connection import Connection, Deferred, Part
 from headwater_broker.server.errors import ApiError
 from headwater_broker.server.settings import BrokerSettings
@@ -46,6 +54,8 @@ class Quotas:
         self._mutation_window_s = float(settings.controller_quota_window_size_seconds)
         self._rates: dict[tuple[Quota, Name], Rate] = {}
         self._buckets: dict[Name, TokenBucket] = {}
+        self._connection_limits: dict[str, float] = {}
+        self._connection_rates: dict[str, Rate] = {}
 
     def replace(self, configs: Configs) -> None:
         """Takes the limits that hold from now on; what was used of late still counts."""
@@ -57,6 +67,34 @@ class Quotas:
         for name, values in configs[ConfigKind.USER_CLIENT].items():
             entries[split_user_client(name)] = values
         self.table = QuotaTable(entries)
+        self._connection_limits = {
+            host: float(values[CONNECTION_RATE])
+            for host, values in configs[ConfigKind.IP].items()
+            if CONNECTION_RATE in values
+        }
+
+    def connected(self, host: str) -> float:
+        """Counts a connection from an address; returns how many seconds too early it came.
+
+        One that came too early does not count: it is not let in.
+        """
+        limits = self._connection_limits
+        if not limits:
+            return 0.0
+        limit = limits.get(host, limits.get(DEFAULT))
+        if limit is None:
+            return 0.0
+        rate = self._connection_rates.get(host)
+        if rate is None:
+            if len(self._connection_rates) >= _KEPT:
+                self._connection_rates.clear()
+            rate = self._connection_rates[host] = Rate(self._samples, self._window_s)
+        now_s = self._clock.monotonic()
+        rate.record(1, now_s)
+        wait_s = rate.wait_s(limit, now_s)
+        if wait_s > 0:
+            rate.record(-1, now_s)
+        return wait_s
 
     def record(self, quota: Quota, user: str, client_id: str, amount: float) -> float:
         """Counts what somebody used; returns how many seconds to wait for that."""

@@ -11,6 +11,7 @@ from headwater_broker.log.batch import (
     BASE_OFFSET,
     BATCH_LENGTH,
     HEADER,
+    LAST_OFFSET_DELTA,
     RECORD_COUNT,
     SIZE_BEFORE_LENGTH_BYTES,
 )
@@ -74,6 +75,8 @@ def _records(log: PartitionLog) -> Iterator[tuple[bytes, bytes | None]]:
     offset = log.log_start_offset
     while offset < log.high_watermark:
         found = log.read(offset, _READ_BYTES)
+        if not found.count:
+            return
         data = os.pread(found.fd, found.count, found.position)
         at = 0
         while at < len(data):
@@ -84,7 +87,7 @@ def _records(log: PartitionLog) -> Iterator[tuple[bytes, bytes | None]]:
                 if record.key is not None and header[BASE_OFFSET] + record.offset_delta >= offset:
                     yield record.key, _value(records, record.rest) if record.has_value else None
             at += size
-            next_offset = header[BASE_OFFSET] + header[6] + 1
+            next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
         offset = next_offset
 
 

@@ -293,6 +293,9 @@ class TransactionRunner:
         """Waits until no other commit of the transaction's groups is under way."""
         current = self.coordinator.get(transactional_id)
         for group in sorted(current.offsets) if current is not None else ():
+            if group in self._offsets.blocked:
+                message = f"shared state does not take the offsets of {group!r}"
+                raise ApiError(ErrorCode.coordinator_not_available, message)
             await turns.enter_async_context(self._offsets.turn(group))
 
     async def _resume(self, transaction: Transaction) -> None:

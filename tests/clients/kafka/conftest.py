@@ -66,9 +66,10 @@ def kafka_jars() -> Path:
 def dump_log(kafka_jars: Path) -> Callable[..., str]:
     """Runs `kafka-dump-log` over files, and returns what it printed; it must find nothing wrong."""
 
-    def run(*files: Path, deep: bool = False) -> str:
+    def run(*files: Path, deep: bool = False, decoder: str | None = None) -> str:
         command = [*_JAVA, "-cp", f"{kafka_jars}/*", "kafka.tools.DumpLogSegments"]
         command += ["--files", ",".join(map(str, files)), *(["--deep-iteration", "--print-data-log"] * deep)]
+        command += [f"--{decoder}"] if decoder is not None else []
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
         for complaint in (

@@ -27,7 +27,8 @@ NOT_HERE = ("broker.heartbeat", "broker.session", "controller.", "early.", "elig
 OURS = {
     # Defaults of our own; each says why in settings.py.
     "log.flush.scheduler.interval.ms", "socket.listen.backlog.size", "socket.receive.buffer.bytes",
-    "socket.send.buffer.bytes", "zookeeper.connection.timeout.ms",
+    "sasl.enabled.mechanisms", "socket.send.buffer.bytes", "ssl.keystore.type", "ssl.truststore.type",
+    "zookeeper.connection.timeout.ms",
     # What differs by broker.
     "advertised.listeners", "broker.id", "listeners", "log.dirs", "zookeeper.connect",
     # What only one of the two was started with.

@@ -145,7 +145,7 @@ def test_directory_moves_from_kafka_to_us_and_back(homes: tuple[Any, Any], how: 
     topics = [NewTopic(topic, 1, 1, config=SETTINGS) for topic in (*CODECS, "transactions")]
     topics.append(NewTopic("compacted", 1, 1, config=COMPACTED))
     for future in admin.create_topics(topics).values():
-        future.result(30)
+        future.result(90)
     for codec in CODECS:
         produce(kafka.bootstrap, codec, 0, 300)
     produce_transactions(kafka.bootstrap)

@@ -25,10 +25,11 @@ from headwater_broker.log.cleaner.transactions import TransactionPass
 from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.index import OffsetIndex, TimeIndex
-from headwater_broker.log.records import split_records, uncompressed_records
+from headwater_broker.log.records import Record, split_records, uncompressed_records
 from headwater_broker.log.txnindex import encode_transaction_index
 
 _WRITTEN_AT_ONCE_BYTES = 256 << 10
+_RECORDS_A_BREATH = 128
 
 Breathe = Callable[[int], None]
 """Called with the bytes handled since the last call; may wait, and raises where the work is to be given up."""
@@ -82,7 +83,8 @@ def map_keys(
             ):
                 if keys.is_full:
                     return
-                for record in split_records(uncompressed_records(batch, header), header[RECORD_COUNT]):
+                records = split_records(uncompressed_records(batch, header), header[RECORD_COUNT])
+                for record in _paced(records, breathe):
                     if record.key is not None and base_offset + record.offset_delta >= start_offset:
                         keys.put(record.key, base_offset + record.offset_delta)
             keys.end_offset = max(keys.end_offset, last_offset + 1)
@@ -130,7 +132,9 @@ class CleanedSegment:
         """
         for source in sources:
             for batch, header in _batches(self._fs, source, breathe):
-                left = compact_batch(batch, header, retention, transactions)
+                left = compact_batch(
+                    batch, header, retention, transactions, lambda records: _paced(records, breathe)
+                )
                 if left is not None:
                     self._add(left, header)
         self._write()
@@ -191,6 +195,14 @@ class CleanedSegment:
 def max_timestamp_of(batch: bytes) -> int:
     """The greatest timestamp in a batch's header."""
     return int.from_bytes(batch[35:43], signed=True)
+
+
+def _paced(records: Iterator[Record], breathe: Breathe) -> Iterator[Record]:
+    """The records; a batch may hold so many that the loop's thread would wait for long."""
+    for number, record in enumerate(records):
+        if not number % _RECORDS_A_BREATH:
+            breathe(0)
+        yield record
 
 
 def _batches(fs: FileSystem, source: Source, breathe: Breathe) -> Iterator[tuple[bytes, HeaderTuple]]:

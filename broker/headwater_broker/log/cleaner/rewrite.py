@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from crc32c import crc32c
@@ -61,8 +61,16 @@ class Retention:
     last_of_producers: Mapping[int, tuple[int | None, int]]
 
 
+Pace = Callable[[Iterator[Record]], Iterator[Record]]
+"""Passes records on, and rests now and then."""
+
+
 def compact_batch(
-    batch: bytes, header: HeaderTuple, retention: Retention, transactions: TransactionPass
+    batch: bytes,
+    header: HeaderTuple,
+    retention: Retention,
+    transactions: TransactionPass,
+    pace: Pace = iter,
 ) -> bytes | None:
     """What is left of a batch: itself, fewer of its records, only its header, or None.
 
@@ -89,7 +97,7 @@ def compact_batch(
             base_offset = header[BASE_OFFSET]
             kept = [
                 record
-                for record in split_records(records, header[RECORD_COUNT])
+                for record in pace(split_records(records, header[RECORD_COUNT]))
                 if _stays(record, base_offset + record.offset_delta, retention.keys, horizon_passed)
             ]
         needs_horizon = any(not record.has_value for record in kept)

@@ -11,12 +11,17 @@ from headwater_broker.server.core import Request, Response
 from headwater_broker.server.described import Describer, Entry, list_elements
 from headwater_broker.server.errors import ApiError, UsageError, error_code
 from headwater_broker.server.kafka_keys import kafka_keys
+from headwater_broker.server.loggers import LoggerError, check_levels, logger_levels, set_levels
 from headwater_broker.server.node import Node
 from headwater_broker.server.state import ALL_BROKERS
 from headwater_broker.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 _TOPIC = 2
 _BROKER = 4
+_BROKER_LOGGER = 8
+
+_FROM_LOGGER = 6
+"""Kafka's DYNAMIC_BROKER_LOGGER_CONFIG."""
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
@@ -70,6 +75,9 @@ class ConfigApis:
         elif resource.resource_type == _BROKER:
             self._check_broker(name, "expected {} or empty string")
             described = describer.broker(synonyms=synonyms, documentation=documentation)
+        elif resource.resource_type == _BROKER_LOGGER:
+            self._check_logger_broker(name)
+            described = [_describe_logger(*each) for each in logger_levels().items()]
         else:
             raise ApiError(ErrorCode.invalid_request, f"Unsupported resource type: {resource.resource_type}")
         wanted = resource.configuration_keys
@@ -87,6 +95,11 @@ class ConfigApis:
             message = f"Unexpected broker id, {expected.format(me)}, but received {name}"
             raise ApiError(ErrorCode.invalid_request, message)
 
+    def _check_logger_broker(self, name: str) -> None:
+        if not name:
+            raise ApiError(ErrorCode.invalid_request, "Broker id must not be empty")
+        self._check_broker(name)
+
     # -- changing --------------------------------------------------------------------------------------
 
     async def alter_configs(self, request: Request) -> Response:
@@ -95,9 +108,9 @@ class ConfigApis:
 
     async def incremental_alter_configs(self, request: Request) -> Response:
         """Answers IncrementalAlterConfigs: each setting is set, removed, or has list elements changed."""
-        return await self._alter(request, self._merged)
+        return await self._alter(request, self._merged, loggers=True)
 
-    async def _alter(self, request: Request, merge: Merge) -> Response:
+    async def _alter(self, request: Request, merge: Merge, *, loggers: bool = False) -> Response:
         answers = []
         resources = request.body.resources
         named = [(each.resource_type, each.resource_name) for each in resources]
@@ -106,7 +119,10 @@ class ConfigApis:
             try:
                 if named.count((resource.resource_type, resource.resource_name)) > 1:
                     raise ApiError(ErrorCode.invalid_request, "Each resource must appear at most once.")
-                await self._alter_one(resource, merge, validate_only=request.body.validate_only)
+                if loggers and resource.resource_type == _BROKER_LOGGER:
+                    self._alter_loggers(resource, validate_only=request.body.validate_only)
+                else:
+                    await self._alter_one(resource, merge, validate_only=request.body.validate_only)
             except (ApiError, InvalidConfigError, CoordinationError) as error:
                 code, message = error_code(error), str(error)
             answers.append(
@@ -139,6 +155,21 @@ class ConfigApis:
             await node.ask(node.coordinator.set_config, kind, entity, values)
             await node.state.settle(Change(ChangeKind.CONFIGS, f"{kind.value}/{entity}"))
 
+    def _alter_loggers(self, resource: Any, *, validate_only: bool) -> None:
+        self._check_logger_broker(resource.resource_name)
+        _check_entries(resource.configs)
+        if any(each.config_operation not in (_SET, _DELETE) for each in resource.configs):
+            raise ApiError(ErrorCode.invalid_request, "a log level is no list: set or delete it")
+        wanted = {
+            each.name: each.value if each.config_operation == _SET else None for each in resource.configs
+        }
+        try:
+            check_levels(wanted)
+        except LoggerError as error:
+            raise ApiError(ErrorCode.invalid_config, str(error)) from error
+        if not validate_only:
+            set_levels(wanted)
+
     def _check_topic_configs(self, values: Mapping[str, str]) -> None:
         LogConfig.parse(values, self._node.settings.log)
 
@@ -161,6 +192,19 @@ class ConfigApis:
             else:
                 raise ApiError(ErrorCode.invalid_request, f"Unknown operations type {operation}")
         return values
+
+
+def _describe_logger(name: str, level: str) -> Entry:
+    return {
+        "name": name,
+        "value": level,
+        "read_only": False,
+        "config_source": _FROM_LOGGER,
+        "is_sensitive": False,
+        "synonyms": [],
+        "config_type": 0,
+        "documentation": None,
+    }
 
 
 def _check_entries(configs: Any) -> None:

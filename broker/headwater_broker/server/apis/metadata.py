@@ -1,7 +1,7 @@
 """ApiVersions, Metadata, DescribeCluster and FindCoordinator: who is there and who leads what."""
 
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Set
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -28,11 +28,15 @@ _GROUP_KEY = 0
 _TRANSACTION_KEY = 1
 
 
+_NOBODY: frozenset[int] = frozenset()
+
+
 class MetadataApis:
     """Answers from the view of the cluster; only creating a missing topic takes time."""
 
     def __init__(self, node: Node, topics: TopicAdmin, transactions: TransactionRunner) -> None:
         self._node = node
+        self._me = frozenset({node.me.broker_id})
         self._topics = topics
         self._transactions = transactions
         core = node.core
@@ -56,7 +60,11 @@ class MetadataApis:
         )
         if may_create:
             missing = [
-                each.name for each in asked if each.name is not None and each.name not in cluster.topics
+                each.name
+                for each in asked
+                if getattr(each, "topic_id", None) is None
+                and each.name is not None
+                and each.name not in cluster.topics
             ]
             if missing:
                 return self._create_and_describe(request, missing)
@@ -75,7 +83,7 @@ class MetadataApis:
     def _describe_asked(self, asked: Any, errors: dict[str, ErrorCode]) -> Response:
         cluster = self._node.cluster
         topic_id = getattr(asked, "topic_id", None)
-        if asked.name is None and topic_id is not None:
+        if topic_id is not None:  # Java's client then sends an empty name
             found = cluster.topic_by_id(topic_id)
             if found is None:
                 return _missing(None, ErrorCode.unknown_topic_id, topic_id)
@@ -100,14 +108,15 @@ class MetadataApis:
         return {**self._node.cluster.brokers, self._node.me.broker_id: self._node.me}
 
     def _describe(self, topic: TopicState) -> Response:
-        live = self._brokers()
+        live = self._brokers().keys()
         return {
             "error_code": ErrorCode.none,
             "name": topic.name,
             "topic_id": topic.topic_id,
             "is_internal": topic.name == TRANSACTION_TOPIC,
             "partitions": [
-                _partition(index, state, live) for index, state in sorted(topic.partitions.items())
+                _partition(index, state, live - self._without_disk(topic.name, index))
+                for index, state in sorted(topic.partitions.items())
             ],
         }
 
@@ -186,6 +195,13 @@ class MetadataApis:
             "port": endpoint.port,
         }
 
+    def _without_disk(self, topic: str, partition: int) -> Set[int]:
+        """This broker, if the partition's disk fails; nobody else can know of others'."""
+        log = self._node.logs.get(topic, partition)
+        is_missing = log is None and (topic, partition) in self._node.cluster.missing
+        is_offline = log is not None and log.offline is not None
+        return self._me if is_missing or is_offline else _NOBODY
+
     def _transaction_coordinator(self, transactional_id: str) -> BrokerInfo | None:
         """Whoever leads the partition of the internal topic that holds the id."""
         partition = self._transactions.partition_of(transactional_id)
@@ -204,7 +220,7 @@ def _broker(broker: BrokerInfo, listener: str, *, id_field: str = "node_id") -> 
     return {id_field: broker.broker_id, "host": endpoint.host, "port": endpoint.port, "rack": broker.rack}
 
 
-def _partition(index: int, state: PartitionState, live: dict[int, BrokerInfo]) -> Response:
+def _partition(index: int, state: PartitionState, live: Set[int]) -> Response:
     is_led = state.leader in live
     return {
         "error_code": ErrorCode.none if is_led else ErrorCode.leader_not_available,

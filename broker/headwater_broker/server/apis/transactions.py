@@ -105,6 +105,11 @@ class TransactionApis:
         """Makes the offsets of a group part of a transaction."""
         body = request.body
         producer = Producer(body.producer_id, body.producer_epoch)
+        elsewhere = self._node.cluster.group_coordinator(body.group_id)
+        if elsewhere is not None and elsewhere.broker_id != self._node.me.broker_id:
+            # Its TxnOffsetCommit would go to that broker, which does not know the transaction.
+            _LOG.warning("group %s is another broker's: transactions do not span brokers yet", body.group_id)
+            return {"error_code": ErrorCode.policy_violation}
         try:
             await self._transactions.add(body.transactional_id, producer, [], [body.group_id])
         except (TransactionRefused, ApiError) as error:

@@ -102,6 +102,23 @@ def _alter_log_dirs_refused(request: Request, code: ErrorCode) -> Response:
     }
 
 
+def _elect_leaders_refused(request: Request, code: ErrorCode) -> Response:
+    # Version 0 has no code for the whole.
+    return _refused(
+        code,
+        replica_election_results=[
+            {
+                "topic": topic.topic,
+                "partition_result": [
+                    {"partition_id": index, "error_code": code, "error_message": None}
+                    for index in topic.partitions
+                ],
+            }
+            for topic in request.body.topic_partitions or ()
+        ],
+    )
+
+
 def _scram_refused(request: Request, code: ErrorCode) -> Response:
     names = {each.name for each in (*request.body.deletions, *request.body.upsertions)}
     return {"results": [_refused(code, user=name) for name in sorted(names)]}
@@ -135,7 +152,7 @@ ADMIN_GUARDS: dict[int, Guard] = {
     apis.INCREMENTAL_ALTER_CONFIGS: _configs(Operation.ALTER_CONFIGS, "responses"),
     34: _cluster(Operation.ALTER, _alter_log_dirs_refused),
     35: _cluster(Operation.DESCRIBE, _with(results=[])),
-    apis.ELECT_LEADERS: _cluster(Operation.ALTER, _with(replica_election_results=[])),
+    apis.ELECT_LEADERS: _cluster(Operation.ALTER, _elect_leaders_refused),
     apis.ALTER_PARTITION_REASSIGNMENTS: _cluster(Operation.ALTER, _with(responses=[])),
     apis.LIST_PARTITION_REASSIGNMENTS: _cluster(Operation.DESCRIBE, _with(topics=[])),
     apis.DESCRIBE_CLIENT_QUOTAS: _cluster(Operation.DESCRIBE_CONFIGS, _with(entries=None)),

@@ -98,9 +98,10 @@ class MetadataGuard:
 
     def _name(self, topic: Any) -> str | None:
         """The name of a topic asked for by name or id; None for an id that there is not."""
-        if topic.name is not None:
-            return str(topic.name)
-        found = self._cluster.topic_by_id(topic.topic_id) if topic.topic_id is not None else None
+        topic_id = getattr(topic, "topic_id", None)
+        if topic_id is None:
+            return str(topic.name or "")
+        found = self._cluster.topic_by_id(topic_id)
         return None if found is None else found.name
 
     def _shows(self, caller: Caller, request: Request, name: str) -> bool:
@@ -147,10 +148,11 @@ def cluster_operations(caller: Caller) -> int:
 
 def _hidden(topic: Any) -> Response:
     """Not even whether there is such a topic is told. An id is no secret, but then the name is."""
+    topic_id = getattr(topic, "topic_id", None)
     return {
         "error_code": _REFUSED,
-        "name": topic.name,
-        "topic_id": topic.topic_id if topic.name is None else None,
+        "name": topic.name if topic_id is None else None,
+        "topic_id": topic_id,
         "partitions": [],
     }
 

@@ -1,0 +1,59 @@
+"""The broker's loggers as the resource BROKER_LOGGER: what each logs, changed while the broker runs."""
+
+import logging
+from collections.abc import Mapping
+
+_PACKAGE = "headwater_broker"
+_ROOT = "root"
+_LEVELS = {
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+
+
+class LoggerError(Exception):
+    """A logger or a level that there is not; the message says what there is."""
+
+
+def logger_levels() -> dict[str, str]:
+    """What each logger of the broker logs, by Kafka's words for levels."""
+    names = [name for name in logging.root.manager.loggerDict if name.split(".")[0] == _PACKAGE]
+    return {name: _word(_logger(name).getEffectiveLevel()) for name in (_ROOT, *sorted(names))}
+
+
+def check_levels(wanted: Mapping[str, str | None]) -> None:
+    """Checks changes before any is made.
+
+    Raises:
+        LoggerError: There is no such logger or level, or the root would be left without one.
+    """
+    known = logger_levels()
+    for name, level in wanted.items():
+        if name not in known:
+            raise LoggerError(f"Logger {name} does not exist!")
+        if level is None and name == _ROOT:
+            raise LoggerError(f"Removing the log level of the {_ROOT} logger is not allowed")
+        if level is not None and level not in _LEVELS:
+            raise LoggerError(
+                f"Cannot set the log level of {name} to {level} as it is not a supported log level. Valid log levels "
+                f"are {', '.join(_LEVELS)}"
+            )
+
+
+def set_levels(wanted: Mapping[str, str | None]) -> None:
+    """Changes what loggers log; None has one log what the one above it does."""
+    for name, level in wanted.items():
+        _logger(name).setLevel(logging.NOTSET if level is None else _LEVELS[level])
+
+
+def _logger(name: str) -> logging.Logger:
+    return logging.getLogger(None if name == _ROOT else name)
+
+
+def _word(level: int) -> str:
+    words = [word for word, value in _LEVELS.items() if value <= level and word != "TRACE"]
+    return words[-1] if words else "TRACE"

@@ -1,0 +1,276 @@
+"""What is refused, at every version of every API; and connections that may not come in, or not stay."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import socket
+import struct
+import time
+import typing
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.testing import RunningBroker, broker
+from headwater_broker.testing.batches import build_batch
+from headwater_broker.testing.wire import WireClient
+from headwater_broker.wire import APIS, Api, apis
+from headwater_broker.wire.codec import message_type
+from headwater_broker.wire.reader import without_none
+
+CODES = {
+    ErrorCode.topic_authorization_failed,
+    ErrorCode.group_authorization_failed,
+    ErrorCode.cluster_authorization_failed,
+    ErrorCode.transactional_id_authorization_failed,
+}
+# Everybody may ask these; ListGroups, ListTransactions and the tokens' show only what one may see.
+FREE = {
+    *(apis.API_VERSIONS, apis.SASL_HANDSHAKE, apis.SASL_AUTHENTICATE, apis.DESCRIBE_CLUSTER),
+    *(apis.LIST_GROUPS, apis.LIST_TRANSACTIONS, apis.CREATE_DELEGATION_TOKEN, apis.RENEW_DELEGATION_TOKEN),
+    *(apis.EXPIRE_DELEGATION_TOKEN, apis.DESCRIBE_DELEGATION_TOKEN),
+}
+REFUSED = [
+    (api, version)
+    for api in APIS.values()
+    if api.key not in FREE
+    for version in range(max(api.lowest, 3) if api.key == apis.PRODUCE else api.lowest, api.highest + 1)
+    # By topic id: a topic that is not there has none to be refused.
+    if not (api.key == apis.FETCH and version >= 13)
+    # These versions have no code: they show nothing, as Kafka's.
+    if not (api.key == apis.DESCRIBE_LOG_DIRS and version < 3)
+]
+
+
+@pytest.fixture(scope="module")
+def strict() -> Iterator[RunningBroker]:
+    """A broker where nobody may do anything, for want of rules."""
+    with broker(properties={"allow.everyone.if.no.acl.found": "false"}) as started:
+        yield started
+
+
+def something(field: dataclasses.Field[Any], name: str) -> Any:
+    """A value for a field: one element in each list, a name in each text."""
+    kind, _ = without_none(field.type)
+    if typing.get_origin(kind) is tuple:
+        element, _ = without_none(typing.get_args(kind)[0])
+        return [one(element, name)]
+    return one(kind, name)
+
+
+def one(kind: Any, name: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        return {each.name: something(each, each.name) for each in dataclasses.fields(kind)}
+    if name in ("resource_type", "election_type"):
+        return 2 if name == "resource_type" else 0
+    if name in ("key_type", "acks", "session_epoch"):
+        return {"key_type": 0, "acks": 1, "session_epoch": -1}[name]
+    if name == "records":
+        return bytes(build_batch([b"x"]))
+    for given, value in ((bool, False), (str, "x"), (bytes, b"x"), (float, 1.0), (UUID, None)):
+        if isinstance(kind, type) and issubclass(kind, given):
+            return value
+    if isinstance(kind, type) and issubclass(kind, dt.timedelta):
+        return 1000
+    return 0
+
+
+def codes(value: Any) -> set[ErrorCode]:
+    """All error codes anywhere in an answer."""
+    if isinstance(value, ErrorCode):
+        return {value}
+    if dataclasses.is_dataclass(value):
+        return {code for each in dataclasses.fields(value) for code in codes(getattr(value, each.name))}
+    if isinstance(value, tuple):
+        return {code for each in value for code in codes(each)}
+    return set()
+
+
+@pytest.mark.parametrize(
+    ("api", "version"), REFUSED, ids=[f"{api.name}-{version}" for api, version in REFUSED]
+)
+def test_access_without_a_rule_is_refused_by_its_own_code(
+    strict: RunningBroker, api: Api, version: int
+) -> None:
+    fields = {
+        each.name: something(each, each.name)
+        for each in dataclasses.fields(message_type(api.name, version, "request"))
+        if "tag" not in each.metadata
+    }
+    with WireClient(strict.bootstrap) as client:
+        answer = client.ask(api.key, version, **fields)
+        assert codes(answer) & CODES, answer
+        assert client.ask(apis.API_VERSIONS, 0).error_code is ErrorCode.none
+
+
+def test_access_lists_show_nothing_to_whom_may_see_nothing(strict: RunningBroker) -> None:
+    with WireClient(strict.bootstrap) as client:
+        every = client.ask(apis.METADATA, 0, topics=[])
+        assert every.topics == ()
+        assert len(every.brokers) == 1
+        cluster = client.ask(
+            apis.DESCRIBE_CLUSTER, 1, include_cluster_authorized_operations=True, endpoint_type=1
+        )
+        assert cluster.cluster_authorized_operations == 0
+        assert client.ask(apis.LIST_GROUPS, 4, states_filter=[]).groups == ()
+
+
+# -- SASL without a client library -------------------------------------------------------------------------
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
+SASL = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "listener.name.sasl_plaintext.plain.sasl.jaas.config": JAAS,
+    "connection.failed.authentication.delay.ms": "1",
+}
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[RunningBroker]:
+    with broker(properties={**SASL, "sasl.server.max.receive.size": "1000"}) as started:
+        yield started
+
+
+@pytest.fixture
+def client(guarded: RunningBroker) -> Iterator[WireClient]:
+    with WireClient(guarded.bootstrap) as connected:
+        yield connected
+
+
+def log_in(client: WireClient, password: bytes = b"secret") -> Any:
+    assert client.ask(apis.SASL_HANDSHAKE, 1, mechanism="PLAIN").error_code is ErrorCode.none
+    return client.ask(apis.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0" + password)
+
+
+def is_closed(client: WireClient) -> bool:
+    try:
+        client._exactly(1)
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_sasl_conversation_as_clients_have_it(client: WireClient) -> None:
+    assert client.ask(apis.API_VERSIONS, 0).error_code is ErrorCode.none
+    answer = log_in(client)
+    assert (answer.error_code, answer.auth_bytes) == (ErrorCode.none, b"")
+    assert client.ask(apis.LIST_GROUPS, 4, states_filter=[]).error_code is ErrorCode.none
+    # Once more, on the same connection (KIP-368).
+    assert log_in(client).error_code is ErrorCode.none
+    assert client.ask(apis.LIST_GROUPS, 4, states_filter=[]).error_code is ErrorCode.none
+
+
+def test_sasl_old_clients_send_the_mechanisms_messages_bare(client: WireClient) -> None:
+    assert client.ask(apis.SASL_HANDSHAKE, 0, mechanism="PLAIN").error_code is ErrorCode.none
+    token = b"\0alice\0secret"
+    client._socket.sendall(struct.pack(">i", len(token)) + token)
+    assert client._exactly(4) == bytes(4)
+    assert client.ask(apis.LIST_GROUPS, 4, states_filter=[]).error_code is ErrorCode.none
+
+
+def test_sasl_request_before_authentication_closes_the_connection(client: WireClient) -> None:
+    client.send(apis.LIST_GROUPS, 4, states_filter=[])
+    assert is_closed(client)
+
+
+def test_sasl_message_before_the_handshake_closes_the_connection(client: WireClient) -> None:
+    client.send(apis.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0secret")
+    assert is_closed(client)
+
+
+def test_sasl_versions_may_be_asked_once(client: WireClient) -> None:
+    client.ask(apis.API_VERSIONS, 0)
+    client.send(apis.API_VERSIONS, 0)
+    assert is_closed(client)
+
+
+def test_sasl_unknown_mechanism_is_told_what_there_is_and_closed(client: WireClient) -> None:
+    answer = client.ask(apis.SASL_HANDSHAKE, 1, mechanism="GSSAPI")
+    assert answer.error_code is ErrorCode.unsupported_sasl_mechanism
+    assert answer.mechanisms == ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+    assert is_closed(client)
+
+
+def test_sasl_wrong_password_is_told_and_closed(client: WireClient) -> None:
+    answer = log_in(client, b"wrong")
+    assert answer.error_code is ErrorCode.sasl_authentication_failed
+    assert answer.error_message == "Authentication failed: Invalid username or password"
+    assert is_closed(client)
+
+
+def test_sasl_large_request_of_a_stranger_is_refused_at_its_size(client: WireClient) -> None:
+    client._socket.sendall(struct.pack(">i", 1001))
+    assert is_closed(client)
+
+
+def test_sasl_session_that_is_over_closes_the_connection_unless_renewed() -> None:
+    properties = {**SASL, "connections.max.reauth.ms": "300"}
+    with broker(properties=properties) as running, WireClient(running.bootstrap) as client:
+        assert log_in(client).session_lifetime == dt.timedelta(milliseconds=300)
+        time.sleep(0.35)
+        assert log_in(client).error_code is ErrorCode.none
+        assert client.ask(apis.LIST_GROUPS, 4, states_filter=[]).error_code is ErrorCode.none
+        time.sleep(0.35)
+        client.send(apis.LIST_GROUPS, 4, states_filter=[])
+        assert is_closed(client)
+
+
+# -- limits ------------------------------------------------------------------------------------------------
+
+
+def is_taken(running: RunningBroker) -> socket.socket | None:
+    """A connection that is answered, None where it was closed at once."""
+    client = WireClient(running.bootstrap)
+    try:
+        client.ask(apis.API_VERSIONS, 0)
+    except OSError:
+        client.close()
+        return None
+    return client._socket
+
+
+@pytest.mark.parametrize(
+    ("properties", "allowed"),
+    [
+        ({"max.connections": "3"}, 3),
+        ({"max.connections.per.ip": "2"}, 2),
+        ({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "10.1.2.3:9,127.0.0.1:4"}, 4),
+    ],
+)
+def test_limits_of_connections_hold_and_room_is_made_by_those_who_leave(
+    properties: dict[str, str], allowed: int
+) -> None:
+    with broker(properties=properties) as running:
+        taken = [is_taken(running) for _ in range(allowed)]
+        assert all(taken)
+        assert is_taken(running) is None
+        for connection in taken:
+            assert connection is not None
+            connection.close()
+        deadline = time.monotonic() + 10
+        while (another := is_taken(running)) is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        another.close()
+
+
+def test_limits_of_idleness_close_a_silent_connection() -> None:
+    with (
+        broker(properties={"connections.max.idle.ms": "200"}) as running,
+        WireClient(running.bootstrap) as client,
+    ):
+        client.ask(apis.API_VERSIONS, 0)
+        started = time.monotonic()
+        assert is_closed(client)
+        assert time.monotonic() - started > 0.1
+
+
+def test_limits_of_a_requests_size_close_the_connection() -> None:
+    properties = {"socket.request.max.bytes": "1000"}
+    with broker(properties=properties) as running, WireClient(running.bootstrap) as client:
+        client._socket.sendall(struct.pack(">i", 1001))
+        assert is_closed(client)
