@@ -284,11 +284,12 @@ def test_offsets_committed_while_zookeeper_is_away_are_applied_when_it_is_back(
         address = process.bootstrap
         create(address, "t")
         worker = transactional(address, "worker")
-        with consumer(address, "g", "t") as source:
-            worker.begin_transaction()
-            worker.produce("t", b"x", partition=0)
-            worker.flush()
-            worker.send_offsets_to_transaction([TopicPartition("t", 0, 7)], source.consumer_group_metadata())
+        worker.begin_transaction()
+        worker.produce("t", b"x", partition=0)
+        worker.flush()
+        nobody = Consumer({"bootstrap.servers": address, "group.id": "g"})  # no member, and so no generation
+        worker.send_offsets_to_transaction([TopicPartition("t", 0, 7)], nobody.consumer_group_metadata())
+        nobody.close()
         own_zookeeper.kill()
         worker.commit_transaction(DEADLINE_S)
         assert end_offset(address, "t", IsolationLevel.READ_COMMITTED) == 2
