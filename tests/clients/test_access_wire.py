@@ -15,6 +15,7 @@ from uuid import UUID
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headwater_broker.coordination import MemoryCoordinator
 from headwater_broker.testing import RunningBroker, broker
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.wire import WireClient
@@ -46,10 +47,16 @@ REFUSED = [
 ]
 
 
+SECRET_ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+
 @pytest.fixture(scope="module")
 def strict() -> Iterator[RunningBroker]:
-    """A broker where nobody may do anything, for want of rules."""
-    with broker(properties={"allow.everyone.if.no.acl.found": "false"}) as started:
+    """A broker where nobody may do anything, for want of rules; it has one topic."""
+    coordinator = MemoryCoordinator()
+    coordinator.create_topic("secret", {0: [1]}, {}, SECRET_ID)
+    properties = {"allow.everyone.if.no.acl.found": "false"}
+    with broker(properties=properties, coordinator=coordinator) as started:
         yield started
 
 
@@ -105,6 +112,53 @@ def test_access_without_a_rule_is_refused_by_its_own_code(
         answer = client.ask(api.key, version, **fields)
         assert codes(answer) & CODES, answer
         assert client.ask(apis.API_VERSIONS, 0).error_code is ErrorCode.none
+
+
+@pytest.mark.parametrize("version", range(13, 18))
+def test_access_fetch_by_topic_id_is_refused(strict: RunningBroker, version: int) -> None:
+    partition = {
+        "partition": 0,
+        "fetch_offset": 0,
+        "partition_max_bytes": 100,
+        "current_leader_epoch": -1,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+    }
+    with WireClient(strict.bootstrap) as client:
+        answer = client.ask(
+            *(apis.FETCH, version),
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=1,
+            max_bytes=1000,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic_id": SECRET_ID, "partitions": [partition]}],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        assert answer.responses[0].partitions[0].error_code is ErrorCode.topic_authorization_failed
+
+
+def test_access_topic_id_does_not_tell_the_name(strict: RunningBroker) -> None:
+    with WireClient(strict.bootstrap) as client:
+        for name in (None, ""):
+            answer = client.ask(
+                *(apis.METADATA, 12),
+                topics=[{"topic_id": SECRET_ID, "name": name}],
+                allow_auto_topic_creation=False,
+                include_topic_authorized_operations=True,
+            )
+            (topic,) = answer.topics
+            assert topic.error_code is ErrorCode.topic_authorization_failed
+            assert (topic.name, topic.topic_id) == (None, SECRET_ID)
+        deleted = client.ask(
+            *(apis.DELETE_TOPICS, 6), topics=[{"name": None, "topic_id": SECRET_ID}], timeout=100
+        )
+        (topic,) = deleted.responses
+        assert topic.error_code is ErrorCode.topic_authorization_failed
+        assert (topic.name, topic.topic_id) == (None, SECRET_ID)
 
 
 def test_access_lists_show_nothing_to_whom_may_see_nothing(strict: RunningBroker) -> None:

@@ -275,6 +275,43 @@ def test_broker_killed_between_decision_and_markers_finishes_at_its_start(
         worker.abort_transaction(DEADLINE_S)
 
 
+def test_offsets_committed_while_zookeeper_is_away_are_applied_when_it_is_back(
+    own_zookeeper: Any, broker_process_class: Any, tmp_path: Path
+) -> None:
+    """The decision is in the broker's own log; what it means for the group follows."""
+    process = broker_process_class(tmp_path, ["--zookeeper", f"{own_zookeeper.hosts}/away"]).start()
+    try:
+        address = process.bootstrap
+        create(address, "t")
+        worker = transactional(address, "worker")
+        worker.begin_transaction()
+        worker.produce("t", b"x", partition=0)
+        worker.flush()
+        nobody = Consumer({"bootstrap.servers": address, "group.id": "g"})  # no member, and so no generation
+        worker.send_offsets_to_transaction([TopicPartition("t", 0, 7)], nobody.consumer_group_metadata())
+        nobody.close()
+        own_zookeeper.kill()
+        worker.commit_transaction(DEADLINE_S)
+        assert end_offset(address, "t", IsolationLevel.READ_COMMITTED) == 2
+        own_zookeeper.start()
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                if committed(address, "g", "t") == 7:
+                    break
+            except KafkaException as error:
+                if error.args[0].code() not in (
+                    KafkaError._TIMED_OUT,
+                    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+                    KafkaError.UNSTABLE_OFFSET_COMMIT,
+                ):
+                    raise
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        process.kill()
+
+
 def test_transactions_do_not_span_brokers_yet_and_say_so(
     zookeeper: Any, broker_process_class: Any, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64decode, b64encode
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,8 @@ from headwater_broker.security.plain import PlainServer, plain_passwords
 from headwater_broker.security.scram import Account, ScramCredential, ScramMechanism, ScramServer
 from headwater_broker.security.ssl_names import distinguished_name, map_name, parse_mapping_rules
 from headwater_broker.security.tokens import DelegationToken, token_password
-from headwater_broker.server import ListenerSpec, UsageError, parse_listeners
+from headwater_broker.server import ListenerSpec, UsageError, parse_listeners, parse_settings
+from headwater_broker.server.tls import TlsSettings
 
 USER = Principal("User", "user")
 SHA_256 = ScramMechanism.SHA_256
@@ -263,3 +265,55 @@ def test_listeners_that_make_no_sense_are_refused_with_the_reason(
 ) -> None:
     with pytest.raises(UsageError, match=reason):
         parse_listeners(properties)
+
+
+# -- properties ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("properties", "reason"),
+    [
+        ({}, "name the PEM file"),
+        ({"ssl.keystore.location": "FILE", "ssl.keystore.type": "JKS"}, "openssl pkcs12"),
+        ({"ssl.keystore.location": "/no/such/file"}, "No such file"),
+        ({"ssl.keystore.location": "FILE"}, "no PEM of a private key"),
+        (
+            {"ssl.keystore.key": "nonsense", "ssl.keystore.certificate.chain": "nonsense"},
+            "no PEM of a private key",
+        ),
+    ],
+)
+def test_tls_keystore_that_cannot_be_used_is_refused_with_the_reason(
+    properties: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "keystore"
+    file.write_bytes(b"\xfe\xed\xfe\xed not PEM")
+    given = {name: str(file) if value == "FILE" else value for name, value in properties.items()}
+    with pytest.raises(UsageError, match=f"listener SSL.*{reason}"):
+        TlsSettings(parse_settings(given), "SSL")
+
+
+def test_settings_of_a_listener_win_over_those_of_all() -> None:
+    settings = parse_settings(
+        {
+            "connections.max.reauth.ms": "1",
+            "listener.name.Internal.connections.max.reauth.ms": "2",
+            "listener.name.internal.scram-sha-256.connections.max.reauth.ms": "3",
+        }
+    )
+
+    def reauth(listener: str, mechanism: str | None = None) -> str | None:
+        return settings.of_listener(listener, "connections.max.reauth.ms", mechanism)
+
+    assert reauth("PUBLIC") == reauth("PUBLIC", "PLAIN") == "1"
+    assert reauth("INTERNAL") == reauth("INTERNAL", "PLAIN") == "2"
+    assert reauth("INTERNAL", "SCRAM-SHA-256") == "3"
+    with pytest.raises(UsageError, match=r"num\.partitions"):
+        parse_settings({"listener.name.internal.num.partitions": "1"})
+
+
+def test_settings_that_name_kafkas_authorizer_refuse_what_no_rule_allows() -> None:
+    name = {"authorizer.class.name": "kafka.security.authorizer.AclAuthorizer"}
+    assert parse_settings({}).allow_everyone_if_no_acl_found
+    assert not parse_settings(name).allow_everyone_if_no_acl_found
+    assert parse_settings({**name, "allow.everyone.if.no.acl.found": "true"}).allow_everyone_if_no_acl_found

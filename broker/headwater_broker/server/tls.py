@@ -97,6 +97,10 @@ class TlsSettings:
                 raise self._wrong(
                     "ssl.keystore.location", "name the PEM file of the private key and certificate"
                 )
+        except ssl.SSLError as error:
+            what = location or "ssl.keystore.key"
+            why = "is no PEM of a private key and its certificate, or the password is wrong"
+            raise self._wrong("ssl.keystore.location", f"{what} {why}") from error
         except OSError as error:
             raise self._wrong("ssl.keystore.location", f"{location}: {error.strerror or error}") from error
 

@@ -150,8 +150,8 @@ ADMIN_GUARDS: dict[int, Guard] = {
     apis.DESCRIBE_CONFIGS: _configs(Operation.DESCRIBE_CONFIGS, "results", configs=[]),
     apis.ALTER_CONFIGS: _configs(Operation.ALTER_CONFIGS, "responses"),
     apis.INCREMENTAL_ALTER_CONFIGS: _configs(Operation.ALTER_CONFIGS, "responses"),
-    34: _cluster(Operation.ALTER, _alter_log_dirs_refused),
-    35: _cluster(Operation.DESCRIBE, _with(results=[])),
+    apis.ALTER_REPLICA_LOG_DIRS: _cluster(Operation.ALTER, _alter_log_dirs_refused),
+    apis.DESCRIBE_LOG_DIRS: _cluster(Operation.DESCRIBE, _with(results=[])),
     apis.ELECT_LEADERS: _cluster(Operation.ALTER, _elect_leaders_refused),
     apis.ALTER_PARTITION_REASSIGNMENTS: _cluster(Operation.ALTER, _with(responses=[])),
     apis.LIST_PARTITION_REASSIGNMENTS: _cluster(Operation.DESCRIBE, _with(topics=[])),
@@ -161,4 +161,4 @@ ADMIN_GUARDS: dict[int, Guard] = {
     apis.ALTER_USER_SCRAM_CREDENTIALS: _cluster(Operation.ALTER, _scram_refused),
     apis.UPDATE_FEATURES: _cluster(Operation.ALTER, _with(results=[])),
 }
-"""By API key; the numbers are those of the APIs about log directories."""
+"""By API key."""

@@ -265,30 +265,6 @@ def _add_partitions_to_txn(caller: Caller, request: Request, handler: Handler) -
     return answer(lambda topic: CODES[_TOPIC] if topic in refused else ErrorCode.operation_not_attempted)
 
 
-def _write_txn_markers(caller: Caller, request: Request, handler: Handler) -> Answer:
-    if caller.may_cluster(Operation.ALTER) or caller.may_cluster(Operation.CLUSTER_ACTION):
-        return handler(request)
-    code = CODES[ResourceType.CLUSTER]
-    return {
-        "markers": [
-            {
-                "producer_id": marker.producer_id,
-                "topics": [
-                    {
-                        "name": topic.name,
-                        "partitions": [
-                            {"partition_index": index, "error_code": code}
-                            for index in topic.partition_indexes
-                        ],
-                    }
-                    for topic in marker.topics
-                ],
-            }
-            for marker in request.body.markers
-        ]
-    }
-
-
 def _describe_producers_refused(topic: Any, code: ErrorCode) -> Response:
     partitions = [
         {"partition_index": index, "error_code": code, "active_producers": []}
@@ -373,7 +349,6 @@ GROUP_GUARDS: dict[int, Guard] = {
         whole(_TRANSACTION, Operation.WRITE, _error_only, name=_transactional_id), _read_group(_error_only)
     ),
     apis.END_TXN: whole(_TRANSACTION, Operation.WRITE, _error_only, name=_transactional_id),
-    27: _write_txn_markers,
     apis.TXN_OFFSET_COMMIT: both(
         whole(_TRANSACTION, Operation.WRITE, _all_topics_refused, name=_transactional_id),
         both(_read_group(_all_topics_refused), _READ_TOPICS),
@@ -382,4 +357,4 @@ GROUP_GUARDS: dict[int, Guard] = {
     apis.DESCRIBE_TRANSACTIONS: _describe_transactions,
     apis.LIST_TRANSACTIONS: _list_transactions,
 }
-"""By API key; the numbers are those of APIs about transactions."""
+"""By API key."""
