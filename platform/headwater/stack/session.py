@@ -47,6 +47,8 @@ def session_conf(
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
+        # PySpark notes the caller's line with every column expression, over py4j: an operation took 650 us, then 314.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(home / "spark-warehouse"),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -96,13 +98,14 @@ def spark_session(
 
 
 def _silence_statement_errors() -> None:
-    """PySpark logs each refused statement with the stack traces of two languages; we say it in a sentence.
+    """PySpark logs each refused statement and column with the stack traces of two languages; we say it in a sentence.
 
     So does py4j with what a batch function raises and with a JVM that ended; both come back as exceptions.
     """
     from pyspark.logger import PySparkLogger
 
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
     logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
 

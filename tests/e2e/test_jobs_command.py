@@ -1,0 +1,163 @@
+"""`headwater jobs` as a person meets it: modules that are wrong, records that are bad, and nothing lost."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headwater_broker.testing import broker
+
+GOOD = """
+import headwater as hw
+
+clicks = hw.topic("clicks", schema="a INT, b STRING, at TIMESTAMP", event_time="at", watermark="10 minutes")
+
+
+@hw.job(target=hw.delta("silver.clicks"), dedup=hw.by_offset(), quarantine="table")
+def clean(clicks):
+    return clicks.select("a", "b", "at")
+"""
+TWICE = (
+    GOOD
+    + """
+
+@hw.job(target=hw.delta("silver.others"), name="clean")
+def others(clicks):
+    return clicks.select("a")
+"""
+)
+AT = "2026-01-01T00:00:00Z"
+RECORD_MS = 1_767_225_600_000
+FIVE_MB = 5_000_000
+BAD: dict[str, bytes | None] = {
+    "text": b"not JSON",
+    "truncated": b'{"a": 1, "b": "tr',
+    "wrong type": b'{"a": "one", "b": "x", "at": "%s"}' % AT.encode(),
+    "empty": b"",
+    "null": None,
+    "not UTF-8": b'{"a": 1, "b": "\xff\xfe"}',
+    "an array": b"[1, 2]",
+    "from 2099": b'{"a": 1, "b": "x", "at": "2099-01-01T00:00:00Z"}',
+    "5 MB of text": b"x" * FIVE_MB,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    here = tmp_path_factory.mktemp("jobs")
+    (here / "good.py").write_text(GOOD)
+    (here / "syntax.py").write_text("import headwater as hw\n\ndef clean(:\n")
+    (here / "column.py").write_text(GOOD.replace('"a", "b"', '"a", "nothere"'))
+    (here / "twice.py").write_text(TWICE)
+    return here
+
+
+def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    environ = {name: value for name, value in os.environ.items() if name != "HEADWATER_HOME"}
+    return subprocess.run(
+        [sys.executable, "-m", "headwater.cli", *arguments],
+        cwd=folder,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "sentence"),
+    [
+        ("syntax.py", "syntax.py, line 3: invalid syntax"),
+        ("column.py", "with name `nothere` cannot be resolved. Did you mean one of the following?"),
+        ("twice.py", "two jobs are named 'clean': "),
+        ("absent.py", "no job module 'absent.py'"),
+        ("good.py:other", "good.py: no job 'other'; its jobs are clean"),
+    ],
+)
+def test_jobs_check_wrong_module_is_one_sentence(folder: Path, what: str, sentence: str) -> None:
+    checked = run(folder, "jobs", "check", what)
+    assert checked.returncode == 2
+    assert checked.stdout == ""
+    (line,) = checked.stderr.splitlines()
+    assert line.startswith("headwater: ")
+    assert sentence in line
+
+
+def test_jobs_run_wrong_module_is_refused_before_anything_is_made(folder: Path) -> None:
+    started = run(folder, "jobs", "run", "twice.py", "--once", "--bootstrap", "127.0.0.1:1", "--home", "none")
+    assert started.returncode == 2
+    assert len(started.stderr.splitlines()) == 1
+    assert not (folder / "none").exists()
+
+
+def test_jobs_run_topic_that_is_not_there_is_named(folder: Path) -> None:
+    with broker(properties={"auto.create.topics.enable": "false"}) as running:
+        started = run(
+            folder, "jobs", "run", "good.py", "--once", "--bootstrap", running.bootstrap, "--home", "absent"
+        )
+    assert started.returncode in (1, 2)
+    assert "Traceback" not in started.stderr
+    assert "clicks" in started.stderr.splitlines()[-1]
+
+
+@pytest.fixture(scope="module")
+def ran(folder: Path) -> Iterator[Path]:
+    """A home in which the job ran over good records and one of each bad kind."""
+    with broker() as running:
+        topic = NewTopic("clicks", 1, 1, config={"max.message.bytes": str(2 * FIVE_MB)})
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([topic])["clicks"].result(10)
+        producer = Producer(
+            {"bootstrap.servers": running.bootstrap, "message.max.bytes": 2 * FIVE_MB, "linger.ms": 0}
+        )
+        large = json.dumps({"a": 5, "b": "y" * FIVE_MB, "at": AT}).encode()
+        values = [_good(1), *BAD.values(), large, _good(2)]
+        for value in values:
+            producer.produce("clicks", value, timestamp=RECORD_MS)
+        assert producer.flush(30) == 0
+        done = run(folder, "jobs", "run", "good.py", "--once", "--bootstrap", running.bootstrap)
+        assert done.returncode == 0, done.stderr[-2000:]
+        assert "Traceback" not in done.stderr
+        yield folder
+
+
+def _good(a: int) -> bytes:
+    return json.dumps({"a": a, "b": "x", "at": AT}).encode()
+
+
+def _sql(folder: Path, statement: str) -> list[dict[str, Any]]:
+    asked = run(folder, "sql", "--json", statement)
+    assert asked.returncode == 0, asked.stderr
+    rows: list[dict[str, Any]] = json.loads(asked.stdout)
+    return rows
+
+
+def test_jobs_run_bad_values_good_rows_and_large_ones_are_in_the_table(ran: Path) -> None:
+    rows = _sql(ran, "SELECT a, length(b) AS size FROM silver.clicks ORDER BY a")
+    assert rows == [{"a": 1, "size": 1}, {"a": 2, "size": 1}, {"a": 5, "size": FIVE_MB}]
+
+
+def test_jobs_run_bad_values_are_quarantined_with_their_bytes(ran: Path) -> None:
+    rows = _sql(
+        ran,
+        "SELECT _offset, _reason, coalesce(length(to_hex(_raw)) // 2, -1) AS size "
+        "FROM silver.clicks__quarantine ORDER BY _offset",
+    )
+    assert [row["_offset"] for row in rows] == list(range(1, len(BAD) + 1))
+    assert [row["size"] for row in rows] == [-1 if value is None else len(value) for value in BAD.values()]
+    assert all(row["_reason"] for row in rows)
+
+
+def test_jobs_run_bad_values_every_offset_is_accounted_for(ran: Path) -> None:
+    audited = run(ran, "audit", "--json")
+    assert audited.returncode == 0, audited.stdout + audited.stderr
+    assert Counter(row["_partition"] for row in _sql(ran, "SELECT _partition FROM silver.clicks")) == {0: 3}
