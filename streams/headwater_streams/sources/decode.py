@@ -181,12 +181,15 @@ def _value_problem(schema: T.StructType) -> Column:
     wrong_fields = F.array_join(F.array_compact(F.array(*wrong)), ", ")
     corrupt = value.getField(_CORRUPT).isNotNull()
     # Spark's parser stops after the first object; what follows it would be lost without a word.
-    around = ~text.rlike(r"^\s*\{") | ~text.rlike(r"\}\s*$")
+    bare = F.btrim(text, F.lit(" \t\r\n"))
+    around = ~bare.startswith("{") | ~bare.endswith("}")
     alone = F.size(F.from_json(F.concat(F.lit("["), text, F.lit("]")), T.ArrayType(T.StringType()))) == 1
-    doubled = text.rlike(r"\}[^\"{]*\{") & ~F.coalesce(alone, F.lit(False))
+    # Where the first brace that closes is the last character there is one object, and no regular expression is needed.
+    several_close = F.instr(bare, "}") < F.char_length(bare)
+    doubled = several_close & text.rlike(r"\}[^\"{]*\{") & ~F.coalesce(alone, F.lit(False))
     reason = (
         F.when(text.isNull(), F.lit("the value is null"))
-        .when(F.trim(text) == "", F.lit("the value is empty"))
+        .when(bare == "", F.lit("the value is empty"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
         .when(around | doubled, F.lit("the value is not one JSON object"))
         .when(

@@ -1,0 +1,68 @@
+"""Which values are records: one JSON object and nothing around it, each refused one with its reason."""
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.sources.decode import PROBLEMS, VALUE, decode_records
+from headwater_streams.sources.inputs import topic
+
+_RAW = (
+    "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+)
+_NOT_ONE = "the value is not one JSON object"
+GOOD = [
+    '{"a": 1, "b": "x"}',
+    ' \t\r\n{"a": 1, "b": "x"} \t\r\n',
+    '{"a": 1, "b": "}{"}',
+    '{"a": 1, "b": "x", "more": {"deep": {}}}',
+    '{"a": 1, "more": {"x": 1}, "b": "x"}',
+    '{"a": 1, "list": [{"x": 1}, {"x": 2}]}',
+    '{"a": null}',
+    "{}",
+    '{"b": "\\" } { \\""}',
+    '{"a": 1, "b": "}"}',
+]
+BAD = {
+    '{"a": 1}{"a": 2}': _NOT_ONE,
+    '{"a": 1} {"a": 2}': _NOT_ONE,
+    '{"a": 1}, {"a": 2}': _NOT_ONE,
+    '{"a": 1} trailing': _NOT_ONE,
+    'leading {"a": 1}': _NOT_ONE,
+    '[{"a": 1}]': _NOT_ONE,
+    '"text"': _NOT_ONE,
+    "1": _NOT_ONE,
+    "null": _NOT_ONE,
+    '{"a": 1, "b": "tr': _NOT_ONE,
+    '{"a": 1,, "b": "x"}': "the value is not valid JSON",
+    '{"a": "one"}': "a is not INT",
+    '{"a": {"x": 1}}': "a is not INT",
+    "": "the value is empty",
+    "  \t ": "the value is empty",
+}
+
+
+@pytest.fixture(scope="module")
+def decoded(spark: SparkSession) -> list[tuple[str, str | None]]:
+    values = [*GOOD, *BAD]
+    schema = T.StructType.fromDDL(_RAW)
+    rows = [("t", 0, offset, None, None, value.encode(), None) for offset, value in enumerate(values)]
+    declared = topic("t", schema="a INT, b STRING")
+    frame = decode_records(spark.createDataFrame(rows, schema), declared, [], origin=False)
+    reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
+    found = frame.select(F.col("_raw").cast("string"), reasons, f"{VALUE}.*").collect()
+    return [(row[0], row[1] or None) for row in found]
+
+
+@pytest.mark.parametrize("value", GOOD)
+def test_decode_one_object_is_a_record(decoded: list[tuple[str, str | None]], value: str) -> None:
+    assert dict(decoded)[value] is None
+
+
+@pytest.mark.parametrize("value", BAD)
+def test_decode_anything_else_is_refused_with_its_reason(
+    decoded: list[tuple[str, str | None]], value: str
+) -> None:
+    assert dict(decoded)[value] == BAD[value]
