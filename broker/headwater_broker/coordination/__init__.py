@@ -19,7 +19,8 @@ from headwater_broker.coordination.errors import (
     SessionLost,
 )
 from headwater_broker.coordination.lease import JobLease, Lease
-from headwater_broker.coordination.memory import MemoryCluster, MemoryCoordinator
+from headwater_broker.coordination.memory import MemoryCoordinator
+from headwater_broker.coordination.memory_cluster import MemoryCluster
 from headwater_broker.coordination.memory_lease import MemoryJobLease
 from headwater_broker.coordination.model import (
     NO_LEADER,

@@ -1,16 +1,14 @@
 """Shared state without ZooKeeper: for one broker by itself, and for tests.
 
-`MemoryCluster` is the shared state, each `MemoryCoordinator` a session with it: what ZooKeeper would make
-ephemeral goes when the coordinator stops. Everything else is kept, if a directory is given, in one JSON file
-there.
+Each `MemoryCoordinator` is a session with a `MemoryCluster`: what ZooKeeper would make ephemeral goes when the
+coordinator stops. Everything else is kept, if a directory is given, in one JSON file there.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -24,6 +22,7 @@ from headwater_broker.coordination.errors import (
     DoesNotExist,
     LeaseLost,
 )
+from headwater_broker.coordination.memory_cluster import MemoryCluster
 from headwater_broker.coordination.memory_file import Durable, MemoryFile
 from headwater_broker.coordination.memory_security import MemorySecurity
 from headwater_broker.coordination.model import (
@@ -41,51 +40,6 @@ from headwater_broker.coordination.model import (
 )
 
 _SESSION_TIMEOUT_MS = 6000
-
-
-@dataclass(eq=False)
-class MemoryCluster:
-    """The state that coordinators share.
-
-    Attributes:
-        file: where the durable part is kept, None to keep it in memory only.
-        durable: what outlives the process: topics, configuration, offsets, the numbers given out.
-        brokers: live brokers with the coordinator that registered each.
-        members: live members by group and name, with the coordinator that registered each.
-        owners: owners by group and partition, with the coordinator that claimed each.
-        plans: what the members of each group agreed on last, with its number.
-        callbacks: watches by coordinator.
-    """
-
-    file: MemoryFile | None = None
-    durable: Durable = field(default_factory=Durable)
-    brokers: dict[int, tuple[object, BrokerInfo, int]] = field(default_factory=dict)
-    controller: tuple[object, Controller] | None = None
-    members: dict[str, dict[str, tuple[object, dict[str, Any]]]] = field(default_factory=dict)
-    owners: dict[str, dict[TopicPartition, tuple[object, str]]] = field(default_factory=dict)
-    plans: dict[str, tuple[bytes, int]] = field(default_factory=dict)
-    callbacks: list[tuple[object, Callable[[Change], None]]] = field(default_factory=list)
-    member_callbacks: list[tuple[object, str, Callable[[], None]]] = field(default_factory=list)
-    lock: threading.RLock = field(default_factory=threading.RLock)
-
-    def save(self) -> None:
-        """Writes the durable part before the change is acknowledged."""
-        if self.file is not None:
-            self.file.write(self.durable)
-
-    def report(self, kind: ChangeKind, name: str | None = None) -> None:
-        """Tells every watch, outside the lock."""
-        with self.lock:
-            callbacks = [callback for _, callback in self.callbacks]
-        for callback in callbacks:
-            callback(Change(kind, name))
-
-    def report_members(self, group: str) -> None:
-        """Tells who watches a group's members, outside the lock."""
-        with self.lock:
-            callbacks = [callback for _, watched, callback in self.member_callbacks if watched == group]
-        for callback in callbacks:
-            callback()
 
 
 class MemoryCoordinator(MemorySecurity):

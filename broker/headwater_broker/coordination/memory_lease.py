@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Self
 
 from headwater_broker.coordination.errors import AlreadyOwned, LeaseLost
-from headwater_broker.coordination.memory import MemoryCluster, MemoryCoordinator
+from headwater_broker.coordination.memory import MemoryCoordinator
+from headwater_broker.coordination.memory_cluster import MemoryCluster
 from headwater_broker.coordination.model import Committed, TopicPartition
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from headwater_broker.coordination.memory_cluster import MemoryCluster
 from headwater_broker.coordination.model import ChangeKind
 from headwater_broker.security.acl import AclEntry, ResourcePattern
-
-if TYPE_CHECKING:
-    from headwater_broker.coordination.memory import MemoryCluster
 
 
 class MemorySecurity:
