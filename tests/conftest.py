@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
+import os
 import socket
 import subprocess
 import time
@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from headwater.errors import DependencyError
+from headwater.stack.java import find_java
 
 pytest_plugins = ["headwater_broker.pytest_plugin"]  # for an install from before it had this entry point
 
@@ -44,10 +47,11 @@ class ZooKeeperServer:
         assert spec is not None
         assert spec.origin is not None
         jars = Path(spec.origin).parent / "jars"
+        java = str(find_java(os.environ).executable)
         with (self._directory / "zookeeper.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    *("java", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"),
+                    *(java, "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", f"{jars}/*"),
                     *("org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self._directory / "zoo.cfg")),
                 ],
                 stdout=log,
@@ -78,8 +82,12 @@ class ZooKeeperServer:
 
 
 def _server(directory: Path) -> Iterator[ZooKeeperServer]:
-    if shutil.which("java") is None or importlib.util.find_spec("pyspark") is None:
-        pytest.skip("needs a java command and pyspark's jars")
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("needs the jars in pyspark's wheel")
+    try:
+        find_java(os.environ)
+    except DependencyError as error:
+        pytest.skip(str(error))
     server = ZooKeeperServer(directory)
     server.start()
     try:
