@@ -30,6 +30,7 @@ from headwater_broker.transactions.state import (
     Transaction,
     TransactionState,
 )
+from headwater_broker.wire.primitives import write_uvarint
 
 _PREVIOUS_PRODUCER_TAG = 0
 _LAST_EPOCH_TAG = 10_000
@@ -83,8 +84,8 @@ def encode_value(transaction: Transaction) -> bytes:
     times = _TIMES.pack(transaction.updated_ms, transaction.started_ms)
     partitions = None if transaction.state is TransactionState.EMPTY else _by_topic(transaction.partitions)
     if tags:
-        fields = b"".join(_uvarint(tag) + _uvarint(len(data)) + data for tag, data in tags)
-        return fixed + _compact_partitions(partitions) + times + _uvarint(len(tags)) + fields
+        fields = b"".join(write_uvarint(tag) + write_uvarint(len(data)) + data for tag, data in tags)
+        return fixed + _compact_partitions(partitions) + times + write_uvarint(len(tags)) + fields
     return fixed + _plain_partitions(partitions) + times
 
 
@@ -143,10 +144,10 @@ def _tags(transaction: Transaction) -> list[tuple[int, bytes]]:
 
 def _encode_groups(transaction: Transaction) -> bytes:
     groups = sorted(transaction.groups | transaction.offsets.keys())
-    data = bytearray(_uvarint(len(groups)))
+    data = bytearray(write_uvarint(len(groups)))
     for group in groups:
         offsets = transaction.offsets.get(group, {})
-        data += _text(group) + _uvarint(len(offsets))
+        data += _text(group) + write_uvarint(len(offsets))
         for (topic, partition), pending in offsets.items():
             data += _text(topic) + _OFFSET.pack(partition, pending.offset, pending.leader_epoch)
             data += _text(pending.metadata) + _LONG.pack(pending.timestamp_ms)
@@ -189,25 +190,16 @@ def _plain_partitions(topics: Mapping[str, list[int]] | None) -> bytes:
 def _compact_partitions(topics: Mapping[str, list[int]] | None) -> bytes:
     if topics is None:
         return b"\0"
-    data = bytearray(_uvarint(len(topics) + 1))
+    data = bytearray(write_uvarint(len(topics) + 1))
     for topic, partitions in topics.items():
-        data += _text(topic) + _uvarint(len(partitions) + 1)
+        data += _text(topic) + write_uvarint(len(partitions) + 1)
         data += b"".join(map(_INT.pack, partitions)) + b"\0"
     return bytes(data)
 
 
 def _text(text: str) -> bytes:
     data = text.encode()
-    return _uvarint(len(data) + 1) + data
-
-
-def _uvarint(number: int) -> bytes:
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return write_uvarint(len(data) + 1) + data
 
 
 class _Reader:

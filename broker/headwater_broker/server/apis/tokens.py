@@ -191,9 +191,9 @@ class TokenApis:
             await self._node.security.refresh(ChangeKind.TOKENS)
 
 
-def _created(code: ErrorCode, token: DelegationToken, secret: bytes) -> Response:
+def _of_token(token: DelegationToken) -> Response:
+    """What both answers that hold a token say of it."""
     return {
-        "error_code": code,
         "principal_type": token.owner.kind,
         "principal_name": token.owner.name,
         "token_requester_principal_type": token.requester.kind,
@@ -202,6 +202,13 @@ def _created(code: ErrorCode, token: DelegationToken, secret: bytes) -> Response
         "expiry_timestamp": token.expires_ms,
         "max_timestamp": token.max_ms,
         "token_id": token.token_id,
+    }
+
+
+def _created(code: ErrorCode, token: DelegationToken, secret: bytes) -> Response:
+    return {
+        "error_code": code,
+        **_of_token(token),
         "hmac": secret,
     }
 
@@ -212,14 +219,7 @@ def _expiry(code: ErrorCode, expires_ms: int) -> Response:
 
 def _described(token: DelegationToken, key: str) -> Response:
     return {
-        "principal_type": token.owner.kind,
-        "principal_name": token.owner.name,
-        "token_requester_principal_type": token.requester.kind,
-        "token_requester_principal_name": token.requester.name,
-        "issue_timestamp": token.issued_ms,
-        "expiry_timestamp": token.expires_ms,
-        "max_timestamp": token.max_ms,
-        "token_id": token.token_id,
+        **_of_token(token),
         "hmac": token_hmac(key, token.token_id),
         "renewers": [{"principal_type": each.kind, "principal_name": each.name} for each in token.renewers],
     }
