@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test setup lint types contracts unit property clients spark crash e2e docs bench-streams clean
+.PHONY: demo test setup lint types contracts unit property clients spark crash e2e docs bench-broker bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -34,6 +34,9 @@ unit property docs clients spark crash e2e: setup
 
 bench-streams: setup  ## Rows/s beside plain PySpark, produce-to-table times, the demo's time, as JSON
 	@$(BIN)/python tests/bench/streams.py --demo $(ARGS)
+
+bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load: rates and CPU a request, as JSON and a table
+	@$(BIN)/python tests/bench/beside_kafka.py $(ARGS)
 
 clean:
 	rm -rf $(VENV) .headwater dist build

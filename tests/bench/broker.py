@@ -13,88 +13,24 @@ the same machine only.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib.util
 import json
 import os
 import shutil
 import socket
 import struct
-import subprocess
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import crc32c
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from support.processes import cpu_s, resident_mb, running, zookeeper
+
 VALUE = b"x" * 200
-
-
-@contextlib.contextmanager
-def running(data: Path, *shared_state: str) -> Iterator[tuple[subprocess.Popen[str], str, float]]:
-    """A broker process: the process, its address, and how long it took to be ready."""
-    command = [sys.executable, "-m", "headwater_broker", "--listen", "127.0.0.1:0", "--data", str(data)]
-    started = time.monotonic()
-    process = subprocess.Popen(
-        [*command, *shared_state], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        yield process, line.split()[1], time.monotonic() - started
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@contextlib.contextmanager
-def zookeeper(directory: Path) -> Iterator[str]:
-    """ZooKeeper's server, from PySpark's jars."""
-    spec = importlib.util.find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    configuration = directory / "zoo.cfg"
-    configuration.write_text(
-        f"dataDir={directory}/zookeeper\nclientPort={port}\nclientPortAddress=127.0.0.1\ntickTime=2000\n"
-        "admin.enableServer=false\n",
-        encoding="ascii",
-    )
-    jars = f"{Path(spec.origin).parent / 'jars'}/*"
-    main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-    process = subprocess.Popen(
-        ["java", "-Xmx64m", "-cp", jars, main, str(configuration)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        while True:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-                break
-            time.sleep(0.05)
-        yield f"127.0.0.1:{port}"
-    finally:
-        process.kill()
-        process.wait()
-
-
-def resident_mb(pid: int) -> float:
-    """Resident memory of a process."""
-    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-    return round(int(status.split("VmRSS:")[1].split()[0]) / 1024, 1)
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def librdkafka(bootstrap: str, count: int) -> dict[str, Any]:

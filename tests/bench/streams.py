@@ -50,6 +50,7 @@ from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
+from support.processes import cpu_s, running
 
 TOPIC, PARTITIONS = "departures", 3
 JOBS = "jobs/flights.py"
@@ -64,19 +65,11 @@ BATCH = 500_000
 @contextlib.contextmanager
 def broker(data: Path) -> Iterator[str]:
     """A broker process with the topic; gives its address."""
-    command = [sys.executable, "-m", "headwater_broker", "--listen", "127.0.0.1:0", "--data", str(data)]
-    command += ["--coordinator", "memory"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert process.stdout is not None
-        address = process.stdout.readline().split()[1]
+    with running(data, "--coordinator", "memory") as (_, address, _):
         wanted = NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=1)
         admin = AdminClient({"bootstrap.servers": address})
         admin.create_topics([wanted])[TOPIC].result(30)
         yield address
-    finally:
-        process.terminate()
-        process.wait()
 
 
 def departed(flights: list[Flight]) -> Iterator[Flight]:
@@ -210,12 +203,6 @@ def rounds(address: str, events: int, count: int, folder: Path) -> dict[str, Any
         "seconds": {name: [round(s, 2) for s in times] for name, times in took_s.items()},
         "batch_ms": {name: _means(found) for name, found in durations.items()},
     }
-
-
-def cpu_s(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _means(found: list[dict[str, int]]) -> dict[str, int]:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-_POM = Path(__file__).with_name("pom.xml")
-_FETCH_TIMEOUT_S = 240
+from support import apache_kafka
+
 _START_TIMEOUT_S = 60
 _COMPLAINTS = (
     "Found timestamp mismatch",
@@ -27,39 +25,15 @@ _COMPLAINTS = (
 _JAVA = ("java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
-def _fetch(cache: Path) -> str | None:
-    """Has Maven copy the jars into the cache; returns what went wrong."""
-    if shutil.which("mvn") is None:
-        return "there is no mvn command to fetch Apache Kafka's jars with"
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache.parent) as scratch:
-        command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={scratch}/jars"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return f"Maven took more than {_FETCH_TIMEOUT_S} s to fetch Apache Kafka's jars"
-        if done.returncode:
-            return f"Maven could not fetch Apache Kafka's jars: {done.stdout[-500:]}"
-        try:
-            Path(f"{scratch}/jars").rename(cache)
-        except OSError as error:
-            return None if cache.is_dir() else f"{cache}: {error}"
-    return None
-
-
 @pytest.fixture(scope="session")
 def kafka_jars() -> Path:
     """The folder of Apache Kafka's jars, fetched once; the test is skipped where they cannot be had."""
     if shutil.which("java") is None:
         pytest.skip("needs a java command")
-    default = Path("~/.cache/headwater-tests/kafka-3.9.1").expanduser()
-    cache = Path(os.environ.get("HEADWATER_KAFKA_JARS", default))
-    if not cache.is_dir():
-        problem = _fetch(cache)
-        if problem is not None:
-            pytest.skip(problem)
-    return cache
+    try:
+        return apache_kafka.kafka_jars()
+    except apache_kafka.NoKafkaError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture
