@@ -8,20 +8,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from struct import Struct
 from zlib import crc32
+
+from crc32c import crc32c
 
 from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.batch import (
     ATTRIBUTES,
     BASE_SEQUENCE,
     BATCH_LENGTH,
+    CHECKED_FROM,
     HEADER,
     LAST_OFFSET_DELTA,
+    MAGIC,
     MAX_SEQUENCE,
     MAX_TIMESTAMP_MS,
     NO_TIMESTAMP,
     PRODUCER_EPOCH,
     PRODUCER_ID,
+    SIZE_BEFORE_LENGTH_BYTES,
     STAMP,
     TRANSACTIONAL,
 )
@@ -50,9 +56,18 @@ from headwater_broker.log.retention import DeletedFiles, expired_segments
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.snapshot import encode_snapshot
 from headwater_broker.log.txnindex import AbortedTransaction
-from headwater_broker.log.validation import check_batch, check_keys, check_timestamps, stamp_append_time
+from headwater_broker.log.validation import (
+    UNUSUAL,
+    check_batch,
+    check_keys,
+    check_timestamps,
+    stamp_append_time,
+)
 
 _LOGGER = logging.getLogger(__name__)
+
+_PLAIN = Struct(">8xi4xBIhi8xqq6xi")
+"""Of `HEADER`: length, magic, checksum, attributes, last offset delta, greatest timestamp, producer id, count."""
 
 _MAX_BUFFERS = 1024
 """Linux's IOV_MAX: one system call takes no more."""
@@ -149,6 +164,7 @@ class PartitionLog:
         self._bounds_time = not self._stamps_time and (
             config.timestamp_after_max_ms != LONG_MAX or config.timestamp_before_max_ms != LONG_MAX
         )
+        self._looks_into_batches = self._needs_keys or self._stamps_time or self._bounds_time
         self._exposes_written = config.expose == "written"
 
     @property
@@ -282,6 +298,72 @@ class PartitionLog:
         self._pending.append(records)
         self.log_end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
+
+    def append_plain(self, batches: Sequence[memoryview], first: int, *, now_ms: int) -> list[int]:
+        """Appends batches as `append` does, from the `first` of them up to one that is not the plainest there is.
+
+        Plain is what needs no more than its checksum looked at: good, uncompressed, of no idempotent producer, in a
+        topic that looks at no keys and times, and not the first of a segment. Anything else, and all that is wrong,
+        ends the row without a word: `append` is to decide about it.
+
+        Args:
+            batches: What Produce requests carried, as for `append`.
+            first: Index of the first one to append.
+            now_ms: The wall clock.
+
+        Returns:
+            The base offsets that they got; none if already the first is not plain.
+        """
+        base_offsets: list[int] = []
+        active = self._active
+        first_ms, is_full = active.first_timestamp_ms, active.is_full
+        if self._looks_into_batches or self._health.error is not None or first_ms is None or is_full:
+            return base_offsets
+        unpack, stamp, note = _PLAIN.unpack_from, STAMP.pack_into, active.note
+        leader_epoch, last_possible_offset = self.leader_epoch, active.last_possible_offset
+        greatest_ms, entry_due_after = active.max_timestamp_ms, active.entry_due_after
+        latest_ms = first_ms + self._segment_ms
+        base_offset, position = self.log_end_offset, active.size_bytes
+        max_batch_bytes, segment_bytes = self._max_batch_bytes, self._segment_bytes
+        try:
+            for records in batches[first:] if first else batches:
+                size = len(records)
+                if size < HEADER.size:
+                    break
+                length, magic, checksum, attributes, delta, timestamp_ms, producer_id, count = unpack(records)
+                last_offset = base_offset + delta
+                end = position + size
+                if (
+                    magic != MAGIC
+                    or attributes & UNUSUAL
+                    or producer_id >= 0
+                    or length + SIZE_BEFORE_LENGTH_BYTES != size
+                    or delta + 1 != count
+                    or delta < 0
+                    or size > max_batch_bytes
+                    or end > segment_bytes
+                    or timestamp_ms > latest_ms
+                    or last_offset > last_possible_offset
+                    or crc32c(records[CHECKED_FROM:]) != checksum
+                ):
+                    break
+                stamp(records, 0, base_offset, length, leader_epoch)
+                if position > entry_due_after or timestamp_ms > greatest_ms:
+                    note(position, size, last_offset, timestamp_ms)
+                    greatest_ms, entry_due_after = active.max_timestamp_ms, active.entry_due_after
+                    is_full = active.is_full
+                base_offsets.append(base_offset)
+                position = end
+                base_offset = last_offset + 1
+                if is_full:
+                    break
+        finally:
+            active.size_bytes = position
+            self.log_end_offset = base_offset
+            self._pending += batches[first : first + len(base_offsets)]
+        if base_offsets and self._flusher.unflushed_since_ms is None:
+            self._flusher.unflushed_since_ms = now_ms
+        return base_offsets
 
     def _was_aborted(self, producer_id: int, offset: int) -> bool:
         """Whether the producer's record at `offset` belongs to a transaction that was aborted.

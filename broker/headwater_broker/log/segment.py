@@ -46,6 +46,7 @@ class Segment:
             while empty.
         created_ms: When it was opened, by the broker's clock.
         last_possible_offset: Offsets beyond do not fit into its indexes.
+        entry_due_after: The first batch that begins behind this position gets an index entry.
         is_full: An index has no room: roll before the next batch.
         trusted_from: From this position on, this process wrote or checked every batch.
         used: Whether something was read since `release_idle` was last asked.
@@ -62,7 +63,6 @@ class Segment:
         self._aborted: list[AbortedTransaction] | None = None
         self._index_interval_bytes = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
-        self._bytes_since_entry = 0
         self._checked = RangeSet()
         self.base_offset = base_offset
         self.size_bytes = 0
@@ -72,6 +72,7 @@ class Segment:
         self.created_ms = now_ms
         self.last_possible_offset = base_offset + INT_MAX
         self.is_full = False
+        self.entry_due_after = config.index_interval_bytes
         self.trusted_from = 0
         self.used = True
 
@@ -170,11 +171,10 @@ class Segment:
         if max_timestamp_ms > self.max_timestamp_ms:
             self.max_timestamp_ms = max_timestamp_ms
             self.max_timestamp_offset = last_offset
-        if self._bytes_since_entry > self._index_interval_bytes:
+        if position > self.entry_due_after:
             self._add_entry(last_offset, position)
         elif position == 0:
             self.first_timestamp_ms = max_timestamp_ms
-        self._bytes_since_entry += size_bytes
         self.size_bytes = position + size_bytes
 
     def _add_entry(self, last_offset: int, position: int) -> None:
@@ -183,7 +183,7 @@ class Segment:
         offsets, times = self.offset_index, self.time_index
         offsets.append(last_offset, position)
         times.append(self.max_timestamp_ms, self.max_timestamp_offset)
-        self._bytes_since_entry = 0
+        self.entry_due_after = position + self._index_interval_bytes
         # The time index keeps one entry free for the last timestamp, which `seal` adds.
         self.is_full = (
             len(offsets.data) + OffsetIndex.ENTRY_BYTES > self._max_index_bytes
@@ -208,20 +208,19 @@ class Segment:
             raise BadBatchError(0, str(error)) from error
         if times.data:
             self.max_timestamp_ms, self.max_timestamp_offset = times.last
-        next_offset, entry_bytes = self.base_offset, 0
+        next_offset = self.base_offset
         for _, _, header in walk(
             self._fs, self.file.fd, 0, self.size_bytes, check=False, chunk_bytes=HEADER.size
         ):
             self.first_timestamp_ms = header[MAX_TIMESTAMP_MS]
             break
-        for position, size, header in self._walk(index.last_position):
+        for _, _, header in self._walk(index.last_position):
             next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
             if header[MAX_TIMESTAMP_MS] > self.max_timestamp_ms:
                 self.max_timestamp_ms, self.max_timestamp_offset = header[MAX_TIMESTAMP_MS], next_offset - 1
-            entry_bytes = position + size - index.last_position
         if next_offset <= self.base_offset:
             raise BadBatchError(index.last_position, f"offsets do not follow {self.base_offset}")
-        self._bytes_since_entry = entry_bytes
+        self.entry_due_after = index.last_position + self._index_interval_bytes
         return next_offset
 
     def load_sealed(self) -> None:
@@ -249,7 +248,7 @@ class Segment:
         """Forgets indexes and timestamps, to note every batch again."""
         self._offset_index = OffsetIndex(self.base_offset)
         self._time_index = TimeIndex(self.base_offset)
-        self._bytes_since_entry = 0
+        self.entry_due_after = self._index_interval_bytes
         self.max_timestamp_ms, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.first_timestamp_ms = None
         self.is_full = False

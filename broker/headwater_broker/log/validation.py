@@ -43,7 +43,8 @@ from headwater_broker.log.errors import (
 from headwater_broker.log.records import UnreadableBatchError, split_records, uncompressed_records
 
 _MAGIC_POSITION = 16
-_UNUSUAL = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | COMPRESSION_MASK
+UNUSUAL = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | COMPRESSION_MASK
+"""Attributes of batches that need more checks than others."""
 
 _unpack_header = HEADER.unpack_from
 
@@ -68,7 +69,7 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
         raise InvalidRecordError(
             f"a batch of {header[RECORD_COUNT]} records has last offset delta {header[LAST_OFFSET_DELTA]}"
         )
-    if header[ATTRIBUTES] & _UNUSUAL:
+    if header[ATTRIBUTES] & UNUSUAL:
         _check_unusual(records, header)
     if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
         raise InvalidRecordError(f"producer {header[PRODUCER_ID]} sent sequence {header[BASE_SEQUENCE]}")

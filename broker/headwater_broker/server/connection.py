@@ -7,6 +7,7 @@ from typing import Protocol
 
 from headwater_broker.log import FileRange
 from headwater_broker.security import ANONYMOUS, Principal
+from headwater_broker.wire.alike import ProduceForms
 
 _NUMBERS = count(1)
 
@@ -48,6 +49,10 @@ class Deferred:
 class Gate(Protocol):
     """Stands before the requests of a connection that must say who it is."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests but those to authenticate (again) would go their way now."""
+
     def intercept(self, connection: "Connection", frame: memoryview) -> bool:
         """Whether the frame is dealt with; otherwise it goes the way of every request."""
 
@@ -66,6 +71,7 @@ class Connection:
         is_closed: No more requests are taken and nothing is sent.
         close_reason: Set by the core to have the connection closed at the end of the tick.
         on_resolved: Called when a deferred answer is there.
+        forms: What its Produce requests look like.
         number: Greater than that of every connection that was accepted before.
         debt_bytes: What this tick's requests cost so far; a connection with too much waits for the next tick, so
             that small requests with large answers can fill neither memory nor time.
@@ -74,6 +80,7 @@ class Connection:
     __slots__ = (
         "close_reason",
         "debt_bytes",
+        "forms",
         "gate",
         "is_closed",
         "listener",
@@ -106,6 +113,7 @@ class Connection:
         self.on_resolved = on_resolved
         self.number = next(_NUMBERS)
         self.debt_bytes = 0
+        self.forms = ProduceForms()
 
     @property
     def host(self) -> str:

@@ -27,6 +27,10 @@ Response = Mapping[str, Any]
 """A message as plain values; see `wire.codec.build`."""
 
 
+AlikeHandler = Callable[[Connection, bytearray, memoryview, int, int], int]
+"""Answers requests in a row that look like one before, see `Core.handle_alike`."""
+
+
 class Request:
     """One request off the hot path, as its handler sees it.
 
@@ -107,6 +111,7 @@ class Core:
         self._is_scheduled = False
         self._raw_handlers: dict[int, RawHandler] = {}
         self._handlers: dict[int, Handler] = {}
+        self._alike_handler: AlikeHandler | None = None
         self._dirty: dict[PartitionLog, list[Connection]] = {}
         self._touched: dict[Connection, None] = {}
         self._flush_of: dict[Connection, Callable[[], None]] = {}
@@ -127,6 +132,10 @@ class Core:
     def register_raw(self, api_key: int, handler: RawHandler) -> None:
         """Sets who answers an API of the hot path."""
         self._raw_handlers[api_key] = handler
+
+    def register_alike(self, handler: AlikeHandler) -> None:
+        """Sets who answers Produce requests that look like one before."""
+        self._alike_handler = handler
 
     @property
     def answered(self) -> frozenset[int]:
@@ -202,6 +211,38 @@ class Core:
             _LOG.exception("answering a request of %s failed", connection.peer)
             connection.close_reason = "the broker failed to answer (see above)"
         self._touched[connection] = None
+
+    def handle_alike(
+        self, connection: Connection, buffer: bytearray, view: memoryview, start: int, end: int
+    ) -> int:
+        """Answers Produce requests that look like one before and have nothing out of the ordinary, in a row.
+
+        What it does not take is for `handle`, as is all that goes wrong.
+
+        Args:
+            connection: Where the answers go.
+            buffer: The receive buffer, as in `handle`.
+            view: The same.
+            start: Position of the first frame's length prefix.
+            end: Position after the last byte that was received.
+
+        Returns:
+            The position after the last frame that was taken, `start` if there is none.
+        """
+        handler, gate = self._alike_handler, connection.gate
+        if handler is None or self.meter is not None or (gate is not None and not gate.is_open):
+            return start
+        try:
+            taken = handler(connection, buffer, view, start, end)
+        except MalformedFrame:
+            return start
+        except Exception:
+            _LOG.exception("answering requests of %s failed", connection.peer)
+            connection.close_reason = "the broker failed to answer (see above)"
+            taken = end
+        if taken > start:
+            self._touched[connection] = None
+        return taken
 
     def _handle_metered(
         self,

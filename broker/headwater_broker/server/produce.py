@@ -14,9 +14,11 @@ from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.transactions import TransactionRefused
 from headwater_broker.wire import MalformedFrame, RequestHeader
+from headwater_broker.wire.alike import skip_frames
 from headwater_broker.wire.apis import LOWEST_USABLE_PRODUCE
 from headwater_broker.wire.produce import (
     ProduceResult,
+    encode_all_produced,
     encode_produce_response,
     encode_produced,
     parse_produce,
@@ -86,11 +88,7 @@ class ProduceHandler:
             if not -1 <= acks <= 1:
                 results.append(ProduceResult(topic, partition, ErrorCode.invalid_required_acks, -1, -1, -1))
                 continue
-            if (
-                acks == _ACKS_ALL
-                and log.config.min_insync_replicas > 1
-                and log.config.min_insync_replicas > self._cluster.in_sync(log.topic, partition)
-            ):
+            if acks == _ACKS_ALL and self._lacks_replicas(log):
                 code = ErrorCode.not_enough_replicas
                 results.append(ProduceResult(topic, partition, code, -1, -1, log.log_start_offset))
                 continue
@@ -103,6 +101,8 @@ class ProduceHandler:
             if acks == _ACKS_ALL and log.config.acks_fsync:
                 unflushed.append((log, appended.last_offset + 1))
             elif is_ordinary:
+                if connection.forms.wants_more:
+                    connection.forms.learn(frame, header, request)
                 if acks:
                     connection.output.append(_produced(header, topic, partition, appended))
                 return
@@ -125,6 +125,63 @@ class ProduceHandler:
             self._answer_flushed(connection, header, results, unflushed)
         else:
             connection.output.append(encode_produce_response(header.correlation_id, version, results))
+
+    def take_alike(
+        self, connection: Connection, buffer: bytearray, view: memoryview, start: int, end: int
+    ) -> int:
+        """Answers requests of a known form in a row; see `Core.handle_alike`.
+
+        All of them came at once, so that what may be refused is asked once. The first one that needs more than to be
+        appended ends the row, as the first one does whose append fails: nothing of it is done then.
+        """
+        form = connection.forms.find(buffer, start)
+        if form is None:
+            return start
+        topic, partition, acks = form.topic, form.partition, form.acks
+        log = self._manager.get(topic, partition)
+        if log is None or (acks == _ACKS_ALL and (log.config.acks_fsync or self._lacks_replicas(log))):
+            return start
+        records, correlation_ids = form.take(buffer, view, start, end, connection.max_frame_bytes)
+        now_ms = self._clock.now_ms()
+        log_start_offset = log.log_start_offset
+        version, count, done = form.api_version, len(records), 0
+        while done < count:
+            base_offsets = log.append_plain(records, done, now_ms=now_ms)
+            taken = len(base_offsets)
+            if taken:
+                if acks:
+                    ids = correlation_ids[done : done + taken] if taken < count else correlation_ids
+                    connection.output.append(
+                        encode_all_produced(ids, base_offsets, version, topic, partition, log_start_offset)
+                    )
+                done += taken
+            if done < count:
+                try:
+                    appended = log.append(records[done], now_ms=now_ms)
+                except LogError:
+                    break
+                if acks:
+                    connection.output.append(
+                        encode_produced(
+                            correlation_ids[done],
+                            version,
+                            topic,
+                            partition,
+                            appended.base_offset,
+                            appended.log_append_time_ms,
+                            appended.log_start_offset,
+                        )
+                    )
+                done += 1
+        if not done:
+            return start
+        self._core.dirty(log, connection)
+        return skip_frames(buffer, start, done)
+
+    def _lacks_replicas(self, log: PartitionLog) -> bool:
+        """Whether fewer replicas are in sync than acks=all asks for."""
+        wanted = log.config.min_insync_replicas
+        return wanted > 1 and wanted > self._cluster.in_sync(log.topic, log.partition)
 
     def _answer_flushed(
         self,

@@ -110,11 +110,20 @@ class SaslGate:
         self._ends_s: float | None = None
         connection.max_frame_bytes = min(settings.max_token_bytes, settings.max_frame_bytes)
 
+    @property
+    def is_open(self) -> bool:
+        """See `Gate`."""
+        return (
+            self._exchange is None
+            and self._is_open
+            and (self._ends_s is None or self.settings.clock.monotonic() < self._ends_s)
+        )
+
     def intercept(self, connection: Connection, frame: memoryview) -> bool:
         """See `Gate`."""
+        if self.is_open:
+            return False
         if self._exchange is None and self._is_open:
-            if self._ends_s is None or self.settings.clock.monotonic() < self._ends_s:
-                return False
             if parse_request_header(frame).api_key == SASL_HANDSHAKE:
                 return False
             connection.close_reason = "its session is over, and it did not authenticate again"

@@ -151,7 +151,7 @@ class Channel:
     def _parse(self) -> None:
         connection = self.connection
         start, end = self._start, self._end
-        handle = self._core.handle
+        handle, handle_alike = self._core.handle, self._core.handle_alike
         buffer = self._buffer
         view = memoryview(buffer)
         while end - start >= 4:
@@ -159,6 +159,13 @@ class Channel:
                 break
             if connection.debt_bytes > _DEBT_BYTES:
                 break
+            if self._parsed_tick != self._core.tick:
+                self._parsed_tick = self._core.tick
+                self._core.schedule_tick()
+            taken = handle_alike(connection, buffer, view, start, end)
+            if taken > start:
+                start = taken
+                continue
             (size,) = _SIZE.unpack_from(buffer, start)
             if not 0 < size <= connection.max_frame_bytes:
                 connection.close_reason = _refusal(
@@ -169,9 +176,6 @@ class Channel:
             frame_end = start + 4 + size
             if frame_end > end:
                 break
-            if self._parsed_tick != self._core.tick:
-                self._parsed_tick = self._core.tick
-                self._core.schedule_tick()
             handle(connection, view, start + 4, frame_end)
             start = frame_end
         self._start = start

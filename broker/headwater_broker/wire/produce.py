@@ -11,7 +11,9 @@ from typing import NamedTuple
 from headwater_broker.wire.errors import MalformedFrame
 from headwater_broker.wire.primitives import StructError, read_uvarint, skip_tags, write_uvarint
 
-_FLEXIBLE_FROM = 9
+FLEXIBLE_FROM = 9
+"""The first version with tagged fields and short lengths."""
+
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _FRAME_START = Struct(">ii")
@@ -19,6 +21,8 @@ _ACKS_TIMEOUT = Struct(">hi")
 _PARTITION = Struct(">ii")
 _RESULT = Struct(">ihqqq")
 _RESULT_V3 = Struct(">ihqq")
+_RESULT_END = Struct(">qq")
+_RESULT_END_V3 = Struct(">q")
 _NO_ERRORS_V8 = b"\x00\x00\x00\x00\xff\xff"
 _NO_ERRORS_V9 = b"\x01\x00\x00"
 
@@ -62,7 +66,7 @@ def parse_produce(frame: memoryview, position: int, version: int) -> ProduceRequ
         MalformedFrame: A length or count passes the end of the frame.
     """
     try:
-        if version >= _FLEXIBLE_FROM:
+        if version >= FLEXIBLE_FROM:
             return _parse_flexible(frame, position)
         return _parse_legacy(frame, position)
     except (StructError, IndexError) as error:
@@ -156,13 +160,42 @@ def encode_produced(
     return b"".join((_FRAME_START.pack(size, correlation_id), before, result, after))
 
 
+def encode_all_produced(
+    correlation_ids: Sequence[int],
+    base_offsets: Sequence[int],
+    version: int,
+    topic: bytes,
+    partition: int,
+    log_start_offset: int,
+) -> bytes:
+    """The response frames of as many ordinary requests in a row for one partition, which keeps producers' times."""
+    size, before, after = _around_single_result(topic, version)
+    result = _INT.pack(partition) + b"\x00\x00"
+    end = _RESULT_END.pack(-1, log_start_offset) if version >= 5 else _RESULT_END_V3.pack(-1)
+    before += result
+    after = end + after
+    pack = _produced(len(before), len(after)).pack
+    return b"".join(
+        [
+            pack(size, correlation_id, before, base_offset, after)
+            for correlation_id, base_offset in zip(correlation_ids, base_offsets, strict=True)
+        ]
+    )
+
+
+@lru_cache(maxsize=1024)
+def _produced(before_bytes: int, after_bytes: int) -> Struct:
+    """The response frame of the ordinary case around its correlation id and its base offset."""
+    return Struct(f">ii{before_bytes}sq{after_bytes}s")
+
+
 @lru_cache(maxsize=4096)
 def _around_single_result(topic: bytes, version: int) -> tuple[int, bytes, bytes]:
     """Size of the frame, and its bytes before and after the only result."""
     result = ProduceResult(topic, 0, 0, 0, 0, 0)
     frame = encode_produce_response(0, version, [result])
     numbers = _RESULT.size if version >= 5 else _RESULT_V3.size
-    start = frame.index(topic, _FRAME_START.size) + len(topic) + (1 if version >= _FLEXIBLE_FROM else 4)
+    start = frame.index(topic, _FRAME_START.size) + len(topic) + (1 if version >= FLEXIBLE_FROM else 4)
     return len(frame) - 4, frame[_FRAME_START.size : start], frame[start + numbers :]
 
 
@@ -171,7 +204,7 @@ def encode_produce_response(correlation_id: int, version: int, results: Sequence
 
     Results of one topic must be neighbours, as they are in the request.
     """
-    flexible = version >= _FLEXIBLE_FROM
+    flexible = version >= FLEXIBLE_FROM
     parts = [b"", _INT.pack(correlation_id) + (b"\x00" if flexible else b"")]
     groups: list[list[ProduceResult]] = []
     for result in results:
@@ -203,7 +236,7 @@ def _encode_result(result: ProduceResult, version: int) -> bytes:
         encoded = _RESULT_V3.pack(index, error, base, append_time)
     if version < 8:
         return encoded
-    flexible = version >= _FLEXIBLE_FROM
+    flexible = version >= FLEXIBLE_FROM
     if message is None:
         return encoded + (_NO_ERRORS_V9 if flexible else _NO_ERRORS_V8)
     count = len(record_errors)

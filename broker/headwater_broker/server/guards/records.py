@@ -80,11 +80,13 @@ class RecordGuards:
             self._produce.look_in(self._written, self._written)
             self._fetch.look_in(self._read, self._read)
             self._core.register_raw(PRODUCE, self._guarded_produce)
+            self._core.register_alike(self._guarded_alike)
             self._core.register_raw(FETCH, _as_caller(self._read, self._fetch))
         else:
             self._produce.look_in(self._manager, self._cluster)
             self._fetch.look_in(self._manager, self._cluster)
             self._core.register_raw(PRODUCE, self._produce)
+            self._core.register_alike(self._produce.take_alike)
             self._core.register_raw(FETCH, self._fetch)
 
     def _guarded_produce(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
@@ -107,6 +109,15 @@ class RecordGuards:
                 )
                 return
         _as_caller(self._written, self._produce)(connection, header, frame)
+
+    def _guarded_alike(
+        self, connection: Connection, buffer: bytearray, view: memoryview, start: int, end: int
+    ) -> int:
+        self._written.caller = connection
+        try:
+            return self._produce.take_alike(connection, buffer, view, start, end)
+        finally:
+            self._written.caller = None
 
 
 def _as_caller(logs: GuardedLogs, handler: RawHandler) -> RawHandler:

@@ -1,0 +1,146 @@
+"""Batches appended in a row leave the same log as batches appended one by one; the seed is printed."""
+
+from __future__ import annotations
+
+import os
+import random
+import struct
+from pathlib import Path
+
+import pytest
+
+from headwater_broker.log import InvalidBatchError, LogConfig, LogError, LogManager, PartitionLog
+from headwater_broker.testing.batches import build_batch, reseal_batch
+
+SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
+ROUNDS = int(os.environ.get("HEADWATER_ROUNDS", "60"))
+START_MS = 1_600_000_000_000
+CONFIGS = {
+    "small": LogConfig(segment_bytes=3000, index_interval_bytes=150, max_message_bytes=900),
+    "aged": LogConfig(segment_ms=500, index_interval_bytes=300),
+    "full_index": LogConfig(index_interval_bytes=100, segment_index_bytes=60),
+    "stamped": LogConfig(message_timestamp_type="LogAppendTime", index_interval_bytes=150),
+    "bounded": LogConfig(message_timestamp_after_max_ms=100, index_interval_bytes=150),
+    "compacted": LogConfig(cleanup_policy="compact", index_interval_bytes=150),
+}
+
+
+class Source:
+    """Batches that clients may send, most of them plain."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._sequences = dict.fromkeys(range(3), 0)
+        self.now_ms = START_MS
+
+    def batch(self) -> bytearray:
+        rng = self._rng
+        self.now_ms += rng.choice((0, 0, 1, 50))
+        values = [rng.randbytes(rng.choice((1, 40, 200))) for _ in range(rng.randrange(1, 4))]
+        stamps = [self.now_ms - rng.randrange(-150, 200) for _ in values]
+        kind = rng.choices(("plain", "codec", "producer", "bad"), (30, 2, 3, 3))[0]
+        if kind == "producer":
+            producer = rng.randrange(3)
+            sequence = self._sequences[producer] + rng.choice((0, 0, 0, 0, 1))
+            self._sequences[producer] = sequence + len(values)
+            return build_batch(
+                values, timestamps_ms=stamps, producer_id=producer, producer_epoch=0, base_sequence=sequence
+            )
+        if kind == "codec":
+            return build_batch(values, timestamps_ms=stamps, attributes=rng.choice((1, 2, 3, 4)))
+        keys = [b"k"] * len(values) if rng.random() < 0.8 else None
+        batch = build_batch(values, keys=keys, timestamps_ms=stamps)
+        return self._spoilt(batch) if kind == "bad" else batch
+
+    def _spoilt(self, batch: bytearray) -> bytearray:
+        rng = self._rng
+        how = rng.randrange(6)
+        if how == 0:
+            batch[rng.randrange(16, len(batch))] ^= 1 << rng.randrange(8)
+        elif how == 1:
+            del batch[rng.randrange(len(batch)) :]
+        elif how == 2:
+            return batch + batch
+        else:
+            position, layout, value = rng.choice(
+                (
+                    (21, ">h", 0x20),
+                    (21, ">h", 0x08),
+                    (21, ">h", 0x10),
+                    (23, ">i", 7),
+                    (57, ">i", 0),
+                    (23, ">i", -1),
+                )
+            )
+            struct.pack_into(layout, batch, position, value)
+            reseal_batch(batch)
+        return batch
+
+
+def open_log(directory: Path, config: LogConfig) -> tuple[LogManager, PartitionLog]:
+    directory.mkdir()
+    manager = LogManager([str(directory)], config_for=lambda _: config)
+    manager.load()
+    log = manager.create("t", 0, bytes(16))
+    log.become_leader(3)
+    return manager, log
+
+
+def append_one(log: PartitionLog, batch: bytearray, now_ms: int) -> tuple[object, ...]:
+    try:
+        return tuple(log.append(memoryview(batch), now_ms=now_ms))
+    except (LogError, InvalidBatchError) as error:
+        return type(error), str(error)
+
+
+def files(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted((directory / "t-0").iterdir()) if path.is_file()}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_append_plain_leaves_the_log_that_append_leaves(name: str, tmp_path: Path) -> None:
+    print(f"HEADWATER_SEED={SEED}")
+    rng = random.Random(f"{SEED}{name}")
+    config = CONFIGS[name]
+    (one_manager, one), (row_manager, row) = (open_log(tmp_path / each, config) for each in ("one", "row"))
+    source = Source(rng)
+    seen_plain = 0
+    for _ in range(ROUNDS):
+        batches = [source.batch() for _ in range(rng.randrange(1, 20))]
+        now_ms = source.now_ms
+        expected = [append_one(one, bytearray(batch), now_ms) for batch in batches]
+        views = [memoryview(batch) for batch in batches]
+        at = 0
+        while at < len(views):
+            end_before = row.log_end_offset
+            base_offsets = row.append_plain(views, at, now_ms=now_ms)
+            for base_offset in base_offsets:
+                assert expected[at][:4] == (base_offset, expected[at][1], -1, row.log_start_offset)
+                assert base_offset == end_before
+                end_before = int(str(expected[at][1])) + 1
+                at += 1
+            seen_plain += len(base_offsets)
+            assert row.log_end_offset == end_before
+            if at < len(views):
+                assert append_one(row, batches[at], now_ms) == expected[at]
+                at += 1
+        assert row.log_end_offset == one.log_end_offset
+        assert (row.flush_due(now_ms), row.size_bytes) == (one.flush_due(now_ms), one.size_bytes)
+        if rng.random() < 0.7:
+            one.write_dirty()
+            row.write_dirty()
+            assert row.high_watermark == one.high_watermark
+    assert (seen_plain > ROUNDS) == (name in ("small", "aged", "full_index"))
+    one_manager.close()
+    row_manager.close()
+    assert files(tmp_path / "row") == files(tmp_path / "one")
+
+
+def test_append_plain_of_an_offline_log_appends_nothing(tmp_path: Path) -> None:
+    manager, log = open_log(tmp_path / "log", LogConfig())
+    log.append(memoryview(build_batch([b"v"])), now_ms=1)
+    manager.close()
+    end_offset = log.log_end_offset
+    log._health.take_offline(LogError("gone"))  # type: ignore[arg-type]
+    assert log.append_plain([memoryview(build_batch([b"v"]))], 0, now_ms=2) == []
+    assert log.log_end_offset == end_offset
