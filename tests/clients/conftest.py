@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -123,3 +125,16 @@ def any_broker(
         coordinator = ZooKeeperCoordinator(f"{hosts}/{tmp_path_factory.mktemp('chroot').name}-{os.getpid()}")
     with broker(coordinator=coordinator) as running:
         yield running
+
+
+@pytest.fixture
+def class_path() -> str:
+    """kafka-clients as `headwater setup` fetched it, and what it needs of pyspark's jars."""
+    if shutil.which("java") is None or shutil.which("javac") is None:
+        pytest.skip("needs a JDK: java and javac")
+    clients = sorted(Path(sys.prefix).glob("share/headwater/jars/kafka-clients-*.jar"))
+    spark = importlib.util.find_spec("pyspark")
+    if not clients or spark is None or spark.origin is None:
+        pytest.skip("needs kafka-clients (headwater setup) and pyspark's jars")
+    jars = Path(spark.origin).parent / "jars"
+    return ":".join([str(clients[-1]), *map(str, jars.glob("slf4j-api-*.jar"))])

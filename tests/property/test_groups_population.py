@@ -8,6 +8,9 @@ the coordinator last heard of it. At any time:
 - every assignment is the one that the generation's leader made;
 - offsets are taken from nobody whose partitions are another's.
 
+All of that holds while the coordinator crashes and is loaded from what was kept, a save takes its time, and some
+saves fail.
+
 And once the faults are over, everybody is in one generation and everything is owned. `HEADWATER_SEED` repeats
 a run; `HEADWATER_HISTORIES` sets how many there are.
 """
@@ -32,9 +35,11 @@ from headwater_broker.groups import (
     HeartbeatResponse,
     JoinRequest,
     JoinResponse,
+    KeptGroup,
     Leaver,
     LeaveResponse,
     Reply,
+    Save,
     SyncRequest,
     SyncResponse,
 )
@@ -45,6 +50,7 @@ PARTITIONS = range(8)
 STEP_MS = 100
 HEARTBEAT_MS = 1000
 GONE = {GroupError.UNKNOWN_MEMBER_ID, GroupError.ILLEGAL_GENERATION}
+AGAIN = {GroupError.REBALANCE_IN_PROGRESS, GroupError.COORDINATOR_NOT_AVAILABLE}
 
 
 class Client:
@@ -60,6 +66,9 @@ class Client:
         self.skips = rng.random() < 0.5
         self.member_id = ""
         self.generation = -1
+        self.coordinator = (
+            0  # which one its last answer came from: generations are its own until they are kept
+        )
         self.owned: frozenset[int] = frozenset()
         self.is_in = False
         self.is_waiting = False
@@ -124,7 +133,7 @@ class Client:
                     self.member_id = ""
                 self.is_in, self.owned, self.generation = False, frozenset(), -1
             case _:
-                assert response.error is GroupError.REBALANCE_IN_PROGRESS, response
+                assert response.error in AGAIN, response
                 self.is_in = False
 
     def _joined(self, response: JoinResponse) -> None:
@@ -136,8 +145,9 @@ class Client:
             said = {member.member_id: json.loads(member.metadata) for member in response.members}
             shares = world.shares(said)
             assignments = {member: json.dumps(sorted(share)).encode() for member, share in shares.items()}
-            assert response.generation not in world.decided or world.decided[response.generation][0] is self
-            world.decided[response.generation] = (self, assignments)
+            key = (self.coordinator, response.generation)
+            assert key not in world.decided or world.decided[key][0] is self
+            world.decided[key] = (self, assignments)
         self.is_waiting = True
         world.sync(self, assignments)
 
@@ -151,16 +161,22 @@ class World:
         self.cooperative = self.rng.random() < 0.5
         self.clients: list[Client] = []
         self.by_instance: dict[str, Client] = {}
-        self.decided: dict[int, tuple[Client, dict[str, bytes]]] = {}
+        self.decided: dict[tuple[int, int], tuple[Client, dict[str, bytes]]] = {}
         self.heard_ms: dict[str, int] = {}
         self._sessions: dict[str, int] = {}
         self._numbers = itertools.count()
         self._asked: dict[int, Client] = {}
         self._tokens = itertools.count()
         self._generation = 0
-        delay_ms = self.rng.choice([0, 3000])
-        self.machine = GroupCoordinator(
-            GroupConfig(initial_rebalance_delay_ms=delay_ms), new_id=lambda: str(next(self._numbers))
+        self._saves: list[tuple[int, Save]] = []
+        self._kept: KeptGroup | None = None
+        self._crashes = 0
+        self._delay_ms = self.rng.choice([0, 3000])
+        self.machine = self._new_machine()
+
+    def _new_machine(self) -> GroupCoordinator:
+        return GroupCoordinator(
+            GroupConfig(initial_rebalance_delay_ms=self._delay_ms), new_id=lambda: str(next(self._numbers))
         )
 
     # -- requests ----------------------------------------------------------------------------------
@@ -230,10 +246,44 @@ class World:
                 self._heard(client, client.member_id)
             if isinstance(response, SyncResponse) and response.error is GroupError.NONE:
                 self._check_assignment(client, response)
+            client.coordinator = self._crashes
             client.inbox.append(response)
+        for save in self.machine.take_saves():
+            self._saves.append((self.now_ms + self.rng.choice([0, 0, 400, 3000]), save))
+        self._keep()
+
+    def _keep(self) -> None:
+        """Makes the saves that are done by now, in their order."""
+        while self._saves and self._saves[0][0] <= self.now_ms:
+            _, save = self._saves.pop(0)
+            is_kept = self.rng.random() < 0.9
+            if is_kept:
+                self._kept = save.group
+            self._deliver(self.machine.saved(self.now_ms, save, is_kept=is_kept))
+
+    def crash(self) -> None:
+        """The coordinator is gone, and another loads what was kept; a save under way may have come through."""
+        for _, save in self._saves[: self.rng.randint(0, len(self._saves))]:
+            self._kept = save.group
+        self._saves.clear()
+        for client in self._asked.values():
+            client.is_waiting = False
+        self._asked.clear()
+        self.machine = self._new_machine()
+        kept = self._kept
+        self._generation = kept.generation if kept is not None else 0
+        last = (self._crashes, self._generation)
+        self._crashes += 1
+        if last in self.decided:
+            self.decided[self._crashes, self._generation] = self.decided[last]
+        if kept is not None:
+            for member in kept.members:
+                self.heard_ms[member.member_id] = self.now_ms
+                self._sessions[member.member_id] = member.session_timeout_ms
+            self._deliver(self.machine.load(self.now_ms, kept))
 
     def _check_assignment(self, client: Client, response: SyncResponse) -> None:
-        _, decided = self.decided[self._generation]
+        _, decided = self.decided[self._crashes, self._generation]
         if client.member_id in decided:
             assert response.assignment == decided[client.member_id]
         else:  # a static member that came back under a new id inherits, nobody else is given anything
@@ -266,6 +316,7 @@ class World:
             self.now_ms += STEP_MS
             while (due_ms := self.machine.next_deadline_ms()) is not None and due_ms <= self.now_ms:
                 self._deliver(self.machine.tick(self.now_ms))
+            self._keep()
             for client in list(self.clients):
                 client.act()
             self.check()
@@ -279,6 +330,8 @@ class World:
         group = self.machine.describe("g")
         if group.state is GroupState.STABLE:
             for member in group.members:
+                if member.member_id not in self.heard_ms:
+                    continue  # a static one whose answer waits until its new id is kept
                 silence_ms = self.now_ms - self.heard_ms[member.member_id]
                 assert silence_ms < self._sessions[member.member_id], f"{member.member_id} is silent"
             names = [member.instance_id for member in group.members if member.instance_id is not None]
@@ -294,7 +347,12 @@ class World:
     def fault(self) -> None:
         """Something happens to somebody."""
         rng = self.rng
-        happening = rng.choice(["start", "start", "static", "crash", "restart", "stall", "leave", "commit"])
+        happening = rng.choice(
+            ["start", "start", "static", "crash", "restart", "stall", "leave", "commit", "broker"]
+        )
+        if happening == "broker":
+            self.crash()
+            return
         if happening == "start" and len(self.clients) < 6:
             self.start(None)
         elif happening == "static" and len(self.clients) < 6:

@@ -443,6 +443,19 @@ def test_plan_is_replaced_by_the_first_who_comes(join: Join) -> None:
     assert two.plan("g") == (b"", 0)
 
 
+def test_kept_group_is_there_for_whoever_comes_next_until_it_is_deleted(join: Join) -> None:
+    one, two = join(), join()
+    assert one.kept_groups() == {}
+    one.commit_offsets("simple", {("clicks", 0): Committed(1)})
+    for data in (b"first", b"second"):
+        one.keep_group("g/h", data)
+        assert two.kept_groups() == {"g/h": data}
+    assert two.groups() == {"simple": False}, "what is kept is neither an offset nor a member"
+    two.keep_group("large", b"\x00" * 512 * 1024)
+    two.delete_group("g/h")
+    assert list(one.kept_groups()) == ["large"]
+
+
 def test_plan_that_was_replaced_is_reported_to_who_watches_the_members(join: Join) -> None:
     one, two = join(), join()
     calls: list[bytes] = []

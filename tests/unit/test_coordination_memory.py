@@ -30,6 +30,7 @@ def test_memory_state_dir_keeps_everything_that_is_not_ephemeral(tmp_path: Path)
     one.delete_topic("doomed")
     one.set_config(ConfigKind.BROKER, "1", {"log.segment.bytes": "100"})
     one.commit_offsets("g/ü", {("clicks", 0): Committed(7, 1, "m", 5)})
+    one.keep_group("g/ü", b"\x00\xff")
     one.elect_controller(1)
     one.register_member("g/ü", "m", {"clicks": 1})
     first_block = one.allocate_producer_ids()
@@ -39,6 +40,7 @@ def test_memory_state_dir_keeps_everything_that_is_not_ephemeral(tmp_path: Path)
     assert two.pending_deletions() == {"doomed"}
     assert two.configs(ConfigKind.BROKER) == {"1": {"log.segment.bytes": "100"}}
     assert two.fetch_offsets("g/ü") == {("clicks", 0): Committed(7, 1, "m", 5)}
+    assert two.kept_groups() == {"g/ü": b"\x00\xff"}
     assert two.allocate_producer_ids()[0] == sum(first_block)
     assert two.elect_controller(1) == Controller(1, 2)
     assert two.members("g/ü") == {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -17,11 +18,15 @@ from headwater_broker.groups import (
     HeartbeatResponse,
     JoinRequest,
     JoinResponse,
+    KeptGroup,
+    KeptMember,
     Leaver,
     LeaveResponse,
     OffsetUse,
     SyncRequest,
     SyncResponse,
+    decode_group,
+    encode_group,
 )
 
 SESSION_MS = 10_000
@@ -39,6 +44,8 @@ class Driver:
         numbers = itertools.count(1)
         self.now_ms = 1000
         self.answers: dict[str, JoinResponse | SyncResponse | HeartbeatResponse | LeaveResponse] = {}
+        self.keeps = True
+        self.kept: KeptGroup | None = None
         self.machine = GroupCoordinator(
             GroupConfig(initial_rebalance_delay_ms=initial_delay_ms, max_size=max_size),
             new_id=lambda: str(next(numbers)),
@@ -48,6 +55,9 @@ class Driver:
         for reply in replies:
             assert reply.token not in self.answers, f"{reply.token} was answered twice"
             self.answers[reply.token] = reply.response
+        for save in self.machine.take_saves() if self.keeps else ():
+            self.kept = save.group
+            self._take(self.machine.saved(self.now_ms, save))
 
     def join(
         self,
@@ -465,9 +475,8 @@ def test_heartbeat_last_member_silent_empties_the_group() -> None:
     group = driver.machine.describe("g")
     assert (group.state, group.protocol_type, group.members) == (GroupState.EMPTY, "consumer", ())
     assert driver.machine.next_deadline_ms() is None
-    driver.machine.forget_idle(in_use=["g"])
-    assert driver.state is GroupState.EMPTY
-    driver.machine.forget_idle(in_use=[])
+    assert driver.machine.idle_groups() == ["g"]
+    assert driver.machine.delete("g") is GroupError.NONE
     assert driver.state is GroupState.DEAD
     assert driver.machine.describe("g", stored=True).state is GroupState.EMPTY
 
@@ -737,3 +746,184 @@ def test_unload_answers_what_is_parked() -> None:
     (reply,) = driver.machine.unload("g", driver.now_ms)
     assert reply.response == JoinResponse(GroupError.NOT_COORDINATOR, one)
     assert driver.machine.next_deadline_ms() is None
+
+
+# -- keeping ---------------------------------------------------------------------------------------
+
+
+def restarted(driver: Driver, idle_ms: int = 0, **config: int) -> Driver:
+    """Another coordinator, which takes over what the first one kept."""
+    other = Driver(**config)
+    other.now_ms = driver.now_ms
+    assert driver.kept is not None
+    group, since_ms = decode_group("g", encode_group(driver.kept, 77))
+    assert (group, since_ms) == (driver.kept, 77)
+    other._take(other.machine.load(other.now_ms, group, idle_ms))
+    return other
+
+
+def test_load_stable_group_goes_on_in_its_generation() -> None:
+    driver = Driver()
+    one, two = driver.stable(2, instances=True)
+    after = restarted(driver)
+    assert after.machine.describe("g") == driver.machine.describe("g")
+    assert after.heartbeat(one, 2) is GroupError.NONE
+    assert after.commit(two, 2) is GroupError.NONE
+    assert after.heartbeat(two, 1) is GroupError.ILLEGAL_GENERATION
+    answer = after.sync("again", two, 2)
+    assert answer is not None
+    assert answer.assignment == two.encode()
+
+
+def test_load_members_that_stay_away_are_removed_after_a_session() -> None:
+    driver = Driver()
+    one, two = driver.stable(2)
+    after = restarted(driver)
+    after.wait(SESSION_MS - 1)
+    assert after.heartbeat(one, 2) is GroupError.NONE
+    assert after.state is GroupState.STABLE
+    after.wait(1)
+    assert after.heartbeat(two, 2) is GroupError.UNKNOWN_MEMBER_ID
+    assert after.heartbeat(one, 2) is GroupError.REBALANCE_IN_PROGRESS
+    answer = after.join("back", one)
+    assert answer is not None
+    assert answer.generation == 3
+
+
+def test_load_member_of_a_generation_that_was_not_kept_cannot_commit_with_it() -> None:
+    driver = Driver()
+    one, two = driver.stable(2)
+    driver.keeps = False
+    # Both join generation 3; the coordinator is gone before the leader has assigned.
+    driver.join("a", one, protocols=(("range", b"new"),))
+    driver.join("b", two)
+    answer = driver.joined("a")
+    assert answer is not None
+    assert answer.generation == 3
+    after = restarted(driver)
+    assert after.commit(one, 3) is GroupError.ILLEGAL_GENERATION
+    assert after.commit(one, 2) is GroupError.NONE
+    again = after.sync("s", one, 3, {one: b"x"})
+    assert again is not None
+    assert again.error is GroupError.ILLEGAL_GENERATION
+
+
+def test_load_member_that_was_removed_before_is_fenced() -> None:
+    driver = Driver()
+    one, two = driver.stable(2)
+    assert driver.leave(Leaver(two)) == [GroupError.NONE]
+    driver.join("alone", one)
+    driver.sync("alone s", one, 3, {one: b"all"})
+    after = restarted(driver)
+    for generation in (2, 3):
+        assert after.commit(two, generation) is GroupError.UNKNOWN_MEMBER_ID
+    assert after.commit(one, 3) is GroupError.NONE
+
+
+def test_load_static_member_keeps_its_place_and_its_predecessor_is_fenced() -> None:
+    driver = Driver()
+    first, _ = driver.stable(2, instances=True)
+    back = driver.join("back", instance="i0", skip=True)
+    assert back is not None
+    after = restarted(driver)
+    assert after.heartbeat(back.member_id, 2, "i0") is GroupError.NONE
+    assert after.heartbeat(first, 2, "i0") is GroupError.FENCED_INSTANCE_ID
+    assert after.commit(first, 2, instance_id="i0") is GroupError.FENCED_INSTANCE_ID
+    # It comes back once more, without a rebalance.
+    answer = after.join("once more", instance="i0", skip=True)
+    assert answer is not None
+    assert (answer.error, answer.generation, answer.skip_assignment) == (GroupError.NONE, 2, True)
+
+
+def test_load_empty_group_keeps_generation_type_and_age() -> None:
+    driver = Driver()
+    (one,) = driver.stable()
+    driver.leave(Leaver(one))
+    after = restarted(driver, idle_ms=5000)
+    group = after.machine.describe("g")
+    assert (group.state, group.protocol_type, group.members) == (GroupState.EMPTY, "consumer", ())
+    assert after.machine.offset_use("g", after.now_ms) == OffsetUse(5000, frozenset())
+    answer = after.join("new")
+    assert answer is not None
+    assert answer.generation == 3
+
+
+def test_load_more_members_than_are_allowed_now_rebalances() -> None:
+    driver = Driver()
+    one, _ = driver.stable(2)
+    after = restarted(driver, max_size=1)
+    assert after.heartbeat(one, 2) is GroupError.REBALANCE_IN_PROGRESS
+
+
+def test_sync_is_answered_once_the_assignment_is_kept() -> None:
+    driver = Driver()
+    driver.keeps = False
+    one = driver.join("a")
+    assert one is not None
+    assert driver.sync("s", one.member_id, 1, {one.member_id: b"x"}) is None
+    assert driver.commit(one.member_id, 1) is GroupError.REBALANCE_IN_PROGRESS
+    (save,) = driver.machine.take_saves()
+    driver._take(driver.machine.saved(driver.now_ms, save))
+    answer = driver.synced("s")
+    assert answer is not None
+    assert answer.assignment == b"x"
+    assert driver.state is GroupState.STABLE
+
+
+def test_sync_assignment_that_cannot_be_kept_is_made_again() -> None:
+    driver = Driver()
+    driver.keeps = False
+    one = driver.join("a")
+    assert one is not None
+    driver.sync("s", one.member_id, 1, {one.member_id: b"x"})
+    (save,) = driver.machine.take_saves()
+    driver._take(driver.machine.saved(driver.now_ms, save, is_kept=False))
+    answer = driver.synced("s")
+    assert answer is not None
+    assert (answer.error, answer.assignment) == (GroupError.COORDINATOR_NOT_AVAILABLE, b"")
+    assert driver.state is GroupState.PREPARING_REBALANCE
+    again = driver.join("b", one.member_id)
+    assert again is not None
+    assert again.generation == 2
+
+
+def test_sync_assignment_kept_after_the_next_rebalance_began_is_not_handed_out() -> None:
+    driver = Driver()
+    driver.keeps = False
+    one = driver.join("a")
+    assert one is not None
+    driver.sync("s", one.member_id, 1, {one.member_id: b"x"})
+    (save,) = driver.machine.take_saves()
+    driver.join("b")
+    answer = driver.synced("s")
+    assert answer is not None
+    assert answer.error is GroupError.REBALANCE_IN_PROGRESS
+    driver._take(driver.machine.saved(driver.now_ms, save))
+    assert driver.state is GroupState.PREPARING_REBALANCE
+
+
+def test_join_static_member_whose_new_id_cannot_be_kept_is_told_to_try_again() -> None:
+    driver = Driver()
+    driver.stable(2, instances=True)
+    driver.keeps = False
+    assert driver.join("back", instance="i1", skip=True) is None
+    (save,) = driver.machine.take_saves()
+    driver._take(driver.machine.saved(driver.now_ms, save, is_kept=False))
+    answer = driver.joined("back")
+    assert answer is not None
+    assert answer.error is GroupError.COORDINATOR_NOT_AVAILABLE
+
+
+def test_decode_group_of_many_members_comes_back() -> None:
+    member = KeptMember("m", None, "c", "/h", 6000, 9000, (("range", bytes(range(256))),), b"\x00" * 500)
+    members = tuple(replace(member, member_id=f"m{number}") for number in range(2000))
+    group = KeptGroup("g", 9, "consumer", "range", "m0", members)
+    data = encode_group(group, 5)
+    assert len(data) < 512 * 1024
+    assert decode_group("g", data) == (group, 5)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b'{"version":2}', b"\x78\x9c", b"{", b"garbage"])
+def test_decode_group_of_something_else_says_so(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        decode_group("g", data)

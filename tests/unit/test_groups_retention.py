@@ -9,11 +9,13 @@ from typing import Any, cast
 from uuid import uuid4
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import BrokerInfo, Committed, Endpoint, MemoryCoordinator
 from headwater_broker.groups import GroupError, JoinRequest, Leaver, OffsetUse, SyncRequest
 from headwater_broker.groups.subscription import encode_subscription
 from headwater_broker.server import parse_settings
+from headwater_broker.server.apis.group_admin import GroupAdminApis
 from headwater_broker.server.cluster import ClusterView, Snapshot
 from headwater_broker.server.group_offsets import Committer, GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner
@@ -50,13 +52,19 @@ class Fixture:
         topics = {name: self.coordinator.create_topic(name, {0: [1], 1: [1]}, {}, uuid4()) for name in "tu"}
         view.apply(Snapshot(brokers={1: me}, topics=topics))
         settings = parse_settings({"offsets.retention.minutes": "10"})
+        core = SimpleNamespace(register=lambda *_: None)
         self.node = Node(
-            LiveSettings(settings), me, self.clock, cast(Any, None), cast(Any, None), view, cast(Any, None),
+            LiveSettings(settings), me, self.clock, cast(Any, core), cast(Any, None), view, cast(Any, None),
             self.coordinator, helpers, cast(Any, None),
         )  # fmt: skip
+        self.restart()
+
+    def restart(self) -> None:
+        """A coordinator that knows nothing yet."""
         self.runner = GroupRunner(self.node)
         self.offsets = GroupOffsets(self.node, self.runner)
-        self.retention = OffsetRetention(self.node, self.runner, self.offsets)
+        self.retention = OffsetRetention(self.node, self.runner)
+        self.admin = GroupAdminApis(self.node, self.runner, self.offsets)
 
     async def commit(self, group: str, topic: str, offset: int, retention_ms: int = -1, **who: Any) -> None:
         partition = SimpleNamespace(partition_index=0, committed_offset=offset, committed_metadata=None)
@@ -76,6 +84,8 @@ class Fixture:
         )
         machine.tick(now_ms + 3000)
         machine.sync(now_ms + 3000, "t", SyncRequest(group, "c-1", 1, assignments={"c-1": b""}))
+        for save in machine.take_saves():
+            machine.saved(now_ms + 3000, save)
         assert machine.describe(group).state.value == "Stable"
 
     async def sweep_after(self, ms: int, group: str = "g") -> set[str]:
@@ -93,6 +103,7 @@ def helpers() -> Any:
 def run(story: Any, helpers: ThreadPoolExecutor) -> None:
     async def main() -> None:
         fixture = Fixture(helpers)
+        await fixture.runner.load()
         try:
             await story(fixture)
         finally:
@@ -175,6 +186,65 @@ def test_retention_group_without_members_counts_from_when_the_last_left(helpers:
     run(story, helpers)
 
 
+def test_retention_counts_from_when_the_last_member_left_over_a_restart(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        fixture.join("g", "t")
+        await fixture.commit("g", "t", 1, member_id="c-1", generation=1)
+        fixture.runner.deliver(
+            fixture.runner.groups.leave(fixture.runner.now_ms(), "t", "g", [Leaver("c-1")])
+        )
+        while "g" not in fixture.coordinator.kept_groups():
+            await asyncio.sleep(0)
+        fixture.runner.stop()
+        fixture.clock.ms += RETENTION_MS - 1
+        fixture.restart()
+        await fixture.runner.load()
+        assert await fixture.sweep_after(0) == {"t"}
+        assert fixture.runner.groups.describe("g").protocol_type == "consumer"
+        assert await fixture.sweep_after(1) == set()
+        await fixture.retention.sweep()
+        assert fixture.runner.groups.list_groups() == []
+        assert fixture.coordinator.kept_groups() == {}
+
+    run(story, helpers)
+
+
+def test_group_that_is_not_loaded_yet_is_said_to_be_loading(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        fixture.runner.stop()
+        fixture.coordinator.keep_group("mangled", b"?")
+        fixture.restart()
+        assert fixture.runner.refusal("g") is GroupError.COORDINATOR_LOAD_IN_PROGRESS
+        await fixture.runner.load()
+        assert fixture.runner.refusal("g") is GroupError.NONE
+        assert "mangled" not in fixture.runner.groups
+
+    run(story, helpers)
+
+
+def test_delete_of_a_group_and_its_commits_come_one_after_the_other(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        # A commit is under way: the deletion waits for it, and finds what it has stored.
+        async with fixture.offsets.turns.turn("g"):
+            deletion = asyncio.create_task(fixture.admin._delete("g"))
+            await asyncio.sleep(0.01)
+            assert not deletion.done()
+            fixture.coordinator.commit_offsets("g", {("t", 0): Committed(1)})
+        assert await deletion is ErrorCode.none
+        assert fixture.coordinator.groups() == {}
+        # One that comes during the deletion is stored after it.
+        async with fixture.runner.deleting("g"):
+            commit = asyncio.create_task(fixture.commit("g", "t", 2))
+            await asyncio.sleep(0.01)
+            assert not commit.done()
+        await commit
+        assert fixture.coordinator.fetch_offsets("g")["t", 0].offset == 2
+        fixture.offsets.blocked.add("g")
+        assert await fixture.admin._delete("g") is ErrorCode.coordinator_not_available
+
+    run(story, helpers)
+
+
 def test_retention_asked_for_by_the_client_wins(helpers: ThreadPoolExecutor) -> None:
     async def story(fixture: Fixture) -> None:
         await fixture.commit("g", "t", 1, retention_ms=1000)
@@ -218,6 +288,6 @@ def test_commits_of_one_group_are_stored_in_the_order_of_their_admission(helpers
     async def story(fixture: Fixture) -> None:
         await asyncio.gather(*(fixture.commit("g", "t", offset) for offset in range(50)))
         assert fixture.coordinator.fetch_offsets("g")["t", 0].offset == 49
-        assert fixture.offsets._turns == {}
+        assert len(fixture.runner.turns) == 0
 
     run(story, helpers)

@@ -242,6 +242,14 @@ class Coordinator(Protocol):
             names: which to look at; by default all.
         """
 
+    def keep_group(self, group: str, data: bytes) -> None:
+        """Stores what its coordinator is to know of a group after a restart, 512 KiB at most; `delete_group`
+        forgets it.
+        """
+
+    def kept_groups(self) -> dict[str, bytes]:
+        """What was stored of groups by `keep_group`."""
+
     # -- members of decentralised groups, running jobs ---------------------------------------------
 
     def register_member(

@@ -340,6 +340,7 @@ class MemoryCoordinator(MemorySecurity):
             for member in self._cluster.members.get(group, {}):
                 raise AlreadyOwned(f"group {group!r} has a live member, {member!r}: stop it first", member)
             self._cluster.durable.offsets.pop(group, None)
+            self._cluster.durable.groups.pop(group, None)
             self._cluster.plans.pop(group, None)
             self._cluster.save()
 
@@ -349,6 +350,17 @@ class MemoryCoordinator(MemorySecurity):
             found = {group: False for group, offsets in self._cluster.durable.offsets.items() if offsets}
             found.update({group: True for group, members in self._cluster.members.items() if members})
             return found if names is None else {name: found[name] for name in names if name in found}
+
+    def keep_group(self, group: str, data: bytes) -> None:
+        """See `Coordinator.keep_group`."""
+        with self._cluster.lock:
+            self._cluster.durable.groups[group] = data
+            self._cluster.save()
+
+    def kept_groups(self) -> dict[str, bytes]:
+        """See `Coordinator.kept_groups`."""
+        with self._cluster.lock:
+            return dict(self._cluster.durable.groups)
 
     # -- members of decentralised groups -----------------------------------------------------------
 

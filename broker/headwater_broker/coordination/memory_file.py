@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from base64 import b64decode, b64encode
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ class Durable:
     deletions: set[str] = field(default_factory=set)
     configs: dict[tuple[str, str], dict[str, str]] = field(default_factory=dict)
     offsets: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
+    groups: dict[str, bytes] = field(default_factory=dict)
     acls: dict[ResourcePattern, frozenset[AclEntry]] = field(default_factory=dict)
     tokens: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -113,6 +115,7 @@ def _to_json(durable: Durable) -> dict[str, Any]:
             for group, offsets in durable.offsets.items()
             for (topic, partition), c in offsets.items()
         ],
+        "groups": {group: b64encode(data).decode() for group, data in durable.groups.items()},
     }
 
 
@@ -129,6 +132,7 @@ def _from_json(value: dict[str, Any]) -> Durable:
         configs={(kind, name): values for kind, name, values in value["configs"]},
     )
     durable.tokens = value.get("tokens", {})
+    durable.groups = {group: b64decode(data) for group, data in value.get("groups", {}).items()}
     for resource_type, name, pattern_type, principal, host, operation, permission in value.get("acls", ()):
         pattern = ResourcePattern(ResourceType(resource_type), name, PatternType(pattern_type))
         entry = AclEntry(principal, host, Operation(operation), Permission(permission))

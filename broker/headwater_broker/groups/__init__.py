@@ -1,12 +1,13 @@
 """The coordinator of groups that clients join by `subscribe()`: a state machine without I/O and clock.
 
 `GroupCoordinator` takes requests with the time they came at, and returns the replies that are due, each with
-the token of its request. The server maps its requests and responses to the wire, and keeps offsets through
-coordination/.
+the token of its request. The server maps its requests and responses to the wire, and keeps offsets, and what a
+restart must not forget of a group, through coordination/.
 """
 
 from headwater_broker.groups.coordinator import GroupConfig, GroupCoordinator
 from headwater_broker.groups.errors import GroupError
+from headwater_broker.groups.kept import KeptGroup, KeptMember, decode_group, encode_group
 from headwater_broker.groups.messages import (
     NO_GENERATION,
     UNKNOWN_MEMBER_ID,
@@ -22,6 +23,7 @@ from headwater_broker.groups.messages import (
     MemberDescription,
     Reply,
     Response,
+    Save,
     SyncRequest,
     SyncResponse,
 )
@@ -41,13 +43,18 @@ __all__ = [
     "JoinRequest",
     "JoinResponse",
     "JoinedMember",
+    "KeptGroup",
+    "KeptMember",
     "LeaveResponse",
     "Leaver",
     "MemberDescription",
     "OffsetUse",
     "Reply",
     "Response",
+    "Save",
     "SyncRequest",
     "SyncResponse",
+    "decode_group",
     "describe_registered",
+    "encode_group",
 ]

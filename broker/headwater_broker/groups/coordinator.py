@@ -1,20 +1,24 @@
 """The classic group protocol: JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and who may commit offsets.
 
 No I/O and no clock: `now_ms` (monotonic) comes in, replies that are due come out, to this request or to
-others that were parked. The owner calls `tick` when `next_deadline_ms` has come. Offsets are kept elsewhere.
+others that were parked. The owner calls `tick` when `next_deadline_ms` has come. It keeps what `take_saves`
+gives it and tells `saved`: a new assignment, or a static member's new id, is handed out only then. After a
+restart it gives the groups back by `load`. Offsets are kept elsewhere.
 
 It decides what Kafka 3.9's `GroupCoordinator` decides, except that no request is left without an answer. A
-group whose last member has gone stays, with its generation, until its owner forgets it (`forget_idle`).
+group whose last member has gone stays, with its generation, until its owner deletes it (`idle_groups`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import count
 from uuid import uuid4
 
 from headwater_broker.groups.errors import GroupError
 from headwater_broker.groups.group import CONSUMER_PROTOCOL, Group
+from headwater_broker.groups.kept import KeptGroup
 from headwater_broker.groups.member import Member
 from headwater_broker.groups.messages import (
     UNKNOWN_MEMBER_ID,
@@ -27,6 +31,7 @@ from headwater_broker.groups.messages import (
     Leaver,
     LeaveResponse,
     Reply,
+    Save,
     SyncRequest,
     SyncResponse,
 )
@@ -69,6 +74,8 @@ class GroupCoordinator:
         self._new_id = new_id
         self._groups: dict[str, Group] = {}
         self._schedule = Schedule()
+        self._save_numbers = count(1)
+        self._saves: list[Save] = []
 
     def __contains__(self, group_id: str) -> bool:
         """Whether the group is known here."""
@@ -89,6 +96,37 @@ class GroupCoordinator:
             replies += self._settle(group)
         return replies
 
+    # -- keeping -----------------------------------------------------------------------------------
+
+    def take_saves(self) -> list[Save]:
+        """Groups that are to be kept now; saves of one group are to be made in their order."""
+        saves, self._saves = self._saves, []
+        return saves
+
+    def saved(self, now_ms: int, save: Save, *, is_kept: bool = True) -> list[Reply]:
+        """What goes on after a save, or after one that failed."""
+        group = self._groups.get(save.group.group_id)
+        if group is None:
+            return []
+        group.saved(save.number, is_kept, now_ms)
+        return self._settle(group)
+
+    def load(self, now_ms: int, kept: KeptGroup, idle_ms: int = 0) -> list[Reply]:
+        """Takes over a group that was kept, unless it is here already.
+
+        Args:
+            now_ms: The time.
+            kept: The group.
+            idle_ms: For how long it has been in this state.
+        """
+        if kept.group_id in self._groups:
+            return []
+        group = self._new_group(kept.group_id, now_ms - idle_ms)
+        group.restore(kept, now_ms)
+        if len(group.members) > self._config.max_size:
+            group.prepare_rebalance(now_ms, "it was kept with more members than are allowed now")
+        return self._settle(group)
+
     # -- requests of members -----------------------------------------------------------------------
 
     def join(self, now_ms: int, token: object, request: JoinRequest) -> list[Reply]:
@@ -106,8 +144,7 @@ class GroupCoordinator:
         if group is None:
             if request.member_id != UNKNOWN_MEMBER_ID:
                 return refused(GroupError.UNKNOWN_MEMBER_ID)
-            group = Group(request.group_id, config.initial_rebalance_delay_ms, now_ms)
-            self._groups[request.group_id] = group
+            group = self._new_group(request.group_id, now_ms)
         if not self._has_room(group, request.member_id):
             group.discard(request.member_id)
             at_once = refused(GroupError.GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID)
@@ -135,7 +172,7 @@ class GroupCoordinator:
             member.sync_token = token
             group.synced(member.member_id)
             if group.leader == member.member_id:
-                group.assign(request.assignments, now_ms)
+                group.assign(request.assignments)
             return self._settle(group)
         group.synced(member.member_id)
         group.heard_from(member, now_ms)
@@ -265,15 +302,13 @@ class GroupCoordinator:
         group = self._groups.get(group_id)
         return None if group is None else group.offset_use(now_ms)
 
-    def forget_idle(self, in_use: Collection[str]) -> None:
-        """Forgets the groups without members, but for those `in_use`: offsets of them are kept."""
-        idle = [
-            group
+    def idle_groups(self) -> list[str]:
+        """Groups without members, and without any that are about to come."""
+        return [
+            group.group_id
             for group in self._groups.values()
-            if group.state is GroupState.EMPTY and not group.pending_members and group.group_id not in in_use
+            if group.state is GroupState.EMPTY and not group.pending_members
         ]
-        for group in idle:
-            self._forget(group)
 
     def group_ids(self) -> list[str]:
         """Every group that is known here."""
@@ -371,15 +406,11 @@ class GroupCoordinator:
         elif group.state is GroupState.STABLE:
             if group.next_protocol() != group.protocol:
                 group.prepare_rebalance(now_ms, f"static member {instance_id} changed the protocol")
-            elif request.supports_skip_assignment:
-                leads = group.leader == new_id
-                group.answer_join_now(
-                    member, as_leader=leads, leader=group.leader or "", skip_assignment=leads
-                )
             else:
                 # An old client that finds itself leader would assign, and the stable group not listen:
                 # it is told its former id, which it does not recognise.
-                group.answer_join_now(member, as_leader=False, leader=former_leader, skip_assignment=False)
+                leader = (group.leader or "") if request.supports_skip_assignment else former_leader
+                group.answer_join_once_saved(member, leader)
         return []
 
     # -- the rest ----------------------------------------------------------------------------------
@@ -439,8 +470,16 @@ class GroupCoordinator:
         group.heard_from(member, now_ms)
         self._schedule.set(group.group_id, member.expires_ms)
 
+    def _new_group(self, group_id: str, since_ms: int) -> Group:
+        group = Group(group_id, self._config.initial_rebalance_delay_ms, since_ms, self._save_numbers)
+        self._groups[group_id] = group
+        return group
+
     def _settle(self, group: Group) -> list[Reply]:
-        """Takes the replies that fell due, and sees to the group's next deadline."""
+        """Takes the replies that fell due and what is to be kept, and sees to the group's next deadline."""
+        if group.unsaved is not None:
+            self._saves.append(Save(group.unsaved, group.to_keep()))
+            group.unsaved = None
         if group.state is GroupState.EMPTY and group.generation == 0 and not group.pending_members:
             self._forget(group)  # nobody has ever joined it
         else:

@@ -9,6 +9,7 @@ class GroupError(Enum):
     """An error by Kafka's name, as in `org.apache.kafka.common.protocol.Errors`."""
 
     NONE = auto()
+    COORDINATOR_LOAD_IN_PROGRESS = auto()
     COORDINATOR_NOT_AVAILABLE = auto()
     FENCED_INSTANCE_ID = auto()
     GROUP_ID_NOT_FOUND = auto()

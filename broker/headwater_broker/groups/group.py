@@ -3,7 +3,7 @@
 States, as in Kafka's `GroupMetadata`:
 
     Empty --first member--> PreparingRebalance --all rejoined, or time is up--> CompletingRebalance
-    CompletingRebalance --the leader's assignment--> Stable
+    CompletingRebalance --the leader's assignment, once it is kept--> Stable
     CompletingRebalance, Stable --member joins, leaves or fails--> PreparingRebalance
     PreparingRebalance --nobody is left--> Empty
 """
@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from headwater_broker.groups.errors import GroupError
+from headwater_broker.groups.kept import KeptGroup
 from headwater_broker.groups.member import Member
 from headwater_broker.groups.messages import (
     GroupDescription,
@@ -33,9 +34,14 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 class Group:
-    """Members, generation and timers of one group. Replies that fall due are added to `replies`."""
+    """Members, generation and timers of one group. Replies that fall due are added to `replies`.
 
-    def __init__(self, group_id: str, initial_rebalance_delay_ms: int, now_ms: int) -> None:
+    Its owner keeps the group whenever `unsaved` is a number, and says how that save went: `saved`.
+    """
+
+    def __init__(
+        self, group_id: str, initial_rebalance_delay_ms: int, now_ms: int, save_numbers: Iterator[int]
+    ) -> None:
         self.group_id = group_id
         self.state = GroupState.EMPTY
         self.state_since_ms = now_ms
@@ -48,6 +54,13 @@ class Group:
         self.pending_members: dict[str, int] = {}
         """When each member that was sent away to come back with its new id is forgotten."""
         self.replies: list[Reply] = []
+        self.unsaved: int | None = None
+        """The number of the save that is to be made."""
+        self._save_numbers = save_numbers
+        self._assignment_save: int | None = None
+        self._returning: dict[
+            int, tuple[str, str]
+        ] = {}  # by save: a static member, and the leader it is told
         self._initial_delay_ms = initial_rebalance_delay_ms
         self._join_deadline_ms: int | None = None
         self._initial_round: tuple[int, int] | None = None  # length of this delay, what may be added to it
@@ -223,11 +236,10 @@ class Group:
         """Starts a member's session anew."""
         member.expires_ms = now_ms + member.session_timeout_ms
 
-    def answer_join_now(self, member: Member, *, as_leader: bool, leader: str, skip_assignment: bool) -> None:
-        """Answers a member's parked JoinGroup with the generation that there is."""
-        self._answer_join(
-            member, self.current_generation(member, as_leader=as_leader, leader=leader, skip=skip_assignment)
-        )
+    def answer_join_once_saved(self, member: Member, leader: str) -> None:
+        """Answers a static member's JoinGroup with the generation that there is, once its new id is kept."""
+        self.unsaved = next(self._save_numbers)
+        self._returning[self.unsaved] = (member.member_id, leader)
 
     def current_generation(
         self, member: Member, *, as_leader: bool, leader: str | None = None, skip: bool = False
@@ -257,6 +269,7 @@ class Group:
                 self._propagate(member, SyncResponse(GroupError.REBALANCE_IN_PROGRESS), now_ms)
         self._pending_sync.clear()
         self._sync_deadline_ms = None
+        self._assignment_save = None
         timeout_ms = self.rebalance_timeout_ms
         if self.state is GroupState.EMPTY:
             # A group that starts waits for more members to come before it gives partitions to the first.
@@ -277,13 +290,64 @@ class Group:
         if self.awaiting_join == len(self.members) and not self.pending_members:
             self._complete_join(now_ms)
 
-    def assign(self, assignments: Mapping[str, bytes], now_ms: int) -> None:
-        """Takes the leader's assignment and hands it out."""
+    def assign(self, assignments: Mapping[str, bytes]) -> None:
+        """Takes the leader's assignment, to be handed out once it is kept.
+
+        Handed out earlier, it could be forgotten in a crash, and the former generation be good again.
+        """
         for member in self.members.values():
             member.assignment = assignments.get(member.member_id, b"")
-        self._become(GroupState.STABLE, now_ms)
+        self.unsaved = self._assignment_save = next(self._save_numbers)
+
+    def saved(self, number: int, is_kept: bool, now_ms: int) -> None:
+        """Goes on after a save; what happened to the group meanwhile comes first."""
+        returning = self._returning.pop(number, None)
+        if returning is not None and self.state is GroupState.STABLE:
+            self._returned(*returning, is_kept, now_ms)
+        if self._assignment_save != number:
+            return
+        self._assignment_save = None
+        if is_kept:
+            self._become(GroupState.STABLE, now_ms)
+            for member in self.members.values():
+                self._propagate(member, self.assignment_of(member), now_ms)
+            return
         for member in self.members.values():
-            self._propagate(member, self.assignment_of(member), now_ms)
+            self._propagate(member, SyncResponse(GroupError.COORDINATOR_NOT_AVAILABLE), now_ms)
+        self.prepare_rebalance(now_ms, f"the assignment of generation {self.generation} could not be kept")
+
+    def _returned(self, member_id: str, leader: str, is_kept: bool, now_ms: int) -> None:
+        member = self.members.get(member_id)
+        if member is None:
+            return
+        if is_kept:
+            # It is told to skip the assignment if it finds itself leader: a stable group would not listen.
+            leads = leader == member_id
+            response = self.current_generation(member, as_leader=leads, leader=leader, skip=leads)
+        else:
+            response = JoinResponse(GroupError.COORDINATOR_NOT_AVAILABLE, "")
+        self._answer_join(member, response)
+        self.heard_from(member, now_ms)
+
+    def to_keep(self) -> KeptGroup:
+        """What is to be kept of it."""
+        members = tuple(member.to_keep() for member in self.members.values())
+        return KeptGroup(
+            self.group_id, self.generation, self.protocol_type, self.protocol, self.leader, members
+        )
+
+    def restore(self, kept: KeptGroup, now_ms: int) -> None:
+        """Goes on from what was kept; the members' sessions begin anew."""
+        self.generation = kept.generation
+        self.protocol_type, self.protocol, self.leader = kept.protocol_type, kept.protocol, kept.leader
+        for each in kept.members:
+            member = Member.restored(each, kept.protocol_type or "")
+            self.members[member.member_id] = member
+            if member.instance_id is not None:
+                self.static_members[member.instance_id] = member.member_id
+            self.heard_from(member, now_ms)
+        if self.members:
+            self.state = GroupState.STABLE
 
     def assignment_of(self, member: Member) -> SyncResponse:
         """The answer to a SyncGroup of this generation."""
@@ -379,6 +443,7 @@ class Group:
         if not self.members:
             self.protocol = None
             self._become(GroupState.EMPTY, now_ms)
+            self.unsaved = next(self._save_numbers)
             return
         self.protocol = self.next_protocol()
         self._become(GroupState.COMPLETING_REBALANCE, now_ms)

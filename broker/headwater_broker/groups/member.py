@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from headwater_broker.groups.kept import KeptMember
 from headwater_broker.groups.messages import JoinedMember, MemberDescription
 
 
@@ -32,6 +33,16 @@ class Member:
     sync_token: object | None = None
     is_new: bool = True
     expires_ms: int | None = None
+
+    @classmethod
+    def restored(cls, kept: KeptMember, protocol_type: str) -> Member:
+        """A member of the generation that was kept."""
+        fields = {name: getattr(kept, name) for name in KeptMember.__slots__}
+        return cls(protocol_type=protocol_type, is_new=False, **fields)
+
+    def to_keep(self) -> KeptMember:
+        """What is to be kept of it."""
+        return KeptMember(**{name: getattr(self, name) for name in KeptMember.__slots__})
 
     @property
     def is_static(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from headwater_broker.groups.errors import GroupError
+from headwater_broker.groups.kept import KeptGroup
 
 UNKNOWN_MEMBER_ID = ""
 NO_GENERATION = -1
@@ -135,6 +136,14 @@ class Reply:
 
     token: object
     response: Response
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """A group that is to be kept; `GroupCoordinator.saved` wants to hear how the save of that number went."""
+
+    number: int
+    group: KeptGroup
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,7 +146,9 @@ class Broker:
         try:
             node = await starting.node(tuple(_endpoint(door) for door in doors if door.spec.is_advertised))
             doors = [starting.with_sasl(node, door) for door in doors]
-            return starting.serve(node, Listener(doors, node.core, options.settings, node.security.quotas))
+            return await starting.serve(
+                node, Listener(doors, node.core, options.settings, node.security.quotas)
+            )
         except BaseException:
             for door in doors:
                 door.sock.close()
@@ -292,13 +294,18 @@ class _Starting:
         _LOG.info("opened %d partitions in %.2f s", sum(1 for _ in manager), time.monotonic() - started)
         return manager
 
-    def serve(self, node: Node, listener: Listener) -> Broker:
+    async def serve(self, node: Node, listener: Listener) -> Broker:
         """Begins to answer."""
         assert self._fetches is not None
         flusher = Flusher(self._loop, self._helpers, on_exposed=self._fetches.wake)
         core = node.core
         core.on_written(lambda log: flusher.written(log, node.clock.now_ms()))
         groups, transactions = register_apis(node, DurableWrites(core, flusher))
+        try:
+            await groups.load()
+        except CoordinationError as error:
+            groups.stop()
+            raise _refused(error) from error
         transactions.start()
         produce = ProduceHandler(core, node.logs, node.cluster, flusher, node.clock, transactions)
         RecordGuards(core, node.logs, node.cluster, node.security, produce, self._fetches)

@@ -186,16 +186,21 @@ class ClusterView:
         return len(found.isr) if found is not None else 0
 
     def group_coordinator(self, group: str) -> BrokerInfo | None:
-        """The live broker that coordinates a group, the same on every broker.
-
-        Rendezvous hashing: when a broker comes or goes, only the groups that it had or gets are moved.
-        """
-        if not self.brokers:
-            return None
-        best = max(self.brokers, key=lambda broker_id: (crc32(f"{broker_id}/{group}".encode()), broker_id))
-        return self.brokers[best]
+        """The live broker that coordinates a group, the same on every broker."""
+        return coordinator_of(group, self.brokers)
 
     def coordinates(self, group: str) -> bool:
         """Whether this broker coordinates a group."""
         broker = self.group_coordinator(group)
         return broker is not None and broker.broker_id == self.broker_id
+
+
+def coordinator_of(group: str, brokers: Mapping[int, BrokerInfo]) -> BrokerInfo | None:
+    """Which of some brokers coordinates a group.
+
+    Rendezvous hashing: when a broker comes or goes, only the groups that it had or gets are moved.
+    """
+    if not brokers:
+        return None
+    best = max(brokers, key=lambda broker_id: (crc32(f"{broker_id}/{group}".encode()), broker_id))
+    return brokers[best]

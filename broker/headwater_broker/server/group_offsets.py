@@ -1,8 +1,6 @@
 """Committed offsets of the groups that this broker coordinates: who may commit, and in which order."""
 
-import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,13 +62,14 @@ class GroupOffsets:
     Attributes:
         blocked: Groups with a committed transaction whose offsets shared state does not take: nobody else's are
             taken either, since they are to come later.
+        turns: For whoever writes offsets of a group.
     """
 
     def __init__(self, node: Node, runner: GroupRunner) -> None:
         self._node = node
         self._runner = runner
         self.blocked: set[str] = set()
-        self._turns: dict[str, tuple[asyncio.Lock, int]] = {}
+        self.turns = runner.turns
 
     def admit(
         self, committer: Committer, topics: Iterable[Any], retention_ms: int = NO_RETENTION_MS
@@ -128,7 +127,7 @@ class GroupOffsets:
         if group_id in self.blocked:
             return ErrorCode.coordinator_not_available
         coordinator = self._node.coordinator
-        async with self.turn(group_id):
+        async with self.turns.turn(group_id):
             try:
                 if unless_registered:
                     registered = await self._node.ask(coordinator.members, group_id)
@@ -145,7 +144,7 @@ class GroupOffsets:
         Raises:
             CoordinationError: Shared state does not answer.
         """
-        async with self.turn(group_id):
+        async with self.turns.turn(group_id):
             await self._node.ask(self._node.coordinator.delete_offsets, group_id, list(partitions))
 
     def partition_exists(self, key: TopicPartition) -> bool:
@@ -165,25 +164,6 @@ class GroupOffsets:
             committer.instance_id,
             transactional=committer.is_transactional,
         )
-
-    @asynccontextmanager
-    async def turn(self, group_id: str) -> AsyncIterator[None]:
-        """For whoever writes offsets of a group: writes go one after the other.
-
-        In helper threads side by side, the commit of a former owner could end after that of its successor,
-        and take the group back.
-        """
-        lock, users = self._turns.get(group_id, (asyncio.Lock(), 0))
-        self._turns[group_id] = (lock, users + 1)
-        try:
-            async with lock:
-                yield
-        finally:
-            lock, users = self._turns[group_id]
-            if users > 1:
-                self._turns[group_id] = (lock, users - 1)
-            else:
-                del self._turns[group_id]
 
 
 _UNKNOWN = ErrorCode.unknown_topic_or_partition

@@ -1,16 +1,33 @@
-"""The clock and the loop of the group coordinator."""
+"""The clock, the loop and the memory of the group coordinator."""
 
 import asyncio
-from collections.abc import Coroutine
+import logging
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.groups import GroupConfig, GroupCoordinator, GroupError, Reply
+from headwater_broker.coordination import BrokerInfo, CoordinationError
+from headwater_broker.groups import (
+    GroupConfig,
+    GroupCoordinator,
+    GroupError,
+    Reply,
+    Save,
+    decode_group,
+    encode_group,
+)
+from headwater_broker.server.cluster import coordinator_of
+from headwater_broker.server.group_turns import GroupTurns
 from headwater_broker.server.node import Node
 
+_LOG = logging.getLogger(__name__)
 _SHORTEST_NAP_S = 0.005
 _LOOK_EVERY_S = 0.5
+_MAX_KEPT_BYTES = 512 * 1024
+"""What shared state takes; what is kept of some thousands of members, since they are much alike."""
 
 
 def group_error_code(error: GroupError) -> ErrorCode:
@@ -19,10 +36,11 @@ def group_error_code(error: GroupError) -> ErrorCode:
 
 
 class GroupRunner:
-    """Gives the group coordinator the time, and its replies to those who wait for them.
+    """Gives the group coordinator the time, its replies to those who wait for them, and its groups to shared state.
 
     Attributes:
         groups: The coordinator.
+        turns: For whoever writes offsets of a group.
     """
 
     def __init__(self, node: Node) -> None:
@@ -35,10 +53,14 @@ class GroupRunner:
                 max_size=settings.group_max_size,
             )
         )
+        self.turns = GroupTurns()
+        self._save_turns = GroupTurns()
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: list[asyncio.Task[None]] = []
+        self._saves: set[asyncio.Task[None]] = set()
         self._brokers = node.cluster.brokers
+        self._loaded: Mapping[int, BrokerInfo] = {}
         self.run(self._follow_brokers())
 
     def now_ms(self) -> int:
@@ -52,12 +74,41 @@ class GroupRunner:
             # No broker is registered, this one neither: its session has ended and is being replaced.
             return GroupError.NONE if group_id in self.groups else GroupError.COORDINATOR_NOT_AVAILABLE
         if broker.broker_id == self._node.cluster.broker_id:
-            return GroupError.NONE
+            is_here = group_id in self.groups or self._has_loaded(group_id)
+            return GroupError.NONE if is_here else GroupError.COORDINATOR_LOAD_IN_PROGRESS
         self.deliver(self.groups.unload(group_id, self.now_ms()))
         return GroupError.NOT_COORDINATOR
 
+    async def load(self) -> None:
+        """Takes over the groups that this broker coordinates now and did not before.
+
+        Raises:
+            CoordinationError: Shared state does not answer.
+        """
+        brokers = self._node.cluster.brokers
+        kept = await self._node.ask(self._node.coordinator.kept_groups)
+        now_ms, time_of_day_ms = self.now_ms(), self._node.clock.now_ms()
+        replies = []
+        for group_id, data in kept.items():
+            if not self._is_mine(group_id, brokers) or self._has_loaded(group_id):
+                continue
+            try:
+                group, since_ms = decode_group(group_id, data)
+            except ValueError as error:
+                _LOG.warning("what is kept of group %r cannot be read, it starts anew: %s", group_id, error)
+                continue
+            replies += self.groups.load(now_ms, group, max(0, time_of_day_ms - since_ms))
+        self._loaded = brokers
+        self.deliver(replies)
+
     def deliver(self, replies: list[Reply]) -> None:
-        """Hands replies to those who wait for them, and sets the alarm for the next deadline."""
+        """Hands replies to those who wait for them, keeps what is to be kept, and sets the alarm for the next
+        deadline.
+        """
+        for save in self.groups.take_saves():
+            task = asyncio.get_running_loop().create_task(self._save(save))
+            self._saves.add(task)
+            task.add_done_callback(self._saves.discard)
         for reply in replies:
             future = reply.token
             if isinstance(future, asyncio.Future) and not future.done():
@@ -70,6 +121,12 @@ class GroupRunner:
             delay_s = max((deadline_ms - self.now_ms()) / 1000, _SHORTEST_NAP_S)
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._tick)
 
+    @asynccontextmanager
+    async def deleting(self, group_id: str) -> AsyncIterator[None]:
+        """For whoever deletes a group: what else is written about it comes before or after."""
+        async with self.turns.turn(group_id), self._save_turns.turn(group_id):
+            yield
+
     def run(self, upkeep: Coroutine[Any, Any, None]) -> None:
         """Runs something beside the requests until `stop`."""
         self._tasks.append(asyncio.get_running_loop().create_task(upkeep))
@@ -78,17 +135,42 @@ class GroupRunner:
         """Sets no more alarms."""
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._tasks:
+        for task in (*self._tasks, *self._saves):
             task.cancel()
+
+    async def _save(self, save: Save) -> None:
+        group_id = save.group.group_id
+        since_ms = self._node.clock.now_ms()
+        data = encode_group(save.group, since_ms)
+        if len(data) > _MAX_KEPT_BYTES:
+            # Its members will have to join again; but their generation must not be another's later.
+            data = encode_group(replace(save.group, leader=None, members=()), since_ms)
+        is_kept = True
+        async with self._save_turns.turn(group_id):
+            try:
+                await self._node.ask(self._node.coordinator.keep_group, group_id, data)
+            except CoordinationError as error:
+                _LOG.warning(
+                    "generation %d of group %r is not kept: %s", save.group.generation, group_id, error
+                )
+                is_kept = False
+        self.deliver(self.groups.saved(self.now_ms(), save, is_kept=is_kept))
+
+    def _is_mine(self, group_id: str, brokers: Mapping[int, BrokerInfo]) -> bool:
+        broker = coordinator_of(group_id, brokers)
+        return broker is not None and broker.broker_id == self._node.cluster.broker_id
+
+    def _has_loaded(self, group_id: str) -> bool:
+        return self._is_mine(group_id, self._loaded)
 
     def _tick(self) -> None:
         self._timer = None
         self.deliver(self.groups.tick(self.now_ms()))
 
     async def _follow_brokers(self) -> None:
-        """Gives up groups that another broker coordinates since brokers came or went.
+        """Gives up groups that another broker coordinates since brokers came or went, and takes over others.
 
-        Its members do not ask here again while their JoinGroup is parked.
+        Members of the former do not ask here again while their JoinGroup is parked.
         """
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -96,3 +178,8 @@ class GroupRunner:
                 self._brokers = self._node.cluster.brokers
                 for group_id in self.groups.group_ids():
                     self.refusal(group_id)
+            if self._brokers and self._brokers.keys() != self._loaded.keys():
+                try:
+                    await self.load()
+                except CoordinationError as error:
+                    _LOG.warning("groups cannot be loaded, trying again: %s", error)

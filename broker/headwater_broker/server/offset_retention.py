@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
-from headwater_broker.coordination import CoordinationError
-from headwater_broker.groups import OffsetUse
-from headwater_broker.server.group_offsets import GroupOffsets
+from headwater_broker.coordination import AlreadyOwned, CoordinationError
+from headwater_broker.groups import GroupError, OffsetUse
 from headwater_broker.server.group_runner import GroupRunner
 from headwater_broker.server.node import Node
 
@@ -16,16 +16,14 @@ _MS_A_MINUTE = 60_000
 class OffsetRetention:
     """Looks, every `offsets.retention.check.interval.ms`, at the groups that this broker coordinates.
 
-    Kafka writes down when a group lost its last member. Here a group that this broker has seen no member of,
-    because it was restarted or took the group over, counts from the time it was first looked at: its members
-    may be on their way back, and their offsets are not lost to a restart. Groups of ZooKeeper consumers and
-    running jobs keep theirs while anybody is registered.
+    When a group lost its last member is kept with it. A group that the coordinator knows nothing of counts from
+    the time it was first looked at: its members may be ZooKeeper consumers or jobs, which keep its offsets while
+    they are registered, and tell nobody when they go.
     """
 
-    def __init__(self, node: Node, runner: GroupRunner, offsets: GroupOffsets) -> None:
+    def __init__(self, node: Node, runner: GroupRunner) -> None:
         self._node = node
         self._runner = runner
-        self._offsets = offsets
         self._first_seen_ms: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -51,13 +49,25 @@ class OffsetRetention:
         self._first_seen_ms = {group: ms for group, ms in self._first_seen_ms.items() if group in idle}
         for group_id in sorted(idle):
             await self._sweep_group(group_id)
-        self._runner.groups.forget_idle(in_use=mine)
+        for group_id in self._runner.groups.idle_groups():
+            if group_id not in mine:
+                await self._forget(group_id)
+
+    async def _forget(self, group_id: str) -> None:
+        """Forgets a group without members and offsets."""
+        coordinator = self._node.coordinator
+        async with self._runner.deleting(group_id):
+            if await self._node.ask(coordinator.groups, [group_id]):
+                return  # offsets were committed meanwhile
+            if self._runner.groups.delete(group_id) is GroupError.NONE:
+                with suppress(AlreadyOwned):
+                    await self._node.ask(coordinator.delete_group, group_id)
 
     async def _sweep_group(self, group_id: str) -> None:
         node = self._node
         retention_ms = node.settings.offsets_retention_minutes * _MS_A_MINUTE
         now_ms = node.clock.now_ms()
-        async with self._offsets.turn(group_id):
+        async with self._runner.turns.turn(group_id):
             committed = await node.ask(node.coordinator.fetch_offsets, group_id)
             use = self._runner.groups.offset_use(group_id, self._runner.now_ms())
             if use is None:

@@ -296,12 +296,12 @@ class TransactionRunner:
             if group in self._offsets.blocked:
                 message = f"shared state does not take the offsets of {group!r}"
                 raise ApiError(ErrorCode.coordinator_not_available, message)
-            await turns.enter_async_context(self._offsets.turn(group))
+            await turns.enter_async_context(self._offsets.turns.turn(group))
 
     async def _resume(self, transaction: Transaction) -> None:
         turns = AsyncExitStack()
         for group in sorted(transaction.offsets):
-            await turns.enter_async_context(self._offsets.turn(group))
+            await turns.enter_async_context(self._offsets.turns.turn(group))
         await self._finish(transaction, turns)
 
     async def _finish(self, transaction: Transaction, turns: AsyncExitStack) -> None:

@@ -1,4 +1,4 @@
-"""Committed offsets of groups."""
+"""Committed offsets of groups, and what their coordinators keep of them."""
 
 from __future__ import annotations
 
@@ -115,6 +115,24 @@ class OffsetStore:
             if offsets or members:
                 found[name] = members
         return found
+
+    def keep_group(self, group: str, data: bytes) -> None:
+        """See `Coordinator.keep_group`."""
+        path = znodes.generation(group)
+        for _ in range(_ATTEMPTS):
+            try:
+                self._session.set(path, data)
+                return
+            except NoNodeError:
+                self._session.ensure(path)
+        raise Conflict(f"{path} was deleted time and again; try again")
+
+    def kept_groups(self) -> dict[str, bytes]:
+        """See `Coordinator.kept_groups`."""
+        names = [unescape(name) for name in self._session.children(znodes.CONSUMERS)]
+        found = self._session.get_many(znodes.generation(name) for name in names)
+        paths = {znodes.generation(name): name for name in names}
+        return {paths[path]: znode.data for path, znode in found.items() if znode.data}
 
     def _partitions(self, group: str) -> list[TopicPartition]:
         root = znodes.offsets(group)

@@ -23,6 +23,7 @@
 | `/consumers/<g>/ids/<member>` | ephemeral; version 1: subscription |
 | `/consumers/<g>/owners/<t>/<p>` | ephemeral; the owner's member name |
 | `/consumers/<g>/offsets/<t>/<p>` | decimal offset, then perhaps a newline and `{epoch, metadata, ts, expires}` |
+| `/consumers/<g>/generation` | ours: what the group's coordinator knows of it, see `groups.kept` |
 | `/consumers/<g>/plan/<number>` | ours: the sticky assignment that the members agreed on |
 
 What is ours alone in the others stands under the key `headwater`, which Kafka's readers pass over. Source: Kafka's
@@ -141,6 +142,11 @@ def member_id(group_name: str, member: str) -> str:
 def plans(group_name: str) -> str:
     """The directory of the group's plan; its only child's name is the plan's number."""
     return f"{group(group_name)}/plan"
+
+
+def generation(group_name: str) -> str:
+    """What the group's coordinator keeps of it."""
+    return f"{group(group_name)}/generation"
 
 
 def owners(group_name: str) -> str:

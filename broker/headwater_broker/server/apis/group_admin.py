@@ -8,6 +8,7 @@ from headwater_broker.coordination import AlreadyOwned, CoordinationError
 from headwater_broker.groups import GroupDescription, GroupError, describe_registered
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError
+from headwater_broker.server.group_offsets import GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
 from headwater_broker.wire.apis import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
@@ -20,9 +21,10 @@ class GroupAdminApis:
     themselves in shared state; the others are known by their offsets.
     """
 
-    def __init__(self, node: Node, runner: GroupRunner) -> None:
+    def __init__(self, node: Node, runner: GroupRunner, offsets: GroupOffsets) -> None:
         self._node = node
         self._runner = runner
+        self._offsets = offsets
         node.core.register(DESCRIBE_GROUPS, self.describe_groups)
         node.core.register(LIST_GROUPS, self.list_groups)
         node.core.register(DELETE_GROUPS, self.delete_groups)
@@ -85,16 +87,22 @@ class GroupAdminApis:
 
     async def delete_groups(self, request: Request) -> Response:
         """Forgets groups without members, with their offsets."""
-        stored = await self._stored(request.body.groups_names)
         results = []
         for group_id in dict.fromkeys(request.body.groups_names):
-            results.append({"group_id": group_id, "error_code": await self._delete(group_id, stored)})
+            results.append({"group_id": group_id, "error_code": await self._delete(group_id)})
         return {"results": results}
 
-    async def _delete(self, group_id: str, stored: Mapping[str, bool] | None) -> ErrorCode:
+    async def _delete(self, group_id: str) -> ErrorCode:
         refusal = self._runner.refusal(group_id)
         if refusal is not GroupError.NONE:
             return group_error_code(refusal)
+        if group_id in self._offsets.blocked:
+            return ErrorCode.coordinator_not_available
+        async with self._runner.deleting(group_id):
+            return await self._delete_now(group_id)
+
+    async def _delete_now(self, group_id: str) -> ErrorCode:
+        stored = await self._stored([group_id])
         if stored is None:
             return ErrorCode.coordinator_not_available
         if stored.get(group_id):
