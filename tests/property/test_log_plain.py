@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import struct
 from pathlib import Path
 
@@ -97,6 +98,29 @@ def files(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((directory / "t-0").iterdir()) if path.is_file()}
 
 
+def check_recovered(directory: Path, config: LogConfig, before: PartitionLog) -> None:
+    """What a start without a clean stop finds is what was known."""
+    manager = LogManager([str(directory)], config_for=lambda _: config)
+    manager.load()
+    log = manager.get("t", 0)
+    assert log is not None
+    assert log.log_end_offset == before.log_end_offset
+    known, found = (
+        {number: (entry.producer_epoch, entry.batches, entry.last_timestamp_ms) for number, entry in each}
+        for each in (before._producers.items(), log._producers.items())
+    )
+    assert found == known
+    for segment, other in zip(log._reader.segments, before._reader.segments, strict=True):
+        assert bytes(segment.offset_index.data) == bytes(other.offset_index.data)
+        assert (segment.max_timestamp_ms, segment.size_bytes) == (other.max_timestamp_ms, other.size_bytes)
+    assert (log._active.first_timestamp_ms, log._active.entry_due_after, log._active.is_full) == (
+        before._active.first_timestamp_ms,
+        before._active.entry_due_after,
+        before._active.is_full,
+    )
+    manager.close()
+
+
 @pytest.mark.parametrize("name", CONFIGS)
 def test_append_plain_leaves_the_log_that_append_leaves(name: str, tmp_path: Path) -> None:
     print(f"HEADWATER_SEED={SEED}")
@@ -131,6 +155,10 @@ def test_append_plain_leaves_the_log_that_append_leaves(name: str, tmp_path: Pat
             row.write_dirty()
             assert row.high_watermark == one.high_watermark
     assert (seen_plain > ROUNDS) == (name in ("small", "aged", "full_index"))
+    one.write_dirty()
+    row.write_dirty()
+    shutil.copytree(tmp_path / "row", tmp_path / "killed")
+    check_recovered(tmp_path / "killed", config, row)
     one_manager.close()
     row_manager.close()
     assert files(tmp_path / "row") == files(tmp_path / "one")

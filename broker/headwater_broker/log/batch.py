@@ -86,6 +86,109 @@ class BadBatchError(Exception):
         self.disordered = disordered
 
 
+class BatchReader:
+    """Reads a file's batches, one after another, through one buffer.
+
+    Offsets must grow; with `check`, checksums must match.
+
+    Attributes:
+        buffer: A piece of the file.
+        buffer_position: Where in the file it begins.
+        at: Where in the buffer the next batch begins.
+        filled: Where in the buffer the piece ends.
+        last_offset: Of the batch before; -1 if there was none.
+    """
+
+    __slots__ = (
+        "_check",
+        "_chunk_bytes",
+        "_end_position",
+        "_fd",
+        "_fs",
+        "at",
+        "buffer",
+        "buffer_position",
+        "filled",
+        "last_offset",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        fd: int,
+        position: int,
+        end_position: int,
+        *,
+        check: bool,
+        chunk_bytes: int = SCAN_CHUNK_BYTES,
+    ) -> None:
+        """Begins at `position`, which must be where a batch does."""
+        self._fs = fs
+        self._fd = fd
+        self._end_position = end_position
+        self._check = check
+        self._chunk_bytes = chunk_bytes
+        self.buffer = memoryview(bytearray(min(chunk_bytes, max(end_position - position, 0))))
+        self.buffer_position = position
+        self.at = self.filled = 0
+        self.last_offset = -1
+
+    def next(self) -> tuple[int, int, HeaderTuple] | None:
+        """Position, size in bytes and header of the next batch; None at the end.
+
+        Raises:
+            BadBatchError: It is not whole.
+            OSError: The disk refused.
+        """
+        if self.filled - self.at < HEADER.size and not self._fill(HEADER.size):
+            return None
+        buffer, at = self.buffer, self.at
+        header = HEADER.unpack_from(buffer, at)
+        size = header[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES
+        if header[MAGIC_BYTE] != MAGIC or size < HEADER.size:
+            raise BadBatchError(
+                self.buffer_position + at,
+                f"magic {header[MAGIC_BYTE]} and length {header[BATCH_LENGTH]} are no batch",
+            )
+        if self._check:
+            if self.filled - at < size:
+                self._fill(size)
+                buffer, at = self.buffer, self.at
+            if crc32c(buffer[at + CHECKED_FROM : at + size]) != header[CHECKSUM_VALUE]:
+                raise BadBatchError(self.buffer_position + at, "the checksum does not match")
+        elif self.buffer_position + at + size > self._end_position:
+            short = self.buffer_position + at + size - self._end_position
+            raise BadBatchError(self.buffer_position + at, f"the file ends {short} bytes early", torn=True)
+        base_offset, delta = header[BASE_OFFSET], header[LAST_OFFSET_DELTA]
+        if base_offset <= self.last_offset or delta < 0:
+            raise BadBatchError(
+                self.buffer_position + at,
+                f"base offset {base_offset} and last offset delta {delta} do not follow offset {self.last_offset}",
+                disordered=True,
+            )
+        self.last_offset = base_offset + delta
+        self.at = at + size
+        return self.buffer_position + at, size, header
+
+    def _fill(self, needed: int) -> bool:
+        """Has at least so many bytes of the next batch in the buffer; False at the end."""
+        self.buffer_position += self.at
+        self.at = self.filled = 0
+        left = self._end_position - self.buffer_position
+        if left < needed:
+            if left == 0:
+                return False
+            raise BadBatchError(self.buffer_position, f"the file ends {needed - left} bytes early", torn=True)
+        wanted = min(left, max(self._chunk_bytes, needed))
+        if wanted > len(self.buffer):
+            self.buffer = memoryview(bytearray(wanted))
+        self.filled = self._fs.pread_into(self._fd, self.buffer[:wanted], self.buffer_position)
+        if self.filled < needed:
+            short = needed - self.filled
+            raise BadBatchError(self.buffer_position, f"the file ends {short} bytes early", torn=True)
+        return True
+
+
 def walk(
     fs: FileSystem,
     fd: int,
@@ -98,60 +201,10 @@ def walk(
     """Yields position, size in bytes and header of each batch from `position`, which must be where one
     begins.
 
-    Offsets must grow; with `check`, checksums must match.
-
     Raises:
         BadBatchError: From the first batch on that is not whole.
         OSError: The disk refused.
     """
-    unpack = HEADER.unpack_from
-    header_bytes = HEADER.size
-    buffer = memoryview(bytearray(min(chunk_bytes, max(end_position - position, 0))))
-    buffer_position = position
-    filled = at = 0
-    last_offset = -1
-    needed = header_bytes
-    while True:
-        if filled - at < needed:
-            buffer_position += at
-            at = 0
-            left = end_position - buffer_position
-            if left < needed:
-                if left == 0:
-                    return
-                raise BadBatchError(buffer_position, f"the file ends {needed - left} bytes early", torn=True)
-            wanted = min(left, max(chunk_bytes, needed))
-            if wanted > len(buffer):
-                buffer = memoryview(bytearray(wanted))
-            filled = fs.pread_into(fd, buffer[:wanted], buffer_position)
-            if filled < needed:
-                raise BadBatchError(
-                    buffer_position, f"the file ends {needed - filled} bytes early", torn=True
-                )
-        header = unpack(buffer, at)
-        size = header[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES
-        if header[MAGIC_BYTE] != MAGIC or size < header_bytes:
-            raise BadBatchError(
-                buffer_position + at,
-                f"magic {header[MAGIC_BYTE]} and length {header[BATCH_LENGTH]} are no batch",
-            )
-        if check:
-            if filled - at < size:
-                needed = size
-                continue
-            if crc32c(buffer[at + CHECKED_FROM : at + size]) != header[CHECKSUM_VALUE]:
-                raise BadBatchError(buffer_position + at, "the checksum does not match")
-            needed = header_bytes
-        elif buffer_position + at + size > end_position:
-            short = buffer_position + at + size - end_position
-            raise BadBatchError(buffer_position + at, f"the file ends {short} bytes early", torn=True)
-        base_offset, delta = header[BASE_OFFSET], header[LAST_OFFSET_DELTA]
-        if base_offset <= last_offset or delta < 0:
-            raise BadBatchError(
-                buffer_position + at,
-                f"base offset {base_offset} and last offset delta {delta} do not follow offset {last_offset}",
-                disordered=True,
-            )
-        last_offset = base_offset + delta
-        yield buffer_position + at, size, header
-        at += size
+    reader = BatchReader(fs, fd, position, end_position, check=check, chunk_bytes=chunk_bytes)
+    while (batch := reader.next()) is not None:
+        yield batch

@@ -17,9 +17,9 @@ from headwater_broker.log.batch import (
     MAX_TIMESTAMP_MS,
     PRODUCER_ID,
     BadBatchError,
+    BatchReader,
     HeaderTuple,
     last_offset_of,
-    walk,
 )
 from headwater_broker.log.cleaner.exchange import finish_exchanges
 from headwater_broker.log.config import LogConfig
@@ -30,6 +30,7 @@ from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.producers import ProducerStates
 from headwater_broker.log.replay import Replay
+from headwater_broker.log.scan import OF_TRANSACTIONS, note_plain
 from headwater_broker.log.segment import Segment
 
 _LOGGER = logging.getLogger(__name__)
@@ -279,7 +280,9 @@ class LogLoader:
         segment.size_bytes = 0
         segment.trusted_from = 0
         try:
-            for position, size, header in walk(self._fs, segment.file.fd, 0, size_bytes, check=True):
+            reader = BatchReader(self._fs, segment.file.fd, 0, size_bytes, check=True)
+            while (batch := reader.next()) is not None:
+                position, size, header = batch
                 base_offset = header[BASE_OFFSET]
                 if base_offset != expected or held is not None:
                     if held is not None:
@@ -300,6 +303,10 @@ class LogLoader:
                     elif header[ATTRIBUTES] & CONTROL:
                         self._replay.end_transaction(self._producers, segment, position, size, header)
                 expected = last_offset + 1
+                if not header[ATTRIBUTES] & OF_TRANSACTIONS:
+                    expected = note_plain(
+                        reader, segment, self._producers, expected, epoch, epoch_until, now_ms
+                    )
         except BadBatchError as error:
             if held is None or error.position == held[0]:
                 return expected, error

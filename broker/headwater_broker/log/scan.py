@@ -1,0 +1,107 @@
+"""The part of a scan that most batches need, in one loop: recovery's time is this loop's."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from crc32c import crc32c
+
+from headwater_broker.log.batch import (
+    BASE_OFFSET,
+    CHECKED_FROM,
+    CONTROL,
+    HEADER,
+    MAGIC,
+    MAX_TIMESTAMP_MS,
+    SIZE_BEFORE_LENGTH_BYTES,
+    TRANSACTIONAL,
+    BatchReader,
+)
+from headwater_broker.log.producers import BATCHES_KEPT, ProducerStates
+from headwater_broker.log.segment import Segment
+
+_PLAIN = Struct(">qiibIhi8xqq2xi")
+"""Of `HEADER`: base offset, length, leader epoch, magic, checksum, attributes, last offset delta, greatest timestamp,
+producer id, base sequence."""
+
+OF_TRANSACTIONS = TRANSACTIONAL | CONTROL
+
+
+def note_plain(
+    reader: BatchReader,
+    segment: Segment,
+    producers: ProducerStates,
+    expected: int,
+    leader_epoch: int,
+    epoch_until: int,
+    now_ms: int,
+) -> int:
+    """Checks the batches that are in the reader's buffer and notes them, up to one that is not plain.
+
+    Plain is a whole batch with a good checksum, of no transaction, with the offset and the leader epoch that follow.
+    Anything else, and all that is wrong, ends the row without a word: `BatchReader.next` gives it again.
+
+    Args:
+        reader: Behind the segment's first batch.
+        segment: What it reads.
+        producers: What is known of producers.
+        expected: The offset that follows.
+        leader_epoch: That of the batch before.
+        epoch_until: The first offset that must have another.
+        now_ms: The wall clock.
+
+    Returns:
+        The offset after the last plain batch.
+    """
+    unpack, note, buffer, filled = _PLAIN.unpack_from, segment.note, reader.buffer, reader.filled
+    at, begin = reader.at, reader.buffer_position
+    entry_due_after, greatest_ms = segment.entry_due_after - begin, segment.max_timestamp_ms
+    last_header = filled - HEADER.size
+    of_producers: dict[int, list[int]] = {}
+    try:
+        while at <= last_header and expected < epoch_until:
+            (
+                base_offset,
+                length,
+                epoch,
+                magic,
+                checksum,
+                attributes,
+                delta,
+                timestamp_ms,
+                producer_id,
+                sequence,
+            ) = unpack(buffer, at)
+            end = at + length + SIZE_BEFORE_LENGTH_BYTES
+            if (
+                base_offset != expected
+                or epoch != leader_epoch
+                or attributes & OF_TRANSACTIONS
+                or magic != MAGIC
+                or delta < 0
+                or end < at + HEADER.size
+                or end > filled
+                or crc32c(buffer[at + CHECKED_FROM : end]) != checksum
+            ):
+                break
+            if producer_id >= 0 and sequence >= 0:
+                batches = of_producers.get(producer_id)
+                if batches is None:
+                    of_producers[producer_id] = [at]
+                else:
+                    batches.append(at)
+            if at > entry_due_after or timestamp_ms > greatest_ms:
+                note(begin + at, end - at, expected + delta, timestamp_ms)
+                entry_due_after, greatest_ms = segment.entry_due_after - begin, segment.max_timestamp_ms
+            expected += delta + 1
+            at = end
+    finally:
+        if at != reader.at:
+            reader.at, reader.last_offset = at, expected - 1
+            segment.size_bytes = begin + at
+        # Of each producer the last batches are remembered: what came before them would be forgotten again.
+        for batches in of_producers.values():
+            for position in batches[-BATCHES_KEPT:]:
+                header = HEADER.unpack_from(buffer, position)
+                producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], now_ms)
+    return expected
