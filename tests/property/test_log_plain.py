@@ -31,7 +31,7 @@ class Source:
 
     def __init__(self, rng: random.Random) -> None:
         self._rng = rng
-        self._sequences = dict.fromkeys(range(3), 0)
+        self._next = {0: (0, 0), 1: (5, 2**31 - 9), 2: (0, 0)}
         self.now_ms = START_MS
 
     def batch(self) -> bytearray:
@@ -39,19 +39,35 @@ class Source:
         self.now_ms += rng.choice((0, 0, 1, 50))
         values = [rng.randbytes(rng.choice((1, 40, 200))) for _ in range(rng.randrange(1, 4))]
         stamps = [self.now_ms - rng.randrange(-150, 200) for _ in values]
-        kind = rng.choices(("plain", "codec", "producer", "bad"), (30, 2, 3, 3))[0]
+        kind = rng.choices(("plain", "codec", "producer", "bad"), (30, 2, 12, 3))[0]
         if kind == "producer":
-            producer = rng.randrange(3)
-            sequence = self._sequences[producer] + rng.choice((0, 0, 0, 0, 1))
-            self._sequences[producer] = sequence + len(values)
-            return build_batch(
-                values, timestamps_ms=stamps, producer_id=producer, producer_epoch=0, base_sequence=sequence
-            )
+            return self._of_a_producer(values, stamps)
         if kind == "codec":
             return build_batch(values, timestamps_ms=stamps, attributes=rng.choice((1, 2, 3, 4)))
         keys = [b"k"] * len(values) if rng.random() < 0.8 else None
         batch = build_batch(values, keys=keys, timestamps_ms=stamps)
         return self._spoilt(batch) if kind == "bad" else batch
+
+    def _of_a_producer(self, values: list[bytes], stamps: list[int]) -> bytearray:
+        """The next batch of a producer, or one that came before, or one too early, or one of another epoch."""
+        rng = self._rng
+        number = rng.randrange(3)
+        epoch, sequence = self._next[number]
+        how = rng.choices(("next", "again", "early", "newer", "older"), (20, 2, 2, 1, 1))[0]
+        if how == "newer":
+            epoch, sequence = epoch + 1, 0
+        elif how != "next":
+            epoch -= how == "older"
+            sequence = max(sequence + {"again": -2, "early": 1, "older": 0}[how], 0)
+        if how in ("next", "newer"):
+            self._next[number] = epoch, (sequence + len(values)) % 2**31
+        return build_batch(
+            values,
+            timestamps_ms=stamps,
+            producer_id=number,
+            producer_epoch=max(epoch, 0),
+            base_sequence=sequence,
+        )
 
     def _spoilt(self, batch: bytearray) -> bytearray:
         rng = self._rng

@@ -66,8 +66,8 @@ from headwater_broker.log.validation import (
 
 _LOGGER = logging.getLogger(__name__)
 
-_PLAIN = Struct(">8xi4xBIhi8xqq6xi")
-"""Of `HEADER`: length, magic, checksum, attributes, last offset delta, greatest timestamp, producer id, count."""
+_PLAIN = Struct(">8xi4xBIhi8xqqhii")
+"""Of `HEADER`: length, magic, checksum, attributes, last offset delta, greatest timestamp, producer, count."""
 
 _MAX_BUFFERS = 1024
 """Linux's IOV_MAX: one system call takes no more."""
@@ -302,9 +302,10 @@ class PartitionLog:
     def append_plain(self, batches: Sequence[memoryview], first: int, *, now_ms: int) -> list[int]:
         """Appends batches as `append` does, from the `first` of them up to one that is not the plainest there is.
 
-        Plain is what needs no more than its checksum looked at: good, uncompressed, of no idempotent producer, in a
-        topic that looks at no keys and times, and not the first of a segment. Anything else, and all that is wrong,
-        ends the row without a word: `append` is to decide about it.
+        Plain is what needs no more than its checksum looked at: uncompressed, outside of transactions, the next that
+        its producer was to send (if that is an idempotent one), in a topic that looks at no keys and times, and not
+        the first of a segment. Anything else, and all that is wrong, ends the row without a word: `append` is to
+        decide about it.
 
         Args:
             batches: What Produce requests carried, as for `append`.
@@ -325,18 +326,21 @@ class PartitionLog:
         latest_ms = first_ms + self._segment_ms
         base_offset, position = self.log_end_offset, active.size_bytes
         max_batch_bytes, segment_bytes = self._max_batch_bytes, self._segment_bytes
+        producer_of = self._producers.get
         try:
             for records in batches[first:] if first else batches:
                 size = len(records)
                 if size < HEADER.size:
                     break
-                length, magic, checksum, attributes, delta, timestamp_ms, producer_id, count = unpack(records)
+                # fmt: off
+                (length, magic, checksum, attributes, delta, timestamp_ms, producer_id, epoch, sequence,
+                 count) = unpack(records)
+                # fmt: on
                 last_offset = base_offset + delta
                 end = position + size
                 if (
                     magic != MAGIC
                     or attributes & UNUSUAL
-                    or producer_id >= 0
                     or length + SIZE_BEFORE_LENGTH_BYTES != size
                     or delta + 1 != count
                     or delta < 0
@@ -347,6 +351,11 @@ class PartitionLog:
                     or crc32c(records[CHECKED_FROM:]) != checksum
                 ):
                     break
+                if producer_id >= 0:
+                    producer = producer_of(producer_id)
+                    if producer is None or not producer.is_next(epoch, sequence):
+                        break
+                    producer.keep(sequence, base_offset, delta, timestamp_ms, now_ms)
                 stamp(records, 0, base_offset, length, leader_epoch)
                 if position > entry_due_after or timestamp_ms > greatest_ms:
                     note(position, size, last_offset, timestamp_ms)

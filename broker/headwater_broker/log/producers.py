@@ -31,6 +31,7 @@ BATCHES_KEPT = 5
 """A client may have five batches in flight, so any of the last five may come again."""
 
 _OPEN = -1
+_new_tuple = tuple.__new__
 
 
 class KeptBatch(NamedTuple):
@@ -72,6 +73,36 @@ class ProducerEntry:
         self.seen_ms = seen_ms
         self.coordinator_epoch = -1
         self.transaction_first_offset = -1
+
+    def is_next(self, producer_epoch: int, base_sequence: int) -> bool:
+        """Whether a batch outside of transactions simply follows the one before.
+
+        What does not may still be good: see `ProducerStates.find_duplicate`.
+        """
+        batches = self.batches
+        return (
+            producer_epoch == self.producer_epoch
+            and self.transaction_first_offset < 0
+            and bool(batches)
+            and base_sequence == (batches[-1].last_sequence + 1) & MAX_SEQUENCE
+        )
+
+    def keep(self, base_sequence: int, base_offset: int, delta: int, timestamp_ms: int, now_ms: int) -> None:
+        """Takes note of a batch that was appended at `base_offset` and has `delta` more offsets."""
+        batches = self.batches
+        # A named tuple's own constructor takes twice as long.
+        numbers = (
+            base_sequence,
+            (base_sequence + delta) & MAX_SEQUENCE,
+            base_offset,
+            base_offset + delta,
+            timestamp_ms,
+        )
+        batches.append(_new_tuple(KeptBatch, numbers))
+        if len(batches) > BATCHES_KEPT:
+            del batches[0]
+        self.last_timestamp_ms = timestamp_ms
+        self.seen_ms = now_ms
 
 
 class ProducerStates:
@@ -231,9 +262,7 @@ class ProducerStates:
 
     def record(self, header: HeaderTuple, base_offset: int, max_timestamp_ms: int, now_ms: int) -> None:
         """Takes note of a batch with a producer id that was appended at `base_offset`."""
-        delta = header[LAST_OFFSET_DELTA]
         producer_epoch = header[PRODUCER_EPOCH]
-        base_sequence = header[BASE_SEQUENCE]
         entry = self._entries.get(header[PRODUCER_ID])
         if entry is None:
             entry = self._entries[header[PRODUCER_ID]] = ProducerEntry(producer_epoch, now_ms)
@@ -243,20 +272,7 @@ class ProducerStates:
         if header[ATTRIBUTES] & TRANSACTIONAL and entry.transaction_first_offset < 0:
             entry.transaction_first_offset = base_offset
             self.unstable[base_offset] = _OPEN
-        batches = entry.batches
-        batches.append(
-            KeptBatch(
-                base_sequence,
-                (base_sequence + delta) & MAX_SEQUENCE,
-                base_offset,
-                base_offset + delta,
-                max_timestamp_ms,
-            )
-        )
-        if len(batches) > BATCHES_KEPT:
-            del batches[0]
-        entry.last_timestamp_ms = max_timestamp_ms
-        entry.seen_ms = now_ms
+        entry.keep(header[BASE_SEQUENCE], base_offset, header[LAST_OFFSET_DELTA], max_timestamp_ms, now_ms)
 
     def expire(self, before_ms: int) -> None:
         """Forgets producers that wrote nothing since `before_ms` and have no open transaction."""
