@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import select
 import socket
 import struct
 import time
 import typing
 from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 from uuid import UUID
 
@@ -290,12 +292,11 @@ def is_taken(running: RunningBroker) -> socket.socket | None:
 @pytest.mark.parametrize(
     ("properties", "allowed"),
     [
-        ({"max.connections": "3"}, 3),
         ({"max.connections.per.ip": "2"}, 2),
         ({"max.connections.per.ip": "0", "max.connections.per.ip.overrides": "10.1.2.3:9,127.0.0.1:4"}, 4),
     ],
 )
-def test_limits_of_connections_hold_and_room_is_made_by_those_who_leave(
+def test_limits_of_connections_of_an_address_hold_and_room_is_made_by_those_who_leave(
     properties: dict[str, str], allowed: int
 ) -> None:
     with broker(properties=properties) as running:
@@ -310,6 +311,82 @@ def test_limits_of_connections_hold_and_room_is_made_by_those_who_leave(
             assert time.monotonic() < deadline
             time.sleep(0.01)
         another.close()
+
+
+TWO_LISTENERS = {
+    "listeners": "ONE://127.0.0.1:0,TWO://127.0.0.1:0",
+    "listener.security.protocol.map": "ONE:PLAINTEXT,TWO:PLAINTEXT",
+    "inter.broker.listener.name": "ONE",
+}
+
+
+def asked(running: RunningBroker, listener: str) -> WireClient:
+    """A connection with a request on its way."""
+    host, port = running.addresses[listener]
+    client = WireClient(f"{host}:{port}")
+    client.send(apis.API_VERSIONS, 0)
+    return client
+
+
+def is_answered(client: WireClient, within_s: float) -> bool:
+    ready, _, _ = select.select([client._socket], [], [], within_s)
+    return bool(ready)
+
+
+@pytest.mark.parametrize(
+    ("properties", "allowed", "elsewhere"),
+    [
+        ({"max.connections": "3"}, 3, False),
+        ({"listener.name.one.max.connections": "2"}, 2, True),
+        ({"max.connections": "4", "listener.name.ONE.max.connections": "2"}, 2, True),
+    ],
+)
+def test_limits_of_all_connections_let_others_wait_until_somebody_leaves(
+    properties: dict[str, str], allowed: int, elsewhere: bool
+) -> None:
+    with ExitStack() as stack:
+        running = stack.enter_context(broker(properties={**properties, **TWO_LISTENERS}))
+        inside = [stack.enter_context(asked(running, "ONE")) for _ in range(allowed)]
+        for client in inside:
+            assert client.receive().error_code is ErrorCode.none
+        waiting = stack.enter_context(asked(running, "ONE"))
+        assert not is_answered(waiting, 0.1)
+        assert is_answered(stack.enter_context(asked(running, "TWO")), 10 if elsewhere else 0.1) is elsewhere
+        inside[0].close()
+        assert waiting.receive().error_code is ErrorCode.none
+
+
+def test_limits_that_are_lowered_close_those_that_were_silent_longest() -> None:
+    with ExitStack() as stack:
+        running = stack.enter_context(broker())
+        clients = [stack.enter_context(WireClient(running.bootstrap)) for _ in range(4)]
+        for client in clients:
+            client.ask(apis.API_VERSIONS, 0)
+        clients[0].ask(apis.API_VERSIONS, 0)
+        change = {"name": "max.connections", "value": "2", "config_operation": 0}
+        resource = {"resource_type": 4, "resource_name": "", "configs": [change]}
+        clients[3].ask(apis.INCREMENTAL_ALTER_CONFIGS, 1, resources=[resource], validate_only=False)
+        assert is_closed(clients[1])
+        assert is_closed(clients[2])
+        assert clients[0].ask(apis.API_VERSIONS, 0).error_code is ErrorCode.none
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"max.connection.creation.rate": "2"}, {"listener.name.one.max.connection.creation.rate": "2"}],
+)
+def test_limits_of_the_rate_of_connections_let_the_next_wait(properties: dict[str, str]) -> None:
+    # Two windows of a second: a burst of two is a full quota, the third waits.
+    properties = {**properties, "quota.window.num": "2"}
+    with ExitStack() as stack:
+        running = stack.enter_context(broker(properties={**properties, **TWO_LISTENERS}))
+        for _ in range(2):
+            assert is_answered(stack.enter_context(asked(running, "ONE")), 10)
+        third = stack.enter_context(asked(running, "ONE"))
+        assert not is_answered(third, 0.1)
+        is_of_all = "max.connection.creation.rate" in properties
+        assert is_answered(stack.enter_context(asked(running, "TWO")), 0.1) is not is_of_all
+        assert third.receive().error_code is ErrorCode.none
 
 
 def test_limits_of_idleness_close_a_silent_connection() -> None:

@@ -14,6 +14,7 @@ from headwater_broker.log import (
     LogConfig,
     LogDirError,
     LogManager,
+    OutOfOrderSequenceError,
     PartitionOfflineError,
 )
 from headwater_broker.testing.batches import build_batch
@@ -255,12 +256,21 @@ def test_flushes_due_are_those_that_the_settings_ask_for(tmp_path: Path) -> None
     manager.close()
 
 
-def test_tick_forgets_idle_producers(tmp_path: Path) -> None:
-    manager = opened(tmp_path, retention_check_interval_ms=0, producer_id_expiration_ms=1000)
+def test_tick_forgets_idle_producers_as_often_as_it_is_told(tmp_path: Path) -> None:
+    start_ms = 10**13
+    manager = opened(tmp_path, producer_id_check_interval_ms=2000, producer_id_expiration_ms=1000)
     log = manager.create("a", 0, None)
-    for sequence in (0, 7):
+    manager.tick(start_ms)
+
+    def append(sequence: int) -> None:
         batch = build_batch([b"x"], producer_id=1, producer_epoch=0, base_sequence=sequence)
-        log.append(memoryview(batch), now_ms=10**13)
+        log.append(memoryview(batch), now_ms=start_ms)
         log.write_dirty()
-        manager.tick(10**13 + 1001)
+
+    append(0)
+    manager.tick(start_ms + 1999)
+    with pytest.raises(OutOfOrderSequenceError):
+        append(7)
+    manager.tick(start_ms + 2000)
+    append(7)
     manager.close()

@@ -308,8 +308,11 @@ def test_settings_of_a_listener_win_over_those_of_all() -> None:
     assert reauth("PUBLIC") == reauth("PUBLIC", "PLAIN") == "1"
     assert reauth("INTERNAL") == reauth("INTERNAL", "PLAIN") == "2"
     assert reauth("INTERNAL", "SCRAM-SHA-256") == "3"
-    with pytest.raises(UsageError, match=r"num\.partitions"):
-        parse_settings({"listener.name.internal.num.partitions": "1"})
+    for wrong in ("num.partitions", "max.connections.per.ip"):
+        with pytest.raises(UsageError, match=wrong):
+            parse_settings({f"listener.name.internal.{wrong}": "1"})
+    with pytest.raises(UsageError, match=r"listener\.name\.internal\.max\.connections=many"):
+        parse_settings({"listener.name.internal.max.connections": "many"})
 
 
 def test_settings_that_name_kafkas_authorizer_refuse_what_no_rule_allows() -> None:

@@ -53,6 +53,7 @@ class LogManager:
         retention_check_interval_ms: int = 300_000,
         checkpoint_interval_ms: int = 60_000,
         producer_id_expiration_ms: int = 86_400_000,
+        producer_id_check_interval_ms: int = 600_000,
         cleaner: CleanerConfig | None = None,
     ) -> None:
         """Remembers how; `load` does the work.
@@ -65,6 +66,7 @@ class LogManager:
             retention_check_interval_ms: Kafka's log.retention.check.interval.ms.
             checkpoint_interval_ms: Kafka's log.flush.offset.checkpoint.interval.ms.
             producer_id_expiration_ms: Kafka's producer.id.expiration.ms.
+            producer_id_check_interval_ms: Kafka's producer.id.expiration.check.interval.ms.
             cleaner: How much the compaction of one log may take.
         """
 
@@ -75,6 +77,7 @@ class LogManager:
         self._retention_check_interval_ms = retention_check_interval_ms
         self._checkpoint_interval_ms = checkpoint_interval_ms
         self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._producer_id_check_interval_ms = producer_id_check_interval_ms
         self._cleanings = CleaningSchedule(cleaner or CleanerConfig())
         self._directories: list[LogDirectory] = []
         self._failed_at_start: dict[str, str] = {}
@@ -84,6 +87,7 @@ class LogManager:
         self._probed_for: set[PartitionLog] = set()
         self._chosen: dict[TopicPartition, str] = {}
         self._next_retention_ms = 0
+        self._next_producer_check_ms = 0
         self._next_checkpoint_ms = 0
 
     def load(self) -> None:
@@ -387,6 +391,10 @@ class LogManager:
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self._retention_check_interval_ms
             self._apply_retention(now_ms)
+        if now_ms >= self._next_producer_check_ms:
+            self._next_producer_check_ms = now_ms + self._producer_id_check_interval_ms
+            for log in self:
+                log.expire_producers(now_ms - self._producer_id_expiration_ms)
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self._checkpoint_interval_ms
             self.checkpoint()
@@ -407,7 +415,6 @@ class LogManager:
 
     def _apply_retention(self, now_ms: int) -> None:
         for log in list(self):
-            log.expire_producers(now_ms - self._producer_id_expiration_ms)
             log.release_idle()
             try:
                 log.apply_retention(now_ms)

@@ -29,6 +29,7 @@ from headwater_broker.log import (
 from headwater_broker.server.apis import register_apis
 from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.compactor import Compactor
+from headwater_broker.server.connection_limits import ConnectionLimits
 from headwater_broker.server.core import Core
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.errors import CoordinatorError, ServerError
@@ -146,9 +147,9 @@ class Broker:
         try:
             node = await starting.node(tuple(_endpoint(door) for door in doors if door.spec.is_advertised))
             doors = [starting.with_sasl(node, door) for door in doors]
-            return await starting.serve(
-                node, Listener(doors, node.core, options.settings, node.security.quotas)
-            )
+            limits = ConnectionLimits(options.settings, clock)
+            listener = Listener(doors, node.core, options.settings, node.security.quotas, limits)
+            return await starting.serve(node, listener)
         except BaseException:
             for door in doors:
                 door.sock.close()
@@ -286,6 +287,7 @@ class _Starting:
             retention_check_interval_ms=settings.log_retention_check_interval_ms,
             checkpoint_interval_ms=settings.log_flush_offset_checkpoint_interval_ms,
             producer_id_expiration_ms=settings.producer_id_expiration_ms,
+            producer_id_check_interval_ms=settings.producer_id_expiration_check_interval_ms,
             cleaner=_cleaner_config(settings),
         )
         started = time.monotonic()

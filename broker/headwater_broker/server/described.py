@@ -33,6 +33,9 @@ _SYNONYMS = (
 
 Entry = Mapping[str, Any]
 
+_INTERNAL = {"producer.id.expiration.check.interval.ms"}
+"""What Kafka reads and does not show."""
+
 
 class Describer:
     """Tells what holds and why; `places` are properties that the command line has settled."""
@@ -83,7 +86,7 @@ class Describer:
 
     def broker(self, *, synonyms: bool = True, documentation: bool = True) -> list[Entry]:
         """Every property of this broker."""
-        names = sorted({*kafka_keys(), *PROPERTIES, *BROKER_DEFAULTS})
+        names = sorted({*kafka_keys(), *PROPERTIES, *BROKER_DEFAULTS} - _INTERNAL)
         return [
             self._broker_entry(name, None, synonyms=synonyms, documentation=documentation) for name in names
         ]

@@ -4,12 +4,13 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from headwater_broker.server.connection import Connection
+from headwater_broker.server.connection_limits import ConnectionLimits
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import PortInUseError, UsageError
 from headwater_broker.server.listeners import ListenerSpec
@@ -74,18 +75,21 @@ class Door:
 
 
 class Listener:
-    """Accepts connections while there is room for them.
+    """Accepts connections while there is room for them."""
 
-    Raises:
-        UsageError: `max.connections.per.ip.overrides` is malformed.
-    """
-
-    def __init__(self, doors: Sequence[Door], core: Core, settings: BrokerSettings, quotas: Quotas) -> None:
+    def __init__(
+        self,
+        doors: Sequence[Door],
+        core: Core,
+        settings: BrokerSettings,
+        quotas: Quotas,
+        limits: ConnectionLimits,
+    ) -> None:
         self._doors = doors
         self._quotas = quotas
-        self._too_early: set[socket.socket] = set()
-        self._per_host: Counter[str] = Counter()
-        self._per_host_overrides = _parse_overrides(settings.max_connections_per_ip_overrides)
+        self._limits = limits
+        self._waiting: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._shut: set[Door] = set()  # until somebody leaves
         self._core = core
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -94,15 +98,17 @@ class Listener:
     def configure(self, settings: BrokerSettings) -> None:
         """Takes new limits from now on."""
         self._settings = settings
-        self._per_host_overrides = _parse_overrides(settings.max_connections_per_ip_overrides)
+        self._limits.configure(settings)
+        self._reopen()
 
     def start_accepting(self) -> None:
         """Watches the listening sockets."""
         for door in self._doors:
-            self._loop.add_reader(door.sock, self._accept, door)
+            self._watch(door)
 
     def stop_accepting(self) -> None:
         """Closes the listening sockets; connections go on."""
+        self._shut.clear()
         for door in self._doors:
             self._loop.remove_reader(door.sock)
             door.sock.close()
@@ -111,11 +117,17 @@ class Listener:
         """Closes all connections."""
         for channel in list(self._channels):
             channel.close()
-        for sock in self._too_early:
+        for sock, timer in self._waiting.items():
+            timer.cancel()
             sock.close()
 
     def tick(self) -> None:
-        """Closes connections that were silent for too long, and takes back memory of those that are idle."""
+        """Closes connections that were silent for too long or are too many by now, those first that were silent
+        longest, and takes back memory of those that are idle.
+        """
+        excess = self._limits.excess
+        for channel in sorted(self._channels, key=lambda each: each.last_active)[:excess] if excess else ():
+            channel.close()
         oldest = self._loop.time() - self._settings.connections_max_idle_ms / 1000
         for channel in list(self._channels):
             if channel.is_idle:
@@ -126,46 +138,55 @@ class Listener:
 
     def _accept(self, door: Door) -> None:
         for _ in range(_ACCEPTS_A_TICK):
+            if not self._limits.has_room(door.spec.name):
+                _LOG.warning("listener %s is full: who comes now has to wait", door.spec.name)
+                self._loop.remove_reader(door.sock)
+                self._shut.add(door)
+                return
             try:
                 sock, address = door.sock.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                self._pause(door, error)
+                _LOG.error("cannot accept connections for a while: %s", error)
+                # Out of descriptors: without a pause the loop would spin on the same waiting connection.
+                self._pause(door, _OUT_OF_DESCRIPTORS_PAUSE_S)
                 return
-            peer = f"{address[0]}:{address[1]}"
-            reason = self._refusal(address[0])
-            if reason is not None:
-                _LOG.warning("refusing %s: %s", peer, reason)
-                sock.close()
-                continue
-            wait_s = self._quotas.connected(address[0])
+            wait_s = self._limits.wait_s(door.spec.name)
             if wait_s > 0:
-                self._keep_waiting(sock, wait_s)
-                continue
-            self._prepare(sock)
-            self._channels.add(self._open(door, sock, peer))
-            self._per_host[address[0]] += 1
+                self._pause(door, wait_s)
+                self._later(sock, wait_s, partial(self._admit, door, sock, address))
+                return
+            self._admit(door, sock, address)
 
-    def _keep_waiting(self, sock: socket.socket, wait_s: float) -> None:
-        """Closes a connection that came too early, but late: a client that is closed comes again at once."""
-        self._too_early.add(sock)
-
-        def close() -> None:
-            self._too_early.discard(sock)
+    def _admit(self, door: Door, sock: socket.socket, address: tuple[str, int]) -> None:
+        host, port = address[:2]
+        peer = f"{host}:{port}"
+        reason = self._limits.refusal(host)
+        if reason is not None:
+            _LOG.warning("refusing %s: %s", peer, reason)
             sock.close()
+            return
+        wait_s = self._quotas.connected(host)
+        if wait_s > 0:
+            # Closed, but late: a client that is closed comes again at once.
+            self._limits.turned_away(door.spec.name)
+            self._later(sock, wait_s, sock.close)
+            return
+        try:
+            self._prepare(sock)
+        except OSError:  # it did not wait
+            sock.close()
+            return
+        self._channels.add(self._open(door, sock, peer))
+        self._limits.opened(door.spec.name, host)
 
-        self._loop.call_later(wait_s, close)
+    def _later(self, sock: socket.socket, wait_s: float, then: Callable[[], None]) -> None:
+        def end() -> None:
+            del self._waiting[sock]
+            then()
 
-    def _refusal(self, host: str) -> str | None:
-        """Why there is no room for a connection from there."""
-        limit = self._settings.max_connections
-        if len(self._channels) + len(self._too_early) >= limit:
-            return f"max.connections={limit} is reached"
-        limit = self._per_host_overrides.get(host, self._settings.max_connections_per_ip)
-        if self._per_host[host] >= limit:
-            return f"max.connections.per.ip={limit} is reached for it"
-        return None
+        self._waiting[sock] = self._loop.call_later(wait_s, end)
 
     def _open(self, door: Door, sock: socket.socket, peer: str) -> Channel:
         connection = Connection(
@@ -183,10 +204,13 @@ class Listener:
     def _forget(self, channel: Channel) -> None:
         if channel in self._channels:
             self._channels.discard(channel)
-            host = channel.connection.host
-            self._per_host[host] -= 1
-            if not self._per_host[host]:
-                del self._per_host[host]
+            self._limits.closed(channel.connection.listener, channel.connection.host)
+            self._reopen()
+
+    def _reopen(self) -> None:
+        """Looks again at the listeners that were full."""
+        while self._shut:
+            self._watch(self._shut.pop())
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -199,31 +223,10 @@ class Listener:
             if size > 0:
                 sock.setsockopt(socket.SOL_SOCKET, option, size)
 
-    def _pause(self, door: Door, error: OSError) -> None:
-        """Out of descriptors: without a pause the loop would spin on the same waiting connection."""
-        _LOG.error("cannot accept connections for a while: %s", error)
+    def _pause(self, door: Door, pause_s: float) -> None:
         self._loop.remove_reader(door.sock)
+        self._loop.call_later(pause_s, self._watch, door)
 
-        def resume() -> None:
-            with suppress(ValueError, OSError):  # closed meanwhile
-                self._loop.add_reader(door.sock, self._accept, door)
-
-        self._loop.call_later(_OUT_OF_DESCRIPTORS_PAUSE_S, resume)
-
-
-def _parse_overrides(text: str) -> Mapping[str, int]:
-    """Limits by address, from `host:number,...`; a name stands for all of its addresses."""
-    limits: dict[str, int] = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        host, colon, number = entry.rpartition(":")
-        if not colon or not number.isdigit():
-            raise UsageError(f"broker property max.connections.per.ip.overrides: {entry}: write host:number")
-        try:
-            infos = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
-        except OSError as error:
-            raise UsageError(
-                f"broker property max.connections.per.ip.overrides: {host}: {error.strerror or error}"
-            ) from error
-        for info in infos:
-            limits[str(info[4][0])] = int(number)
-    return limits
+    def _watch(self, door: Door) -> None:
+        with suppress(ValueError, OSError):  # closed meanwhile
+            self._loop.add_reader(door.sock, self._accept, door)

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.kafka_keys import kafka_keys
-from headwater_broker.server.settings import BrokerSettings, parse_settings
+from headwater_broker.server.settings import LISTENER_PREFIX, BrokerSettings, parse_settings
 
 _LOG = logging.getLogger(__name__)
+
+_DYNAMIC_OF_LISTENER = {"max.connection.creation.rate", "max.connections"}
 
 Changed = Callable[[BrokerSettings], None]
 """Called with the new settings."""
@@ -76,5 +78,8 @@ class LiveSettings:
 
 def may_change(name: str) -> bool:
     """Whether a running broker takes a new value of a property."""
+    _, of_listener, rest = name.partition(LISTENER_PREFIX)
+    if of_listener and rest.partition(".")[2] in _DYNAMIC_OF_LISTENER:
+        return True
     key = kafka_keys().get(name)
     return key is not None and key.is_dynamic

@@ -62,6 +62,7 @@ class BrokerSettings:
     log_flush_offset_checkpoint_interval_ms: int = 60_000
     log_flush_scheduler_interval_ms: int = 1000  # Kafka's is "never"; without it flush.ms would do nothing
     log_retention_check_interval_ms: int = 300_000
+    max_connection_creation_rate: int = _INT_MAX
     max_connections: int = _INT_MAX
     max_connections_per_ip: int = _INT_MAX
     max_connections_per_ip_overrides: str = ""
@@ -70,6 +71,7 @@ class BrokerSettings:
     offset_metadata_max_bytes: int = 4096
     offsets_retention_check_interval_ms: int = 600_000
     offsets_retention_minutes: int = 10_080
+    producer_id_expiration_check_interval_ms: int = 600_000
     producer_id_expiration_ms: int = 86_400_000
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1
@@ -220,6 +222,7 @@ PROPERTIES: Mapping[str, Property] = {
         _int("log.flush.offset.checkpoint.interval.ms", 1, "How often the recovery points are saved."),
         _long("log.flush.scheduler.interval.ms", 1, "How often flush.ms is looked at."),
         _long("log.retention.check.interval.ms", 1, "How often retention is applied."),
+        _int("max.connection.creation.rate", 0, "The most connections that are let in a second."),
         _int("max.connections", 0, "The most connections at a time."),
         _int("max.connections.per.ip", 0, "The most connections at a time from one address."),
         _text("max.connections.per.ip.overrides", "The same for some addresses or hosts: host:number,..."),
@@ -230,6 +233,7 @@ PROPERTIES: Mapping[str, Property] = {
             "offsets.retention.check.interval.ms", 1, "How often offsets are looked through for expired ones."
         ),
         _int("offsets.retention.minutes", 1, "How long offsets outlive their group's last member."),
+        _int("producer.id.expiration.check.interval.ms", 1, "How often idle producers are looked for."),
         _int("producer.id.expiration.ms", 1, "How long an idle producer's sequence numbers are kept."),
         _int("quota.window.num", 1, "Samples kept for client quotas."),
         _int("quota.window.size.seconds", 1, "Length of each of these samples."),
@@ -336,8 +340,12 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
         if name in properties and target not in properties:
             topic_defaults[BROKER_DEFAULTS[target]] = _scaled(name, properties[name], factor)
     for name, text in properties.items():
-        if name.startswith(_LISTENER_PREFIX):
-            overrides[_checked_override(name)] = text.strip()
+        if name.startswith(LISTENER_PREFIX):
+            override = _checked_override(name)
+            overrides[override] = text.strip()
+            of_all = override.removeprefix(LISTENER_PREFIX).partition(".")[2]
+            if of_all in PROPERTIES:
+                _parse(PROPERTIES[of_all], text.strip(), name)
         elif name in PROPERTIES:
             fields[PROPERTIES[name].field] = _parse(PROPERTIES[name], text.strip())
         elif name in BROKER_DEFAULTS:
@@ -372,7 +380,7 @@ def has_no_effect(name: str) -> bool:
         return True
     if name in PROPERTIES or name in BROKER_DEFAULTS or name in _IN_OTHER_UNITS or name in PLACES:
         return False
-    if name.startswith(_LISTENER_PREFIX):
+    if name.startswith(LISTENER_PREFIX):
         return False
     return name in kafka_keys() and not name.startswith(_NOT_TO_BE_IGNORED)
 
@@ -400,7 +408,8 @@ def describe_settings(settings: BrokerSettings) -> dict[str, tuple[str | None, s
     return described
 
 
-def _parse(spec: Property, text: str) -> Value:
+def _parse(spec: Property, text: str, shown_as: str | None = None) -> Value:
+    name = shown_as or spec.name
     readers: dict[str, Callable[[str], Value]] = {
         "INT": int,
         "LONG": int,
@@ -414,20 +423,30 @@ def _parse(spec: Property, text: str) -> Value:
         value = readers[spec.kind](text.lower() if spec.kind == "BOOLEAN" else text)
     except (ValueError, KeyError):
         wanted = {"BOOLEAN": "true or false", "DOUBLE": "a number"}.get(spec.kind, "a whole number")
-        raise UsageError(f"broker property {spec.name}={text} is not allowed: give {wanted}") from None
+        raise UsageError(f"broker property {name}={text} is not allowed: give {wanted}") from None
     if spec.kind in ("INT", "LONG", "DOUBLE") and not spec.low <= float(value or 0) <= spec.high:
-        raise UsageError(f"broker property {spec.name}={text} is not allowed: give {spec.low} to {spec.high}")
+        raise UsageError(f"broker property {name}={text} is not allowed: give {spec.low} to {spec.high}")
     return value
 
 
-_LISTENER_PREFIX = "listener.name."
-_PER_LISTENER = ("connections.max.reauth.ms", "sasl.enabled.mechanisms", "sasl.jaas.config", "ssl.")
+LISTENER_PREFIX = "listener.name."
+_PER_LISTENER = (
+    "connections.max.reauth.ms",
+    "max.connection.creation.rate",
+    "max.connections",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+    "ssl.",
+)
 
 
 def _checked_override(name: str) -> str:
     """`listener.name.<listener>.[<mechanism>.]<property>`, where the listener may have a property of its own."""
-    prefix, listener, rest = name[: len(_LISTENER_PREFIX)], *name[len(_LISTENER_PREFIX) :].partition(".")[::2]
-    known = any(rest.startswith(each) or f".{each}" in rest for each in _PER_LISTENER)
+    prefix, listener, rest = name[: len(LISTENER_PREFIX)], *name[len(LISTENER_PREFIX) :].partition(".")[::2]
+    known = any(
+        each in (rest, rest.partition(".")[2]) or (each.endswith(".") and each in f".{rest}")
+        for each in _PER_LISTENER
+    )
     if not listener or not known:
         raise UsageError(
             f"broker property {name}: after listener.name.<listener>. comes one of {', '.join(_PER_LISTENER)}..."
