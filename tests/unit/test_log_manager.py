@@ -215,6 +215,32 @@ def test_load_unusable_directory_refused(tmp_path: Path) -> None:
         opened(tmp_path / "file")
 
 
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [("1", r"version 1 is that of a broker in KRaft mode \(node\.id 7\)"), ("2", "version 2 is unknown")],
+)
+def test_load_directory_of_a_kraft_broker_is_refused_and_not_touched(
+    tmp_path: Path, version: str, reason: str
+) -> None:
+    manager = opened(tmp_path)
+    manager.create("a", 0, None)
+    write(manager, "a", 0)
+    manager.close()
+    (tmp_path / ".kafka_cleanshutdown").unlink()  # it would be recovered
+    with (tmp_path / "a-0" / f"{0:020}.log").open("ab") as log:
+        log.write(b"torn")
+    text = f"#\nnode.id=7\ndirectory.id=Ab_0\nversion={version}\ncluster.id=c\n"
+    (tmp_path / "meta.properties").write_text(text)
+
+    def files() -> dict[str, bytes]:
+        return {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+    before = files()
+    with pytest.raises(LogDirError, match=rf"{tmp_path}/meta\.properties: {reason}"):
+        opened(tmp_path)
+    assert files() == before
+
+
 def test_claim_writes_and_then_checks_the_identity(tmp_path: Path) -> None:
     manager = opened(tmp_path)
     assert manager.stored_cluster_id() is None

@@ -15,6 +15,7 @@ HIGH_WATERMARKS = "replication-offset-checkpoint"
 CLEANED_OFFSETS = "cleaner-offset-checkpoint"
 LEADER_EPOCHS = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
+_KRAFT_VERSION = "1"
 META_PROPERTIES = "meta.properties"
 PROBE = ".headwater-probe"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
@@ -89,11 +90,14 @@ def decode_meta_properties(data: bytes) -> dict[str, str]:
         LogDirError: It is of a version that is not ours (1 is KRaft's).
     """
     fields = _decode_properties(data, "=")
-    if fields.get("version") != _VERSION:
+    version = fields.get("version")
+    if version == _KRAFT_VERSION:
         raise LogDirError(
-            f"{META_PROPERTIES} has version {fields.get('version')}, known is 0: was the directory written in KRaft "
-            "mode?"
+            f"version {version} is that of a broker in KRaft mode (node.id {fields.get('node.id')}), and only "
+            "directories of brokers that keep their state in ZooKeeper, version 0, can be opened"
         )
+    if version != _VERSION:
+        raise LogDirError(f"version {version} is unknown, 0 is what can be read")
     return fields
 
 

@@ -126,6 +126,7 @@ class LogManager:
             return
         self._directories.append(directory)
         try:
+            directory.identity()  # what is not ours to open is not touched
             self._load_directory(directory)
         except OSError as error:
             message = f"cannot use the log directory {path}: {error.strerror or error}"

@@ -1,6 +1,7 @@
 """CreateTopics, DeleteTopics and CreatePartitions."""
 
 import asyncio
+import datetime as dt
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -87,7 +88,10 @@ class TopicAdmin:
             try:
                 if names[topic.name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Found multiple entries for this topic.")
-                answers.append(await self._create_asked(topic, quota, validate_only=body.validate_only))
+                answer = await self._create_asked(topic, quota, validate_only=body.validate_only)
+                if not body.validate_only:
+                    _check_patience(body.timeout)
+                answers.append(answer)
             except (ApiError, InvalidConfigError, CoordinationError) as error:
                 answers.append(_refused(topic.name, error))
         return {"topics": answers, "throttle_time": quota.throttle_ms}
@@ -203,7 +207,6 @@ class TopicAdmin:
             (each, None) if isinstance(each, str) else (each.name, each.topic_id)
             for each in (request.get("topics") or request.get("topic_names") or ())
         ]
-        deadline = asyncio.get_running_loop().time() + milliseconds(body.timeout) / 1000
         quota = self._quota(request, strict_from=5)
         is_malformed = any(name is not None and topic_id is not None for name, topic_id in asked)
         deleted: set[str] = set()
@@ -217,7 +220,7 @@ class TopicAdmin:
                 self._check_deletion(request)
                 name = self._resolve(name, topic_id)
                 if name not in deleted:
-                    await self._delete(name, quota, deadline)
+                    await self._delete(name, quota, body.timeout)
                     deleted.add(name)
             except (ApiError, CoordinationError) as error:
                 code, message = error_code(error), str(error)
@@ -239,14 +242,16 @@ class TopicAdmin:
             raise ApiError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
         return found.name
 
-    async def _delete(self, name: str, quota: MutationQuota, deadline: float) -> None:
+    async def _delete(self, name: str, quota: MutationQuota, timeout: dt.timedelta) -> None:
         node = self._node
         if name not in node.cluster.topics:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
         quota.pay(len(node.cluster.topics[name].partitions))
         await node.ask(node.coordinator.delete_topic, name)
         await node.state.settle(Change(ChangeKind.DELETIONS), Change(ChangeKind.TOPICS, name))
+        _check_patience(timeout)
         loop = asyncio.get_running_loop()
+        deadline = loop.time() + milliseconds(timeout) / 1000
         while name in node.cluster.deleting:
             if loop.time() >= deadline:
                 message = f"topic {name} is marked, but not all of its logs are gone yet"
@@ -267,6 +272,8 @@ class TopicAdmin:
                 if counts[name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Duplicate topic in request.")
                 await self._add_partitions(topic, quota, validate_only=request.body.validate_only)
+                if not request.body.validate_only:
+                    _check_patience(request.body.timeout)
             except (ApiError, CoordinationError) as error:
                 code, message = error_code(error), str(error)
             answers.append({"name": name, "error_code": code, "error_message": message})
@@ -300,6 +307,12 @@ class TopicAdmin:
         if not validate_only:
             await node.ask(node.coordinator.add_partitions, topic.name, assignment)
             await node.state.settle(Change(ChangeKind.TOPICS, topic.name))
+
+
+def _check_patience(timeout: dt.timedelta) -> None:
+    """As Kafka, has a client hear that its time is over if it gave none; what it asked for is done all the same."""
+    if milliseconds(timeout) <= 0:
+        raise ApiError(ErrorCode.request_timed_out, "the request did not want to wait")
 
 
 def _refused(name: str, error: Exception) -> Response:

@@ -1,0 +1,189 @@
+"""Topics and settings changed by single requests: those that do not wait, and AlterConfigs, which replaces all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.testing import RunningBroker, WireClient
+from headwater_broker.wire.apis import (
+    ALTER_CONFIGS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
+    METADATA,
+)
+
+TOPIC, BROKER = 2, 4
+
+
+@pytest.fixture
+def client(any_broker: RunningBroker) -> Iterator[WireClient]:
+    with WireClient(any_broker.bootstrap) as made:
+        yield made
+
+
+def create(client: WireClient, name: str, timeout: int = 5000, **more: Any) -> Any:
+    topic = {
+        "name": name,
+        "num_partitions": 1,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [{"name": key, "value": value} for key, value in more.pop("configs", {}).items()],
+    }
+    (answer,) = client.ask(
+        CREATE_TOPICS, 7, topics=[topic], timeout=timeout, **{"validate_only": False, **more}
+    ).topics
+    return answer
+
+
+@pytest.fixture
+def topic(client: WireClient) -> str:
+    name = f"admin-{uuid4().hex[:8]}"
+    assert create(client, name).error_code is ErrorCode.none
+    return name
+
+
+def partitions(client: WireClient, name: str) -> int:
+    (found,) = client.ask(
+        METADATA,
+        12,
+        topics=[{"name": name, "topic_id": None}],
+        allow_auto_topic_creation=False,
+        include_topic_authorized_operations=False,
+    ).topics
+    return len(found.partitions)
+
+
+# -- without waiting -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("timeout", [0, -1])
+def test_create_without_time_is_done_and_said_to_have_timed_out(client: WireClient, timeout: int) -> None:
+    name = f"hasty-{uuid4().hex[:8]}"
+    assert create(client, name, timeout, validate_only=True).error_code is ErrorCode.none
+    assert create(client, name, timeout).error_code is ErrorCode.request_timed_out
+    assert partitions(client, name) == 1
+    assert create(client, name, timeout).error_code is ErrorCode.topic_already_exists
+    assert create(client, "no/name", timeout).error_code is ErrorCode.invalid_topic_exception
+
+
+def test_partitions_added_without_time_are_there_and_said_to_have_timed_out(
+    client: WireClient, topic: str
+) -> None:
+    def add(name: str, count: int, *, validate_only: bool = False) -> ErrorCode:
+        wanted = [{"name": name, "count": count, "assignments": None}]
+        answer = client.ask(CREATE_PARTITIONS, 3, topics=wanted, timeout=0, validate_only=validate_only)
+        code: ErrorCode = answer.results[0].error_code
+        return code
+
+    assert add(topic, 3, validate_only=True) is ErrorCode.none
+    assert add(topic, 3) is ErrorCode.request_timed_out
+    assert partitions(client, topic) == 3
+    assert add(topic, 3) is ErrorCode.invalid_partitions
+    assert add("nowhere", 3) is ErrorCode.unknown_topic_or_partition
+
+
+def test_delete_without_time_is_done_and_said_to_have_timed_out(client: WireClient, topic: str) -> None:
+    def delete(name: str) -> ErrorCode:
+        topics = [{"name": name, "topic_id": None}]
+        code: ErrorCode = client.ask(DELETE_TOPICS, 6, topics=topics, timeout=0).responses[0].error_code
+        return code
+
+    assert delete(topic) is ErrorCode.request_timed_out
+    deadline = time.monotonic() + 10
+    while partitions(client, topic):
+        assert time.monotonic() < deadline
+    assert delete(topic) is ErrorCode.unknown_topic_or_partition
+
+
+# -- AlterConfigs ----------------------------------------------------------------------------------
+
+
+def alter(client: WireClient, kind: int, name: str, *, version: int = 2, **more: Any) -> ErrorCode:
+    configs = [{"name": key, "value": value} for key, value in more.pop("configs", {}).items()]
+    resource = {"resource_type": kind, "resource_name": name, "configs": configs}
+    fields = {"validate_only": False, "resources": [resource], **more}
+    answers = client.ask(ALTER_CONFIGS, version, **fields).responses
+    code: ErrorCode = answers[0].error_code
+    return code
+
+
+def described(client: WireClient, kind: int, name: str, *keys: str) -> dict[str, tuple[str, int]]:
+    resource = {"resource_type": kind, "resource_name": name, "configuration_keys": keys}
+    (answer,) = client.ask(
+        DESCRIBE_CONFIGS, 4, resources=[resource], include_synonyms=False, include_documentation=False
+    ).results
+    return {each.name: (each.value, each.config_source) for each in answer.configs}
+
+
+KEYS = ("retention.ms", "segment.bytes", "cleanup.policy")
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_alter_configs_replaces_everything_that_a_topic_had(
+    client: WireClient, topic: str, version: int
+) -> None:
+    first = {"retention.ms": "1000", "segment.bytes": "2000"}
+    assert alter(client, TOPIC, topic, version=version, configs=first) is ErrorCode.none
+    assert described(client, TOPIC, topic, *KEYS) == {
+        "retention.ms": ("1000", 1),
+        "segment.bytes": ("2000", 1),
+        "cleanup.policy": ("delete", 5),
+    }
+    assert (
+        alter(client, TOPIC, topic, version=version, configs={"cleanup.policy": "compact"}) is ErrorCode.none
+    )
+    assert described(client, TOPIC, topic, *KEYS) == {
+        "retention.ms": ("604800000", 5),
+        "segment.bytes": ("1073741824", 5),
+        "cleanup.policy": ("compact", 1),
+    }
+    assert alter(client, TOPIC, topic, version=version) is ErrorCode.none
+    assert described(client, TOPIC, topic, "cleanup.policy") == {"cleanup.policy": ("delete", 5)}
+
+
+def test_alter_configs_that_is_refused_or_only_validated_changes_nothing(
+    client: WireClient, topic: str
+) -> None:
+    good = {"retention.ms": "1000"}
+    assert alter(client, TOPIC, topic, configs=good) is ErrorCode.none
+    assert alter(client, TOPIC, topic, validate_only=True, configs={"retention.ms": "5"}) is ErrorCode.none
+    for wrong in ({"retention.ms": "long"}, {"no.such.key": "1"}, {**good, "segment.bytes": "1"}):
+        assert alter(client, TOPIC, topic, configs=wrong) is ErrorCode.invalid_config
+    assert alter(client, TOPIC, topic, configs={"retention.ms": None}) is ErrorCode.invalid_request
+    twice = {
+        "resource_type": TOPIC,
+        "resource_name": topic,
+        "configs": [{"name": "retention.ms", "value": "7"}] * 2,
+    }
+    assert alter(client, TOPIC, topic, resources=[twice]) is ErrorCode.invalid_request
+    once = {**twice, "configs": twice["configs"][:1]}
+    assert alter(client, TOPIC, topic, resources=[once, once]) is ErrorCode.invalid_request
+    assert alter(client, TOPIC, "nowhere", configs=good) is ErrorCode.unknown_topic_or_partition
+    assert alter(client, 99, topic, configs=good) is ErrorCode.invalid_request
+    assert described(client, TOPIC, topic, "retention.ms") == {"retention.ms": ("1000", 1)}
+
+
+def test_alter_configs_of_brokers_takes_what_may_change_while_they_run(client: WireClient) -> None:
+    key = "log.retention.ms"
+    try:
+        assert alter(client, BROKER, "", configs={key: "1000"}) is ErrorCode.none
+        assert alter(client, BROKER, "1", configs={key: "2000", "max.connections": "77"}) is ErrorCode.none
+        assert described(client, BROKER, "1", key, "max.connections") == {
+            key: ("2000", 2),
+            "max.connections": ("77", 2),
+        }
+        assert alter(client, BROKER, "1") is ErrorCode.none
+        assert described(client, BROKER, "1", key) == {key: ("1000", 3)}
+        assert alter(client, BROKER, "1", configs={"broker.id": "2"}) is ErrorCode.invalid_request
+        assert alter(client, BROKER, "9", configs={key: "1"}) is ErrorCode.invalid_request
+    finally:
+        for name in ("", "1"):
+            assert alter(client, BROKER, name) is ErrorCode.none
