@@ -58,7 +58,7 @@ class Source:
             epoch, sequence = epoch + 1, 0
         elif how != "next":
             epoch -= how == "older"
-            sequence = max(sequence + {"again": -2, "early": 1, "older": 0}[how], 0)
+            sequence = (sequence + {"again": -2, "early": 1, "older": 0}[how]) % 2**31
         if how in ("next", "newer"):
             self._next[number] = epoch, (sequence + len(values)) % 2**31
         return build_batch(
