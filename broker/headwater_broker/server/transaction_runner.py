@@ -319,10 +319,12 @@ class TransactionRunner:
                 self._offsets.blocked.difference_update(transaction.offsets)
 
     async def _until_done(self, transaction: Transaction) -> None:
-        is_told = False
+        is_told = is_marked = False
         while True:
             try:
-                await self._write_markers(transaction)
+                if not is_marked:
+                    await self._write_markers(transaction)
+                    is_marked = True
                 await self._apply_offsets(transaction)
                 return
             except (LogError, CoordinationError) as error:
