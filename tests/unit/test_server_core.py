@@ -12,7 +12,7 @@ import pytest
 from headwater_broker.log import StorageError
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core, Request, Response
-from headwater_broker.wire import RequestHeader
+from headwater_broker.wire import MalformedFrame, RequestHeader
 from headwater_broker.wire.apis import HEARTBEAT, PRODUCE
 
 
@@ -188,3 +188,69 @@ def test_core_answer_for_a_connection_that_closed_is_dropped(core: Core, loop: F
     core.detach(connection)
     loop.turn()
     core.end_of_tick()
+
+
+class FakeGate:
+    """Lets nobody in, or everybody."""
+
+    def __init__(self, *, is_open: bool) -> None:
+        self.is_open = is_open
+
+    def intercept(self, connection: Connection, frame: memoryview) -> bool:
+        return not self.is_open
+
+
+class FakeMeter:
+    """Stands for quotas."""
+
+
+def test_core_requests_that_look_alike_are_taken_unless_each_must_be_looked_at(core: Core) -> None:
+    connection = connect(core, [])
+    buffer = bytearray(b"firstsecond")
+    asked: list[tuple[int, int]] = []
+
+    def take(_: Connection, buffer: bytearray, view: memoryview, start: int, end: int) -> int:
+        asked.append((start, end))
+        return start + 6
+
+    def handle() -> int:
+        return core.handle_alike(connection, buffer, memoryview(buffer), 5, 11)
+
+    assert handle() == 5  # nobody is there to take them
+    core.register_alike(take)
+    assert handle() == 11
+    connection.gate = FakeGate(is_open=True)
+    assert handle() == 11
+    connection.gate = FakeGate(is_open=False)
+    assert handle() == 5
+    connection.gate = None
+    core.meter = FakeMeter()  # type: ignore[assignment]
+    assert handle() == 5
+    assert asked == [(5, 11)] * 2
+
+
+def test_core_requests_that_look_alike_and_fail_close_the_connection_and_are_not_tried_again(
+    core: Core, loop: FakeLoop, caplog: pytest.LogCaptureFixture
+) -> None:
+    connection = connect(core, [])
+
+    def take(*_: object) -> int:
+        raise ValueError("a bug")
+
+    core.register_alike(take)
+    buffer = bytearray(20)
+    assert core.handle_alike(connection, buffer, memoryview(buffer), 3, 20) == 20
+    assert connection.close_reason is not None
+    assert "a bug" in caplog.text
+
+
+def test_core_requests_that_only_seem_alike_are_left_to_the_parser(core: Core) -> None:
+    connection = connect(core, [])
+
+    def take(*_: object) -> int:
+        raise MalformedFrame("a varint of more than five bytes")
+
+    core.register_alike(take)
+    buffer = bytearray(20)
+    assert core.handle_alike(connection, buffer, memoryview(buffer), 3, 20) == 3
+    assert connection.close_reason is None

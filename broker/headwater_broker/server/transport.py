@@ -159,25 +159,23 @@ class Channel:
                 break
             if connection.debt_bytes > _DEBT_BYTES:
                 break
+            frames_end = handle_alike(connection, buffer, view, start, end)
+            if frames_end == start:
+                (size,) = _SIZE.unpack_from(buffer, start)
+                if not 0 < size <= connection.max_frame_bytes:
+                    connection.close_reason = _refusal(
+                        bytes(view[start : start + 8]), size, connection.max_frame_bytes
+                    )
+                    self._core.touch(connection)
+                    break
+                frames_end = start + 4 + size
+                if frames_end > end:
+                    break
+                handle(connection, view, start + 4, frames_end)
             if self._parsed_tick != self._core.tick:
                 self._parsed_tick = self._core.tick
                 self._core.schedule_tick()
-            taken = handle_alike(connection, buffer, view, start, end)
-            if taken > start:
-                start = taken
-                continue
-            (size,) = _SIZE.unpack_from(buffer, start)
-            if not 0 < size <= connection.max_frame_bytes:
-                connection.close_reason = _refusal(
-                    bytes(view[start : start + 8]), size, connection.max_frame_bytes
-                )
-                self._core.touch(connection)
-                break
-            frame_end = start + 4 + size
-            if frame_end > end:
-                break
-            handle(connection, view, start + 4, frame_end)
-            start = frame_end
+            start = frames_end
         self._start = start
         if not self._reading and self._end - start < len(buffer):
             self._watch_reads(not self._writing)
