@@ -103,6 +103,47 @@ def test_delete_without_time_is_done_and_said_to_have_timed_out(client: WireClie
     assert delete(topic) is ErrorCode.unknown_topic_or_partition
 
 
+# -- many at a time --------------------------------------------------------------------------------
+
+
+def test_topics_of_one_request_are_created_and_deleted_side_by_side(client: WireClient) -> None:
+    prefix = f"many-{uuid4().hex[:8]}"
+    names = [f"{prefix}-{number}" for number in range(40)]
+    asked = [*names, f"{prefix}.x", f"{prefix}_x", f"{prefix}-twice", f"{prefix}-twice", "no/name", names[0]]
+    topics = [
+        {
+            "name": name,
+            "num_partitions": 2,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [{"name": "retention.ms", "value": str(1000 + index)}] if index < 40 else [],
+        }
+        for index, name in enumerate(asked)
+    ]
+    answers = client.ask(CREATE_TOPICS, 7, topics=topics, timeout=30_000, validate_only=False).topics
+    codes = {each.name: each.error_code for each in answers}
+    assert len(answers) == len(asked)
+    assert {code for name, code in codes.items() if name in names[1:]} == {ErrorCode.none}
+    assert codes[names[0]] is ErrorCode.invalid_request  # it stands there twice
+    assert codes[f"{prefix}.x"] is ErrorCode.none
+    assert codes[f"{prefix}_x"] is ErrorCode.invalid_topic_exception
+    assert codes[f"{prefix}-twice"] is ErrorCode.invalid_request
+    assert codes["no/name"] is ErrorCode.invalid_topic_exception
+    assert [partitions(client, name) for name in names] == [0, *[2] * 39]
+    for index, name in enumerate(names[1:], 1):
+        assert described(client, TOPIC, name, "retention.ms") == {"retention.ms": (str(1000 + index), 1)}
+    doomed = [*names, names[5]]
+    answer = client.ask(
+        DELETE_TOPICS, 6, topics=[{"name": name, "topic_id": None} for name in doomed], timeout=30_000
+    )
+    assert [each.name for each in answer.responses] == doomed
+    assert [each.error_code for each in answer.responses] == [
+        ErrorCode.unknown_topic_or_partition,
+        *[ErrorCode.none] * 40,
+    ]
+    assert {partitions(client, name) for name in names} == {0}
+
+
 # -- AlterConfigs ----------------------------------------------------------------------------------
 
 

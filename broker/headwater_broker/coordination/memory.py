@@ -104,8 +104,7 @@ class MemoryCoordinator(MemorySecurity):
 
     def cluster_id(self) -> str:
         """See `Coordinator.cluster_id`."""
-        with self._cluster.lock:
-            self._cluster.save()
+        with self._cluster.changing():
             return self._cluster.durable.cluster_id
 
     # -- brokers, controller -----------------------------------------------------------------------
@@ -113,7 +112,7 @@ class MemoryCoordinator(MemorySecurity):
     def register_broker(self, broker: BrokerInfo) -> int:
         """See `Coordinator.register_broker`."""
         cluster = self._cluster
-        with cluster.lock:
+        with cluster.changing():
             there = cluster.brokers.get(broker.broker_id)
             if there is not None and not (broker.identity and there[1].identity == broker.identity):
                 address = ", ".join(str(endpoint) for endpoint in there[1].endpoints)
@@ -123,7 +122,6 @@ class MemoryCoordinator(MemorySecurity):
                 )
             cluster.durable.broker_epoch += 1
             epoch = cluster.durable.broker_epoch
-            cluster.save()
             cluster.brokers[broker.broker_id] = (self, broker, epoch)
             self._mine = broker
         cluster.report(ChangeKind.BROKERS)
@@ -154,20 +152,18 @@ class MemoryCoordinator(MemorySecurity):
 
     def allocate_broker_id(self, reserved_max: int = 1000) -> int:
         """See `Coordinator.allocate_broker_id`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             self._cluster.durable.broker_sequence += 1
-            self._cluster.save()
             return reserved_max + self._cluster.durable.broker_sequence
 
     def elect_controller(self, broker_id: int) -> Controller:
         """See `Coordinator.elect_controller`."""
         cluster = self._cluster
-        with cluster.lock:
+        with cluster.changing():
             standing = cluster.controller
             if standing is not None and (standing[1].broker_id != broker_id or standing[0] is self):
                 return standing[1]
             cluster.durable.controller_epoch += 1
-            cluster.save()
             elected = Controller(broker_id, cluster.durable.controller_epoch)
             cluster.controller = (self, elected)
         cluster.report(ChangeKind.CONTROLLER)
@@ -191,7 +187,7 @@ class MemoryCoordinator(MemorySecurity):
     ) -> TopicState:
         """See `Coordinator.create_topic`."""
         cluster = self._cluster
-        with cluster.lock:
+        with cluster.changing():
             if name in cluster.durable.deletions:
                 raise AlreadyExists(f"topic {name!r} is being deleted; create it again once it is gone")
             if name in cluster.durable.topics:
@@ -199,14 +195,13 @@ class MemoryCoordinator(MemorySecurity):
             topic = TopicState(name, topic_id, _stored(led_by_first(assignment, controller_epoch)))
             cluster.durable.topics[name] = topic
             cluster.durable.configs[ConfigKind.TOPIC.value, name] = dict(configs)
-            cluster.save()
         cluster.report(ChangeKind.TOPICS, name)
         return topic
 
     def add_partitions(self, name: str, assignment: Assignment, *, controller_epoch: int = 0) -> TopicState:
         """See `Coordinator.add_partitions`."""
         cluster = self._cluster
-        with cluster.lock:
+        with cluster.changing():
             topic = cluster.durable.topics.get(name)
             if topic is None:
                 raise DoesNotExist(f"there is no topic {name!r}")
@@ -216,17 +211,15 @@ class MemoryCoordinator(MemorySecurity):
             new = _stored(led_by_first(assignment, controller_epoch))
             topic = replace(topic, partitions=dict(sorted({**topic.partitions, **new}.items())))
             cluster.durable.topics[name] = topic
-            cluster.save()
         cluster.report(ChangeKind.TOPICS, name)
         return topic
 
     def delete_topic(self, name: str) -> None:
         """See `Coordinator.delete_topic`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             if name not in self._cluster.durable.topics:
                 raise DoesNotExist(f"there is no topic {name!r}")
             self._cluster.durable.deletions.add(name)
-            self._cluster.save()
         self._cluster.report(ChangeKind.DELETIONS)
 
     def pending_deletions(self) -> set[str]:
@@ -237,14 +230,13 @@ class MemoryCoordinator(MemorySecurity):
     def complete_topic_deletion(self, name: str) -> None:
         """See `Coordinator.complete_topic_deletion`."""
         durable = self._cluster.durable
-        with self._cluster.lock:
+        with self._cluster.changing():
             durable.topics.pop(name, None)
             durable.configs.pop((ConfigKind.TOPIC.value, name), None)
             durable.deletions.discard(name)
             for offsets in durable.offsets.values():
                 for tp in [tp for tp in offsets if tp[0] == name]:
                     del offsets[tp]
-            self._cluster.save()
         self._cluster.report(ChangeKind.TOPICS, name)
 
     def topics(self) -> dict[str, TopicState]:
@@ -261,17 +253,18 @@ class MemoryCoordinator(MemorySecurity):
     ) -> dict[TopicPartition, PartitionState]:
         """See `Coordinator.set_leader_states`."""
         cluster = self._cluster
-        written = {}
-        with cluster.lock:
+        written: dict[TopicPartition, PartitionState] = {}
+        changed: dict[str, dict[int, PartitionState]] = {}
+        with cluster.changing():
             for (name, number), state in states.items():
                 topic = cluster.durable.topics.get(name)
                 stored = topic.partitions.get(number) if topic is not None else None
-                if topic is None or stored is None or stored.version != state.version:
-                    continue
-                new = replace(state, version=state.version + 1)
-                cluster.durable.topics[name] = replace(topic, partitions={**topic.partitions, number: new})
-                written[name, number] = new
-            cluster.save()
+                if stored is not None and stored.version == state.version:
+                    new = replace(state, version=state.version + 1)
+                    written[name, number] = changed.setdefault(name, {})[number] = new
+            for name, partitions in changed.items():
+                topic = cluster.durable.topics[name]
+                cluster.durable.topics[name] = replace(topic, partitions={**topic.partitions, **partitions})
         for name in {name for name, _ in written}:
             cluster.report(ChangeKind.TOPICS, name)
         return written
@@ -294,17 +287,15 @@ class MemoryCoordinator(MemorySecurity):
 
     def set_config(self, kind: ConfigKind, name: str, values: Mapping[str, str]) -> None:
         """See `Coordinator.set_config`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             self._cluster.durable.configs[kind.value, name] = dict(values)
-            self._cluster.save()
         self._cluster.report(ChangeKind.CONFIGS, f"{kind.value}/{name}")
 
     def allocate_producer_ids(self) -> tuple[int, int]:
         """See `Coordinator.allocate_producer_ids`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             start = self._cluster.durable.next_producer_id
             self._cluster.durable.next_producer_id += PRODUCER_ID_BLOCK_SIZE
-            self._cluster.save()
             return start, PRODUCER_ID_BLOCK_SIZE
 
     # -- groups' offsets ---------------------------------------------------------------------------
@@ -313,9 +304,8 @@ class MemoryCoordinator(MemorySecurity):
         """See `Coordinator.commit_offsets`."""
         if not offsets:
             return
-        with self._cluster.lock:
+        with self._cluster.changing():
             self._cluster.durable.offsets.setdefault(group, {}).update(offsets)
-            self._cluster.save()
 
     def fetch_offsets(
         self, group: str, partitions: Iterable[TopicPartition] | None = None
@@ -328,21 +318,19 @@ class MemoryCoordinator(MemorySecurity):
 
     def delete_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """See `Coordinator.delete_offsets`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             offsets = self._cluster.durable.offsets.get(group, {})
             for tp in partitions:
                 offsets.pop(tp, None)
-            self._cluster.save()
 
     def delete_group(self, group: str) -> None:
         """See `Coordinator.delete_group`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             for member in self._cluster.members.get(group, {}):
                 raise AlreadyOwned(f"group {group!r} has a live member, {member!r}: stop it first", member)
             self._cluster.durable.offsets.pop(group, None)
             self._cluster.durable.groups.pop(group, None)
             self._cluster.plans.pop(group, None)
-            self._cluster.save()
 
     def groups(self, names: Collection[str] | None = None) -> dict[str, bool]:
         """See `Coordinator.groups`."""
@@ -353,9 +341,8 @@ class MemoryCoordinator(MemorySecurity):
 
     def keep_group(self, group: str, data: bytes) -> None:
         """See `Coordinator.keep_group`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             self._cluster.durable.groups[group] = data
-            self._cluster.save()
 
     def kept_groups(self) -> dict[str, bytes]:
         """See `Coordinator.kept_groups`."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater_broker.coordination.memory_file import Durable, MemoryFile
+from headwater_broker.coordination.memory_file import Durable, MemoryFile, encode_durable
 from headwater_broker.coordination.model import (
     BrokerInfo,
     Change,
@@ -41,11 +42,29 @@ class MemoryCluster:
     callbacks: list[tuple[object, Callable[[Change], None]]] = field(default_factory=list)
     member_callbacks: list[tuple[object, str, Callable[[], None]]] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
+    _changes: int = 0
+    _written: int = 0
 
-    def save(self) -> None:
-        """Writes the durable part before the change is acknowledged."""
-        if self.file is not None:
-            self.file.write(self.durable)
+    @contextmanager
+    def changing(self) -> Iterator[None]:
+        """Holds the lock while the durable part is changed, and returns once that is written.
+
+        Whoever writes writes what others have changed by then too, so that changes side by side share a write.
+        """
+        with self.lock:
+            yield
+            self._changes += 1
+            mine = self._changes
+        if self.file is None:
+            return
+        with self._writing:
+            if self._written >= mine:
+                return
+            with self.lock:
+                changes, data = self._changes, encode_durable(self.durable)
+            self.file.write(data)
+            self._written = changes
 
     def report(self, kind: ChangeKind, name: str | None = None) -> None:
         """Tells every watch, outside the lock."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -29,6 +29,7 @@ from headwater_broker.security.acl import (
 
 _NAME = "coordinator.json"
 _VERSION = 1
+_STATE_FIELDS = tuple(each.name for each in fields(PartitionState))
 
 
 @dataclass
@@ -73,14 +74,19 @@ class MemoryFile:
                 f"{self._path} cannot be read ({error!r}): restore it from a backup, or move it away"
             ) from error
 
-    def write(self, durable: Durable) -> None:
+    def write(self, data: bytes) -> None:
         """Replaces the file."""
         new = self._path.with_suffix(".json.tmp")
-        with new.open("w", encoding="utf-8") as file:
-            json.dump(_to_json(durable), file, separators=(",", ":"), ensure_ascii=False)
+        with new.open("wb") as file:
+            file.write(data)
             file.flush()
             os.fsync(file.fileno())
         new.replace(self._path)
+
+
+def encode_durable(durable: Durable) -> bytes:
+    """The file's content."""
+    return json.dumps(_to_json(durable), separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def _to_json(durable: Durable) -> dict[str, Any]:
@@ -95,7 +101,10 @@ def _to_json(durable: Durable) -> dict[str, Any]:
             {
                 "name": topic.name,
                 "topic_id": str(topic.topic_id),
-                "partitions": {str(number): asdict(state) for number, state in topic.partitions.items()},
+                "partitions": {
+                    str(number): {name: getattr(state, name) for name in _STATE_FIELDS}
+                    for number, state in topic.partitions.items()
+                },
             }
             for topic in durable.topics.values()
         ],

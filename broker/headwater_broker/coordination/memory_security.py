@@ -25,7 +25,7 @@ class MemorySecurity:
     ) -> frozenset[AclEntry]:
         """See `Coordinator.update_acls`."""
         acls = self._cluster.durable.acls
-        with self._cluster.lock:
+        with self._cluster.changing():
             present = acls.get(pattern, frozenset())
             wanted = change(present)
             if wanted == present:
@@ -34,7 +34,6 @@ class MemorySecurity:
                 acls[pattern] = wanted
             else:
                 del acls[pattern]
-            self._cluster.save()
         self._cluster.report(ChangeKind.ACLS)
         return wanted
 
@@ -45,15 +44,13 @@ class MemorySecurity:
 
     def put_token(self, token_id: str, value: Mapping[str, Any]) -> None:
         """See `Coordinator.put_token`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             self._cluster.durable.tokens[token_id] = dict(value)
-            self._cluster.save()
         self._cluster.report(ChangeKind.TOKENS)
 
     def remove_token(self, token_id: str) -> None:
         """See `Coordinator.remove_token`."""
-        with self._cluster.lock:
+        with self._cluster.changing():
             if self._cluster.durable.tokens.pop(token_id, None) is None:
                 return
-            self._cluster.save()
         self._cluster.report(ChangeKind.TOKENS)

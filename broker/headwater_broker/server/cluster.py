@@ -32,6 +32,7 @@ class Snapshot:
         topics: All topics.
         changed_topics: Some topics; None as a value where there is no such topic any more.
         topic_configs: The settings of all topics that have some.
+        changed_configs: The settings of some topics, empty where one has none.
         broker_configs: What was changed of brokers' settings, by broker; `<default>` is for all of them.
         pending_deletions: All topics that are being deleted.
         controller_id: The controller, -1 for nobody.
@@ -41,6 +42,7 @@ class Snapshot:
     topics: Mapping[str, TopicState] | None = None
     changed_topics: Mapping[str, TopicState | None] = field(default_factory=dict)
     topic_configs: Mapping[str, Mapping[str, str]] | None = None
+    changed_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     broker_configs: Mapping[str, Mapping[str, str]] | None = None
     pending_deletions: frozenset[str] | None = None
     controller_id: int | None = None
@@ -52,9 +54,10 @@ class Wanted:
     def __init__(self) -> None:
         self._kinds: set[ChangeKind] = set()
         self._topic_names: set[str] = set()
+        self._config_names: set[str] = set()
 
     def __bool__(self) -> bool:
-        return bool(self._kinds or self._topic_names)
+        return bool(self._kinds or self._topic_names or self._config_names)
 
     def add(self, change: Change) -> None:
         """Notes a report of a watch."""
@@ -62,6 +65,12 @@ class Wanted:
             self._kinds |= _EVERYTHING
         elif change.kind is ChangeKind.TOPICS and change.name is not None:
             self._topic_names.add(change.name)
+        elif change.kind is ChangeKind.CONFIGS and change.name is not None:
+            kind, _, name = change.name.partition("/")
+            if kind == ConfigKind.TOPIC.value:
+                self._config_names.add(name)
+            elif kind == ConfigKind.BROKER.value:
+                self._kinds.add(ChangeKind.CONFIGS)
         elif change.kind in _EVERYTHING:
             self._kinds.add(change.kind)
 
@@ -76,7 +85,7 @@ class Wanted:
             CoordinationError: Shared state cannot be reached.
         """
         kinds = self._kinds
-        all_topics = ChangeKind.TOPICS in kinds
+        all_topics, all_configs = ChangeKind.TOPICS in kinds, ChangeKind.CONFIGS in kinds
         controller_id = None
         if ChangeKind.CONTROLLER in kinds:
             controller = coordinator.controller()
@@ -87,8 +96,13 @@ class Wanted:
             changed_topics=(
                 {} if all_topics else {name: coordinator.topic(name) for name in self._topic_names}
             ),
-            topic_configs=coordinator.configs(ConfigKind.TOPIC) if ChangeKind.CONFIGS in kinds else None,
-            broker_configs=coordinator.configs(ConfigKind.BROKER) if ChangeKind.CONFIGS in kinds else None,
+            topic_configs=coordinator.configs(ConfigKind.TOPIC) if all_configs else None,
+            changed_configs=(
+                {}
+                if all_configs
+                else {name: coordinator.get_config(ConfigKind.TOPIC, name) for name in self._config_names}
+            ),
+            broker_configs=coordinator.configs(ConfigKind.BROKER) if all_configs else None,
             # Read after the topics: a topic that is marked meanwhile is then seen as marked, not as live.
             pending_deletions=frozenset(coordinator.pending_deletions()),
             controller_id=controller_id,
@@ -147,6 +161,9 @@ class ClusterView:
             self.controller_id = snapshot.controller_id
         if snapshot.topic_configs is not None:
             self.topic_configs = snapshot.topic_configs
+        if snapshot.changed_configs:
+            merged = {**self.topic_configs, **snapshot.changed_configs}
+            self.topic_configs = {name: values for name, values in merged.items() if values}
         if snapshot.broker_configs is not None:
             self.broker_configs = snapshot.broker_configs
         pending = snapshot.pending_deletions or frozenset()

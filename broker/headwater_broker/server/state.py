@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from headwater_broker.coordination import (
@@ -138,7 +138,7 @@ class StateKeeper:
         self._view.apply(snapshot)
         configs = self._view.broker_configs
         self._live.take(configs.get(ALL_BROKERS, {}), configs.get(str(self._view.broker_id), {}))
-        self._open_logs()
+        self._open_logs(None if snapshot.topics is not None else snapshot.changed_topics.keys())
         self._configure_logs()
         await self._delete_topics()
         if self._view.controller_id == NO_LEADER:
@@ -147,9 +147,13 @@ class StateKeeper:
 
     # -- acting ----------------------------------------------------------------------------------------
 
-    def _open_logs(self) -> None:
+    def _open_logs(self, changed: Collection[str] | None) -> None:
+        """Opens the logs of some topics, by default of all, and of those that could not be opened before."""
         me = self._view.broker_id
-        for name, topic in self._view.topics.items():
+        topics = self._view.topics
+        names = topics.keys() if changed is None else {*changed, *(name for name, _ in self._view.missing)}
+        for name in names & topics.keys():
+            topic = topics[name]
             for partition, state in topic.partitions.items():
                 if me not in state.replicas:
                     continue
@@ -196,32 +200,37 @@ class StateKeeper:
         A replica whose log is gone leaves its partition without leader and ISR; once all of a topic's
         partitions are like that, the controller takes the topic itself away.
         """
-        for name, topic in list(self._view.deleting.items()):
-            gone: dict[tuple[str, int], PartitionState] = {}
+        deleting = dict(self._view.deleting)
+        gone: dict[tuple[str, int], PartitionState] = {}
+        for name, topic in deleting.items():
             for partition, state in topic.partitions.items():
                 if self._view.broker_id in state.replicas:
                     self._remove_log(name, partition)
                 if state.leader == self._view.broker_id:
+                    epoch = state.leader_epoch + 1
                     gone[name, partition] = PartitionState(
-                        state.replicas,
-                        NO_LEADER,
-                        state.leader_epoch + 1,
-                        (),
-                        state.controller_epoch,
-                        state.version,
+                        state.replicas, NO_LEADER, epoch, (), state.controller_epoch, state.version
                     )
-            if gone:
-                await self._ask(self._coordinator.set_leader_states, gone)
-            is_mine = self._view.controller_id == self._view.broker_id
-            left = [
-                partition
+        if gone:
+            await self._ask(self._coordinator.set_leader_states, gone)
+        if self._view.controller_id != self._view.broker_id:
+            return
+        complete = [
+            name
+            for name, topic in deleting.items()
+            if all(
+                state.leader == NO_LEADER or (name, partition) in gone
                 for partition, state in topic.partitions.items()
-                if state.leader != NO_LEADER and (name, partition) not in gone
-            ]
-            if is_mine and not left:
-                await self._ask(self._coordinator.complete_topic_deletion, name)
-                self._view.deleting.pop(name, None)
-                _LOG.info("topic %s is deleted", name)
+            )
+        ]
+        for each in await asyncio.gather(*map(self._complete_deletion, complete), return_exceptions=True):
+            if isinstance(each, BaseException):
+                raise each
+
+    async def _complete_deletion(self, name: str) -> None:
+        await self._ask(self._coordinator.complete_topic_deletion, name)
+        self._view.deleting.pop(name, None)
+        _LOG.info("topic %s is deleted", name)
 
     def _remove_log(self, name: str, partition: int) -> None:
         log = self._manager.get(name, partition)

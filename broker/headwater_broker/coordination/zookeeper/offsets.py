@@ -100,8 +100,10 @@ class OffsetStore:
     def delete_topic_offsets(self, topic: str) -> None:
         """Forgets every group's offsets of a topic."""
         self._existing.clear()
-        for group in self._session.children(znodes.CONSUMERS):
-            self._session.delete_tree(f"{znodes.CONSUMERS}/{group}/offsets/{escape(topic)}")
+        groups = self._session.children(znodes.CONSUMERS)
+        paths = [f"{znodes.CONSUMERS}/{group}/offsets/{escape(topic)}" for group in groups]
+        for path in self._session.get_many(paths):
+            self._session.delete_tree(path)
 
     def groups(self, names: Collection[str] | None = None) -> dict[str, bool]:
         """See `Coordinator.groups`."""

@@ -4,8 +4,10 @@ import asyncio
 import datetime as dt
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 from zlib import crc32
 
@@ -32,6 +34,16 @@ _KRAFT_TOPIC = "__cluster_metadata"
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_PARTITIONS = 10_000  # of one topic: each is a directory with three open files
 _POLL_S = 0.02
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _NewTopic:
+    """What a request wants created."""
+
+    assignment: Mapping[int, Sequence[int]]
+    configs: Mapping[str, str]
 
 
 class TopicAdmin:
@@ -83,18 +95,46 @@ class TopicAdmin:
         body = request.body
         names = Counter(topic.name for topic in body.topics)
         quota = self._quota(request, strict_from=6)
-        answers = []
+        answers: list[Response] = []
+        planned: dict[str, _NewTopic] = {}
         for topic in body.topics:
             try:
                 if names[topic.name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Found multiple entries for this topic.")
-                answer = await self._create_asked(topic, quota, validate_only=body.validate_only)
-                if not body.validate_only:
-                    _check_patience(body.timeout)
-                answers.append(answer)
-            except (ApiError, InvalidConfigError, CoordinationError) as error:
+                plan = self._plan(topic, planned)
+                quota.pay(len(plan.assignment))
+            except (ApiError, InvalidConfigError) as error:
                 answers.append(_refused(topic.name, error))
+            else:
+                planned[topic.name] = plan
+                answers.append(self._created(topic.name, plan, None))
+        if not body.validate_only:
+            made = await self._create_all(planned)
+            for index, answer in enumerate(answers):
+                name = answer["name"]
+                if name not in planned or names[name] > 1:
+                    continue
+                outcome = made[name]
+                if isinstance(outcome, TopicState) and milliseconds(body.timeout) <= 0:
+                    outcome = _out_of_time()
+                answers[index] = (
+                    self._created(name, planned[name], outcome.topic_id)
+                    if isinstance(outcome, TopicState)
+                    else _refused(name, outcome)
+                )
         return {"topics": answers, "throttle_time": quota.throttle_ms}
+
+    async def _create_all(
+        self, planned: Mapping[str, _NewTopic]
+    ) -> dict[str, TopicState | ApiError | CoordinationError]:
+        """Creates topics side by side; returns what became of each once all of them can be used."""
+        outcomes = await _side_by_side(
+            self._node.ask(self._node.coordinator.create_topic, name, plan.assignment, plan.configs, uuid4())
+            for name, plan in planned.items()
+        )
+        made = dict(zip(planned, outcomes, strict=True))
+        await self._settle_on(name for name, outcome in made.items() if isinstance(outcome, TopicState))
+        return made
 
     def _quota(self, request: Request, *, strict_from: int) -> MutationQuota:
         """What pays for the request; from that version on clients understand THROTTLING_QUOTA_EXCEEDED."""
@@ -102,13 +142,18 @@ class TopicAdmin:
             request.connection, request.client_id, is_strict=request.version >= strict_from
         )
 
-    async def _create_asked(self, topic: Any, quota: MutationQuota, *, validate_only: bool) -> Response:
+    def _plan(self, topic: Any, others: Iterable[str]) -> _NewTopic:
+        """What is to be created for a topic of a request.
+
+        Raises:
+            ApiError, InvalidConfigError: It cannot be created.
+        """
         settings = self._node.settings
         name: str = topic.name
         if name == _KRAFT_TOPIC:
             message = f"Creation of internal topic {name} is prohibited."
             raise ApiError(ErrorCode.invalid_request, message)
-        self._check_name(name)
+        self._check_name(name, others)
         if name in self._node.cluster.topics or name in self._node.cluster.deleting:
             raise ApiError(ErrorCode.topic_already_exists, f"topic {name} is there already")
         nulls = [config.name for config in topic.configs if config.value is None]
@@ -132,18 +177,17 @@ class TopicAdmin:
                 else topic.replication_factor
             )
             assignment = self._assign(name, partitions, replicas)
-        quota.pay(len(assignment))
-        topic_id = None
-        if not validate_only:
-            topic_id = (await self._create(name, assignment, configs)).topic_id
+        return _NewTopic(assignment, configs)
+
+    def _created(self, name: str, plan: _NewTopic, topic_id: UUID | None) -> Response:
         return {
             "name": name,
             "topic_id": topic_id,
             "error_code": ErrorCode.none,
             "error_message": None,
-            "num_partitions": len(assignment),
-            "replication_factor": len(assignment[0]),
-            "configs": self._describer.topic(configs, synonyms=False, documentation=False),
+            "num_partitions": len(plan.assignment),
+            "replication_factor": len(plan.assignment[0]),
+            "configs": self._describer.topic(plan.configs, synonyms=False, documentation=False),
         }
 
     async def _create(
@@ -152,15 +196,24 @@ class TopicAdmin:
         node = self._node
         topic_id: UUID = uuid4()
         created = await node.ask(node.coordinator.create_topic, name, assignment, configs, topic_id)
-        await node.state.settle(Change(ChangeKind.TOPICS, name), Change(ChangeKind.CONFIGS, f"topics/{name}"))
+        await self._settle_on([name])
         return created
 
-    def _check_name(self, name: str) -> None:
+    async def _settle_on(self, names: Iterable[str]) -> None:
+        changes = [
+            (Change(ChangeKind.TOPICS, each), Change(ChangeKind.CONFIGS, f"topics/{each}")) for each in names
+        ]
+        if changes:
+            await self._node.state.settle(*chain.from_iterable(changes))
+
+    def _check_name(self, name: str, others: Iterable[str] = ()) -> None:
         if not _NAME.fullmatch(name) or name in (".", ".."):
             message = f"{name!r} is no topic name: use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and dash"
             raise ApiError(ErrorCode.invalid_topic_exception, message)
         alike = name.replace(".", "_")
-        for other in self._node.cluster.topics:
+        if "_" not in alike:
+            return
+        for other in chain(self._node.cluster.topics, others):
             if other != name and other.replace(".", "_") == alike:
                 message = f"topic {name} collides with {other}: they differ by dot and underscore only"
                 raise ApiError(ErrorCode.invalid_topic_exception, message)
@@ -209,22 +262,36 @@ class TopicAdmin:
         ]
         quota = self._quota(request, strict_from=5)
         is_malformed = any(name is not None and topic_id is not None for name, topic_id in asked)
-        deleted: set[str] = set()
-        answers = []
-        for name, topic_id in asked:
-            code, message = ErrorCode.none, None
+        doomed: dict[str, None] = {}
+        results: list[tuple[str | None, UUID | None, Exception | None]] = []
+        for given, topic_id in asked:
+            name = given
             try:
                 if is_malformed:
                     reason = "Topic name and topic ID can not both be specified."
                     raise ApiError(ErrorCode.invalid_request, reason)
                 self._check_deletion(request)
                 name = self._resolve(name, topic_id)
-                if name not in deleted:
-                    await self._delete(name, quota, body.timeout)
-                    deleted.add(name)
-            except (ApiError, CoordinationError) as error:
-                code, message = error_code(error), str(error)
-            answers.append({"name": name, "topic_id": topic_id, "error_code": code, "error_message": message})
+                if name not in doomed:
+                    self._check_present(name)
+                    quota.pay(len(self._node.cluster.topics[name].partitions))
+                    doomed[name] = None
+            except ApiError as error:
+                results.append((name, topic_id, error))
+            else:
+                results.append((name, topic_id, None))
+        failed = await self._delete_all(list(doomed), body.timeout)
+        answers = []
+        for name, topic_id, refusal in results:
+            why = refusal or failed.get(name or "")
+            answers.append(
+                {
+                    "name": name,
+                    "topic_id": topic_id,
+                    "error_code": ErrorCode.none if why is None else error_code(why),
+                    "error_message": None if why is None else str(why),
+                }
+            )
         return {"responses": answers, "throttle_time": quota.throttle_ms}
 
     def _check_deletion(self, request: Request) -> None:
@@ -242,21 +309,33 @@ class TopicAdmin:
             raise ApiError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
         return found.name
 
-    async def _delete(self, name: str, quota: MutationQuota, timeout: dt.timedelta) -> None:
-        node = self._node
-        if name not in node.cluster.topics:
+    def _check_present(self, name: str) -> None:
+        if name not in self._node.cluster.topics:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
-        quota.pay(len(node.cluster.topics[name].partitions))
-        await node.ask(node.coordinator.delete_topic, name)
-        await node.state.settle(Change(ChangeKind.DELETIONS), Change(ChangeKind.TOPICS, name))
-        _check_patience(timeout)
-        loop = asyncio.get_running_loop()
+
+    async def _delete_all(self, names: Sequence[str], timeout: dt.timedelta) -> Mapping[str, Exception]:
+        """Deletes topics side by side and waits until they are gone; returns what went wrong with which."""
+        node, loop = self._node, asyncio.get_running_loop()
         deadline = loop.time() + milliseconds(timeout) / 1000
-        while name in node.cluster.deleting:
+        outcomes = await _side_by_side(node.ask(node.coordinator.delete_topic, name) for name in names)
+        failed = {
+            name: each for name, each in zip(names, outcomes, strict=True) if isinstance(each, Exception)
+        }
+        waited_for = [name for name in names if name not in failed]
+        if waited_for:
+            changes = (Change(ChangeKind.TOPICS, name) for name in waited_for)
+            await node.state.settle(Change(ChangeKind.DELETIONS), *changes)
+        if milliseconds(timeout) <= 0:
+            failed.update((name, _out_of_time()) for name in waited_for)
+            return failed
+        while left := [name for name in waited_for if name in node.cluster.deleting]:
             if loop.time() >= deadline:
-                message = f"topic {name} is marked, but not all of its logs are gone yet"
-                raise ApiError(ErrorCode.request_timed_out, message)
+                for name in left:
+                    message = f"topic {name} is marked, but not all of its logs are gone yet"
+                    failed[name] = ApiError(ErrorCode.request_timed_out, message)
+                break
             await asyncio.sleep(_POLL_S)
+        return failed
 
     # -- more partitions -------------------------------------------------------------------------------
 
@@ -272,8 +351,8 @@ class TopicAdmin:
                 if counts[name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Duplicate topic in request.")
                 await self._add_partitions(topic, quota, validate_only=request.body.validate_only)
-                if not request.body.validate_only:
-                    _check_patience(request.body.timeout)
+                if not request.body.validate_only and milliseconds(request.body.timeout) <= 0:
+                    raise _out_of_time()
             except (ApiError, CoordinationError) as error:
                 code, message = error_code(error), str(error)
             answers.append({"name": name, "error_code": code, "error_message": message})
@@ -309,10 +388,19 @@ class TopicAdmin:
             await node.state.settle(Change(ChangeKind.TOPICS, topic.name))
 
 
-def _check_patience(timeout: dt.timedelta) -> None:
-    """As Kafka, has a client hear that its time is over if it gave none; what it asked for is done all the same."""
-    if milliseconds(timeout) <= 0:
-        raise ApiError(ErrorCode.request_timed_out, "the request did not want to wait")
+def _out_of_time() -> ApiError:
+    """What Kafka tells a client that gave no time; what it asked for is done all the same."""
+    return ApiError(ErrorCode.request_timed_out, "the request did not want to wait")
+
+
+async def _side_by_side(calls: Iterable[Awaitable[T]]) -> list[T | ApiError | CoordinationError]:
+    """The results of calls of shared state, or its refusals."""
+    outcomes: list[T | ApiError | CoordinationError] = []
+    for outcome in await asyncio.gather(*calls, return_exceptions=True):
+        if isinstance(outcome, BaseException) and not isinstance(outcome, CoordinationError):
+            raise outcome
+        outcomes.append(outcome)
+    return outcomes
 
 
 def _refused(name: str, error: Exception) -> Response:
