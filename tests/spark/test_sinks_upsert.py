@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sinks.delta_table import ensure_table, last_batch
+from headwater_streams.sinks.delta_table import DeltaTransaction, ensure_table, last_batch
 from headwater_streams.sinks.upsert import upsert_rows
 
 SCHEMA = T.StructType(
@@ -33,7 +33,7 @@ def _upsert(spark: SparkSession, table: Path, rows: Rows | DataFrame, batch: int
     df = rows if isinstance(rows, DataFrame) else spark.createDataFrame(rows, SCHEMA)
     upsert_rows(
         df,
-        table,
+        lambda: DeltaTransaction(spark, table),
         keys=["carrier", "hour"],
         updates={"departures": "t.departures + s.departures"},
         app_id="job/1",

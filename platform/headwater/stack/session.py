@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
@@ -94,7 +94,15 @@ def spark_session(
     with _launch_environment():
         session: SparkSession = builder.getOrCreate()
     _silence_statement_errors()
+    _know_classes(session)
     return session
+
+
+def _know_classes(session: "SparkSession") -> None:
+    """What PySpark names by its last part for each column is looked for in every jar, each time; here it is kept."""
+    jvm: Any = session._jvm  # noqa: SLF001 - there is no public door
+    for name in ("functions", "PythonUtils", "PythonSQLUtils"):
+        setattr(jvm, name, getattr(jvm, name))
 
 
 def _silence_statement_errors() -> None:

@@ -14,7 +14,7 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.sinks.delta_table import DeltaTransaction, read_version
+from headwater_streams.sinks.delta_table import read_version
 
 PAUSE = "pause"
 
@@ -78,7 +78,7 @@ def run(
         steps.prepare(folder)
         started, read, rate = time.monotonic(), 0, 0.0
         for chunk in planned.chunks:
-            transaction = DeltaTransaction(context.spark, folder.shadow)
+            transaction = context.transaction(folder.shadow)
             if transaction.last_batch(planned.app_id) >= chunk.number:
                 continue
             if folder.has_flag(PAUSE):

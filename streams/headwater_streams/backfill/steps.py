@@ -136,8 +136,7 @@ class _RowSteps:
         if accounting["quarantined"]:
             entry = chunk_entry(self._backfill, chunk, {"quarantined": accounting["quarantined"]})
             write_side(
-                self._context.spark,
-                folder.quarantine,
+                self._context.transaction(folder.quarantine),
                 replayed.rejected,
                 self._backfill.app_id,
                 entry,

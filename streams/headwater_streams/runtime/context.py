@@ -4,9 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pathlib import Path
+
 from pyspark.sql import SparkSession
 
 from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.delta_table import DeltaTransaction
+from headwater_streams.sinks.marks import Marks
 from headwater_streams.sources.reader import RecordSource
 
 
@@ -24,6 +28,7 @@ class StageContext:
         source: Where records come from: a broker, or the test driver's record log.
         step: Called at each named step of a batch; the tests crash there.
         now_ms: The wall clock.
+        marks: The transaction marks that the stages have seen.
     """
 
     spark: SparkSession
@@ -31,3 +36,8 @@ class StageContext:
     source: RecordSource
     step: Callable[[str, str, int], None] = _no_step
     now_ms: Callable[[], int] = field(default=lambda: int(time.time() * 1000))
+    marks: Marks = field(default_factory=Marks)
+
+    def transaction(self, table: Path) -> DeltaTransaction:
+        """A commit to a table, begun."""
+        return DeltaTransaction(self.spark, table, self.marks)

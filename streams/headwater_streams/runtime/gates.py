@@ -11,7 +11,16 @@ from headwater_streams.errors import CheckFailedError
 from headwater_streams.quality.check import Check, On
 from headwater_streams.runtime.job import Job
 
+OUTPUT_METRIC = "headwater_output"
+"""The observation of a stateful query's result: its judging checks."""
+
 _log = logging.getLogger(__name__)
+
+
+def observe_output(job: Job, result: DataFrame) -> DataFrame:
+    """The result of a stateful job's function, its judging checks observed on the way."""
+    aggregates = CheckGate(job, "output").aggregates()
+    return result.observe(OUTPUT_METRIC, *aggregates) if aggregates else result
 
 
 class CheckGate:
@@ -43,7 +52,7 @@ class CheckGate:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
         for i, check in enumerate(self._checks):
-            outcome = observed[f"check_{i}"]
+            outcome = observed.get(f"check_{i}")  # absent where no row flowed
             broken = outcome is False if check.level == "batch" else bool(outcome)
             if not broken:
                 continue

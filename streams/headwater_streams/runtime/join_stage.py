@@ -1,15 +1,21 @@
 """A join stage: Spark keeps the rows that wait for a partner, the batch appends the pairs that it found."""
 
-from collections.abc import Mapping
+import itertools
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable as DeltaLake
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import StatefulInput, observed, prepare_tables, sources_of
@@ -33,7 +39,7 @@ class JoinStage:
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
         self.readers = [stateful.reader for stateful in self._inputs.values()]
-        self._sides = _sides(plan)
+        self._join, self._sides = plan.operator, _sides(plan)
 
     def prepare(self) -> None:
         """Makes the tables."""
@@ -49,7 +55,7 @@ class JoinStage:
     def stream(self) -> DataFrame:
         """The query's plan: rows in time of both inputs, joined by the job's function."""
         result = self._job.function(**{name: stateful.stream() for name, stateful in self._inputs.items()})
-        return reveal(result, [*ROW_COLUMNS, SOURCES])
+        return observe_output(self._job, reveal(result, [*ROW_COLUMNS, SOURCES]))
 
     def run_batch(
         self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
@@ -59,7 +65,7 @@ class JoinStage:
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
-        transaction = DeltaTransaction(self._context.spark, self._table)
+        transaction = self._context.transaction(self._table)
         if transaction.last_batch(self._app_id) >= batch:
             return
         flowed = [observed(metrics, f"{name}_read") for name in self._inputs]
@@ -67,7 +73,7 @@ class JoinStage:
         if not any(flowed) and not any(expired_now):
             return  # Spark's own batch, to move its watermark
         gate = CheckGate(self._job, "output")
-        gate.judge_rows(df, batch)
+        gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         matched = self._newly_matched(df)
         accounting: dict[str, dict[str, int]] = {}
         partitions: dict[str, Mapping[int, Mapping[str, int]]] = {}
@@ -104,15 +110,31 @@ class JoinStage:
 
     def _newly_matched(self, pairs: DataFrame) -> dict[str, int]:
         """How many rows of each side found their first partner in this batch."""
-        before = self._context.spark.read.format("delta").load(str(self._table))
-        fresh = _ends(pairs).distinct().join(_ends(before), ["position", "row"], "left_anti")
-        counts = {row["position"]: row["count"] for row in fresh.groupBy("position").count().collect()}
-        return {name: counts.get(0 if side == "left" else 1, 0) for name, side in self._sides.items()}
+        times = [name for name in (self._join.left_time, self._join.right_time) if name in pairs.columns]
+        found = pairs.select(SOURCES, *[F.col(f"`{name}`") for name in times]).toArrow()
+        fresh = _ends(found)
+        if fresh:
+            fresh -= _ends(self._earlier(found, times))
+        counts = Counter(position for position, *_ in fresh)
+        return {name: counts[0 if side == "left" else 1] for name, side in self._sides.items()}
+
+    def _earlier(self, found: pa.Table, times: Sequence[str]) -> pa.Table:
+        """The table's pairs that may share a row with those found: one of their two times is among theirs."""
+        table = DeltaLake(str(self._table)).to_pyarrow_dataset()
+        if len(times) < 2:
+            return table.to_table([SOURCES])
+        near = ds.scalar(False)
+        for name in times:
+            limits = pc.min_max(found[name])
+            near |= (ds.field(name) >= limits["min"]) & (ds.field(name) <= limits["max"])
+        return table.to_table([SOURCES], filter=near)
 
 
-def _ends(pairs: DataFrame) -> DataFrame:
-    """The two rows of each pair: `position` (0 left, 1 right) and `row`, its topic, partition and offset."""
-    return pairs.select(F.posexplode(SOURCES).alias("position", "row"))
+def _ends(pairs: pa.Table) -> set[tuple[Any, ...]]:
+    """The two rows of each pair: 0 for the left one or 1, topic, partition, offset."""
+    rows = pc.list_flatten(pairs[SOURCES]).combine_chunks()
+    columns = [pc.struct_field(rows, name).to_pylist() for name in ("topic", "partition", "start")]
+    return set(zip(itertools.cycle((0, 1)), *columns, strict=False))
 
 
 def _sides(plan: JobPlan) -> dict[str, str]:

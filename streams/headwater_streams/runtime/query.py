@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater_streams.errors import DataLossError, OwnershipError, StreamsError
+from headwater_streams.gateway import to_java
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
@@ -170,10 +171,8 @@ class JobQuery:
         query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
         wrapper = spark._jsparkSession.streams().get(query_id)  # noqa: SLF001 - PySpark shows it only after the batch
         metrics = wrapper.streamingQuery().lastExecution().observedMetrics()
-        jvm = spark._jvm  # noqa: SLF001
-        assert jvm is not None
         found = {}
-        for name, row in jvm.scala.jdk.javaapi.CollectionConverters.asJava(metrics).items():
+        for name, row in to_java(spark, metrics).items():
             names = row.schema().fieldNames()
             found[name] = {names[i]: row.get(i) for i in range(len(names))}
         return found

@@ -99,7 +99,7 @@ class RowStage:
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
-        transaction = DeltaTransaction(self._context.spark, self._table)
+        transaction = self._context.transaction(self._table)
         if transaction.last_batch(self._app_id) >= batch:
             return
         source = inputs[self._name].source
@@ -234,8 +234,7 @@ class RowStage:
         )
         path = self._context.home.table(self._job.target.quarantine_table)
         write_side(
-            self._context.spark,
-            path,
+            self._context.transaction(path),
             quarantine_rows(bad, batch, self._generation),
             self._app_id,
             entry,

@@ -166,7 +166,8 @@ class StatefulInput:
         )
         # Each input commits on its own, so each has a mark of its own.
         app_id = f"{job.app_id(self._generation)}/{self.name}"
-        write_side(self._context.spark, self._context.home.table(table), rows, app_id, entry, expected)
+        transaction = self._context.transaction(self._context.home.table(table))
+        write_side(transaction, rows, app_id, entry, expected)
 
 
 def _all_kept(files: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:

@@ -7,11 +7,11 @@ from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import StatefulInput, observed, prepare_tables, sources_of
-from headwater_streams.sinks.delta_table import last_batch
+from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sinks.upsert import upsert_rows
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -54,7 +54,7 @@ class WindowStage:
     def stream(self) -> DataFrame:
         """The query's plan: rows in time, folded by the job's function."""
         result = self._job.function(**{self._name: self._input.stream()})
-        return reveal(result, [ROWS, WINDOW_KEY])
+        return observe_output(self._job, reveal(result, [ROWS, WINDOW_KEY]))
 
     def run_batch(
         self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
@@ -64,12 +64,12 @@ class WindowStage:
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
-        if last_batch(self._context.spark, self._table, self._app_id) >= batch or self._name not in inputs:
+        if self._name not in inputs or self._begin().last_batch(self._app_id) >= batch:
             return
         if not observed(metrics, f"{self._name}_read"):
             return  # Spark's own batch, to move its watermark; an updating target has nothing to write
         gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
-        gate_out.judge_rows(df, batch)
+        gate_out.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         split = self._input.divert(batch, inputs[self._name], metrics)
         gate_in.judge_rows(split.in_time, batch)
         rows = _with_sources(df, self._window, split.in_time)
@@ -96,7 +96,7 @@ class WindowStage:
         self._context.step(self._job.name, "before commit", batch)
         upsert_rows(
             rows,
-            self._table,
+            self._begin,
             keys=self._job.target.keys,
             updates={SOURCES: _MERGED_SOURCES},
             app_id=self._app_id,
@@ -104,6 +104,9 @@ class WindowStage:
             user_metadata=entry.to_json(),
         )
         self._context.step(self._job.name, "after commit", batch)
+
+    def _begin(self) -> DeltaTransaction:
+        return self._context.transaction(self._table)
 
 
 def window_sources(window: TumblingWindow, rows: DataFrame) -> DataFrame:

@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import DataLossError
+from headwater_streams.gateway import jvm_class
 from headwater_streams.sinks.delta_table import DeltaTransaction, read_version
 
 
@@ -105,21 +106,20 @@ class FileSwap(DeltaTransaction):
         return list(self._java(files.actions))
 
     def _linked(self, shadow: Path) -> list[Any]:
-        from_json = getattr(getattr(self._delta.actions, "Action$"), "MODULE$").fromJson
         linked = []
         for add in live_files(shadow):
             _link(shadow / add["path"], self._path / add["path"])
             value = {**add, "dataChange": True, "modificationTime": int(time.time() * 1000)}
-            linked.append(from_json(json.dumps({"add": value})))
+            linked.append(self.action({"add": value}))
         return linked
 
     def _commit(self, actions: list[Any], app_id: str, mark: int, user_metadata: str) -> int:
-        none = self._jvm.scala.Option.empty()
-        operation = getattr(self._delta, "DeltaOperations$Write")(
-            self._jvm.org.apache.spark.sql.SaveMode.Overwrite,
+        none = jvm_class(self._spark, "scala.Option").empty()
+        operation = jvm_class(self._spark, "org.apache.spark.sql.delta.DeltaOperations$Write")(
+            jvm_class(self._spark, "org.apache.spark.sql.SaveMode").Overwrite,
             none,
-            self._jvm.scala.Some(f"the rows of {app_id}"),
-            self._jvm.scala.Some(user_metadata),
+            self._some(f"the rows of {app_id}"),
+            self._some(user_metadata),
             *[none] * 5,
         )
         return self._commit_actions(actions, app_id, mark, operation)

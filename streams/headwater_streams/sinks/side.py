@@ -1,9 +1,8 @@
 """Side tables: `<table>__late` and `<table>__quarantine`, committed before the main table, each batch once."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -59,14 +58,13 @@ def quarantine_rows(bad: DataFrame, batch: int, generation: int) -> DataFrame:
 
 
 def write_side(
-    spark: SparkSession, path: Path, rows: DataFrame, app_id: str, entry: LedgerEntry, expected: int
+    transaction: DeltaTransaction, rows: DataFrame, app_id: str, entry: LedgerEntry, expected: int
 ) -> None:
-    """Commits a batch's side rows, unless an earlier try of the same batch did.
+    """Commits a batch's side rows by a transaction just begun, unless an earlier try of the same batch did.
 
     Raises:
         DataLossError: Not as many rows were written as the pass over the batch counted.
     """
-    transaction = DeltaTransaction(spark, path)
     if transaction.last_batch(app_id) >= entry.batch:
         return
     files = transaction.write(rows)

@@ -1,27 +1,26 @@
 """An updating target: rows that replace those of the same keys, as one commit.
 
-Three small jobs in the transaction that appends use too: what the keys span, which files hold them, those files anew.
-Files whose statistics say that they hold none of the keys are not read. Not measured against Delta's MERGE by itself.
+The keys of a batch come to the driver (some 50 bytes each), which looks for them in the key columns of the files whose
+statistics allow them; the files that hold one are written anew in one Spark job. Not measured against Delta's MERGE.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
-from pathlib import Path
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts, read_version
+from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
+from headwater_streams.sinks.live_files import LiveFile, files_with
 
 _TRIES = 5
-_BOUNDED = (T.TimestampType, T.DateType, T.IntegralType)
 
 
 def upsert_rows(
     df: DataFrame,
-    path: Path,
+    begin: Callable[[], DeltaTransaction],
     *,
     keys: Sequence[str],
     updates: Mapping[str, str],
@@ -35,7 +34,7 @@ def upsert_rows(
 
     Args:
         df: The rows; one for each key.
-        path: The table's folder.
+        begin: Begins a commit to the table.
         keys: The key columns; NULL equals NULL.
         updates: SQL over `t` (the table) and `s` (the rows) for columns that are not simply replaced.
         app_id: The mark's application id.
@@ -45,14 +44,17 @@ def upsert_rows(
     Raises:
         JobDefinitionError: Two of the rows have the same key.
     """
-    rows = df.persist()  # read by three jobs here, and again when another commit came first
+    rows = df.persist()  # read for its keys and for its files, and again when another commit came first
     try:
+        wanted = _keys(rows, keys)
         for tries_left in reversed(range(_TRIES)):
-            upsert = _Upsert(df.sparkSession, path)
-            if upsert.last_batch(app_id) >= batch:
+            transaction = begin()
+            if transaction.last_batch(app_id) >= batch:
                 return
             try:
-                upsert.run(rows, keys, updates, app_id, batch, user_metadata)
+                touched = transaction.files_with(wanted)
+                written = transaction.write(_replaced(transaction, touched, rows, keys, updates))
+                transaction.commit(app_id, batch, user_metadata, written, removed=touched)
                 return
             except conflicts():
                 if not tries_left:
@@ -61,64 +63,29 @@ def upsert_rows(
         rows.unpersist()
 
 
-class _Upsert(DeltaTransaction):
-    def run(
-        self,
-        rows: DataFrame,
-        keys: Sequence[str],
-        updates: Mapping[str, str],
-        app_id: str,
-        batch: int,
-        user_metadata: str,
-    ) -> None:
-        files = self.files()
-        table = read_version(self._spark, self._path, self.version)
-        near = _near(rows, keys)
-        touched = self._touched(table.filter(near), rows, keys) if files else []
-        held = table.filter(F.col("_metadata.file_name").isin(touched))
-        written = self.write(_replaced(held, rows, keys, updates))
-        removed = [files[name].remove() for name in touched]
-        self.commit(app_id, batch, user_metadata, written, removed=removed)
-
-    def _touched(self, table: DataFrame, rows: DataFrame, keys: Sequence[str]) -> list[str]:
-        """The names of the files that hold a key of the rows."""
-        t = table.select(*[f"`{key}`" for key in keys], F.col("_metadata.file_name").alias("_file")).alias(
-            "t"
-        )
-        s = F.broadcast(rows.select(*[f"`{key}`" for key in keys])).alias("s")
-        found = t.join(s, _same_keys(keys), "left_semi").select("_file").distinct().collect()
-        return sorted(row["_file"] for row in found)
-
-
-def _near(rows: DataFrame, keys: Sequence[str]) -> Column:
-    """True for every row with a key of `rows`, and told in a way that Delta can check against a file's statistics.
-
-    Raises:
-        JobDefinitionError: Two of the rows have the same key.
-    """
-    bounded = [key for key in keys if isinstance(rows.schema[key].dataType, _BOUNDED)]
-    columns = [F.col(f"`{key}`") for key in keys]
-    counts = [F.count(F.lit(1)), F.count_distinct(F.struct(*columns))]
-    limits = [
-        F.struct(F.min(c), F.max(c), F.count_if(c.isNull())) for c in (F.col(f"`{key}`") for key in bounded)
-    ]
-    row = rows.agg(*counts, *limits).first()
-    assert row is not None
-    total, distinct, *found = row
-    if distinct < total:
+def _keys(rows: DataFrame, keys: Sequence[str]) -> pa.Table:
+    found = rows.select(*[F.col(f"`{key}`") for key in keys]).toArrow()
+    distinct = found.group_by(list(keys)).aggregate([])
+    if distinct.num_rows < found.num_rows:
         raise JobDefinitionError(
-            f"the keys {', '.join(keys)} do not name a row: {total} rows of a batch have {distinct} different keys; "
-            "name all columns of the window's grouping in keys=[...]"
+            f"the keys {', '.join(keys)} do not name a row: {found.num_rows} rows of a batch have "
+            f"{distinct.num_rows} different keys; name all columns of the window's grouping in keys=[...]"
         )
-    near = F.lit(True)
-    for key, (least, greatest, nulls) in zip(bounded, found, strict=True):
-        if total and not nulls:
-            near &= F.col(f"`{key}`").between(F.lit(least), F.lit(greatest))
-    return near
+    return distinct
 
 
-def _replaced(held: DataFrame, rows: DataFrame, keys: Sequence[str], updates: Mapping[str, str]) -> DataFrame:
-    """The rows of `held` and `rows`, one for each key; where both have it, that of `rows` with the updates."""
+def _replaced(
+    transaction: DeltaTransaction,
+    touched: Sequence[LiveFile],
+    rows: DataFrame,
+    keys: Sequence[str],
+    updates: Mapping[str, str],
+) -> DataFrame:
+    """The rows of the touched files and `rows`, one for each key; where both have it, that of `rows` with the updates."""
+    held = transaction.read(touched)
+    if not touched:
+        missing = [field for field in held.schema.fields if field.name not in rows.columns]
+        return rows.select("*", *[F.lit(None).cast(f.dataType).alias(f.name) for f in missing])
     t = held.withColumn("_held", F.lit(True)).alias("t")
     s = rows.withColumn("_new", F.lit(True)).alias("s")
     both = F.col("t._held") & F.col("s._new")

@@ -14,6 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.gateway import scala_object, to_java, to_seq
+
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
 SOURCES, ROWS = "_sources", "_rows"
@@ -71,12 +73,11 @@ def hide(df: DataFrame, names: Sequence[str]) -> DataFrame:
     visible = [F.col(f"`{name}`") for name in df.columns if name not in names]
     marked = df.select(*visible, *[F.col(name).alias(name, metadata=_METADATA_COLUMN) for name in names])
     hidden = marked.select(*visible)
-    jvm = df.sparkSession._jvm  # noqa: SLF001 - PySpark has no public door to a plan's tags
-    assert jvm is not None
-    project = getattr(getattr(jvm.org.apache.spark.sql.catalyst.plans.logical, "Project$"), "MODULE$")
-    output = jvm.scala.jdk.javaapi.CollectionConverters.asJava(marked._jdf.logicalPlan().output())  # noqa: SLF001
+    spark = df.sparkSession
+    project = scala_object(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
+    output = to_java(spark, marked._jdf.logicalPlan().output())  # noqa: SLF001 - no public door to a plan's tags
     attributes = [attribute for attribute in output if attribute.name() in names]
-    tagged = jvm.org.apache.spark.api.python.PythonUtils.toSeq(attributes)
+    tagged = to_seq(spark, attributes)
     hidden._jdf.logicalPlan().setTagValue(project.hiddenOutputTag(), tagged)  # noqa: SLF001
     return hidden
 

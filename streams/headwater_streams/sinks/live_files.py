@@ -1,0 +1,83 @@
+"""The data files of a table at a version, told from its log alone, and which of them may hold certain keys.
+
+Delta's own answer rebuilds the table's state with Spark jobs; deltalake reads the log in milliseconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+
+_STATISTICS_STEP = timedelta(milliseconds=1)  # Delta cuts the times of its statistics to milliseconds
+
+
+@dataclass(frozen=True)
+class LiveFile:
+    """A data file.
+
+    Attributes:
+        name: Its path in the table's folder.
+        size_bytes: Its size.
+        rows: How many rows it has.
+    """
+
+    name: str
+    size_bytes: int
+    rows: int
+
+
+def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
+    """The files that hold a row with one of the keys.
+
+    Args:
+        table: The table's folder.
+        version: The version that is looked at.
+        keys: The keys, a column for each part; NULL equals NULL.
+    """
+    actions = pa.table(DeltaTable(str(table), version=version).get_add_actions(flatten=True))
+    near = pc.and_(pa.scalar(True), pa.array([True] * actions.num_rows, pa.bool_()))
+    for name in keys.column_names:
+        near = pc.and_(near, _may_hold(actions, name, keys[name]))
+    found = []
+    for action in actions.filter(near).to_pylist():
+        if _holds(table / action["path"], keys):
+            found.append(LiveFile(action["path"], action["size_bytes"], action["num_records"]))
+    return found
+
+
+def _may_hold(actions: pa.Table, name: str, wanted: pa.ChunkedArray) -> Any:
+    """Which files' statistics allow a value of `wanted`; all of them where nothing can be said."""
+    everything = pa.array([True] * actions.num_rows, pa.bool_())
+    bounded = pa.types.is_integer(wanted.type) or pa.types.is_temporal(wanted.type)
+    if not bounded or wanted.null_count or f"min.{name}" not in actions.column_names or not len(wanted):
+        return everything
+    limits = pc.min_max(wanted)
+    least, greatest = limits["min"], limits["max"]
+    if pa.types.is_timestamp(wanted.type):
+        least = pa.scalar(least.as_py() - _STATISTICS_STEP, wanted.type)
+    above = pc.greater_equal(pc.cast(actions[f"max.{name}"], wanted.type), least)
+    below = pc.less_equal(pc.cast(actions[f"min.{name}"], wanted.type), greatest)
+    return pc.fill_null(pc.and_(above, below), True)
+
+
+def _holds(file: Path, keys: pa.Table) -> bool:
+    names = keys.column_names
+    there = set(ds.dataset(file).schema.names)
+    if not there.issuperset(names):
+        return bool(any(keys[name].null_count for name in names))  # a column that was added later
+    held = ds.dataset(file).to_table(names).cast(keys.schema)
+    return bool(_rows(held, names) & _rows(keys, names))
+
+
+def _rows(table: pa.Table, names: Sequence[str]) -> set[tuple[Any, ...]]:
+    distinct = table.group_by(list(names)).aggregate([])
+    columns = [distinct[name] for name in names]
+    # Times as numbers: as Python objects they cost ten times as much.
+    plain = [pc.cast(c, pa.int64()) if pa.types.is_timestamp(c.type) else c for c in columns]
+    return set(zip(*[column.to_pylist() for column in plain], strict=True))
