@@ -1,7 +1,7 @@
 """Classes of the JVM by their full names.
 
-`jvm.org.apache.spark...` asks the JVM for a class at each dot, and each `org`, `org.apache` that is none is looked for in
-every jar, a dozen times over: 15 % of a small batch's CPU. A full name is found at once.
+`jvm.org.apache.spark...` asks the JVM for a class at each dot, and each `org`, `org.apache` that is none is looked for
+in every jar, a dozen times over: 15 % of a small batch's CPU. A full name is found at once.
 """
 
 from typing import Any

@@ -5,8 +5,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.decode import PROBLEMS, VALUE, decode_records
+from headwater_streams.sources.decode import BAD, decode_records
 from headwater_streams.sources.inputs import topic
+from headwater_streams.sources.problems import PROBLEMS
 
 _RAW = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
@@ -25,7 +26,7 @@ GOOD = [
     '{"b": "\\" } { \\""}',
     '{"a": 1, "b": "}"}',
 ]
-BAD = {
+REFUSED = {
     '{"a": 1}{"a": 2}': _NOT_ONE,
     '{"a": 1} {"a": 2}': _NOT_ONE,
     '{"a": 1}, {"a": 2}': _NOT_ONE,
@@ -46,13 +47,15 @@ BAD = {
 
 @pytest.fixture(scope="module")
 def decoded(spark: SparkSession) -> list[tuple[str, str | None]]:
-    values = [*GOOD, *BAD]
+    values = [*GOOD, *REFUSED]
     schema = T.StructType.fromDDL(_RAW)
     rows = [("t", 0, offset, None, None, value.encode(), None) for offset, value in enumerate(values)]
     declared = topic("t", schema="a INT, b STRING")
-    frame = decode_records(spark.createDataFrame(rows, schema), declared, [], origin=False)
+    decoded = decode_records(spark.createDataFrame(rows, schema), declared, [], origin=False)
+    frame = decoded.rejected(decoded.frame)
     reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
-    found = frame.select(F.col("_raw").cast("string"), reasons, f"{VALUE}.*").collect()
+    found = frame.select(F.col("_raw").cast("string"), reasons, BAD).collect()
+    assert all(row[2] == bool(row[1]) for row in found), "what is seen to be bad is what has a reason"
     return [(row[0], row[1] or None) for row in found]
 
 
@@ -61,8 +64,8 @@ def test_decode_one_object_is_a_record(decoded: list[tuple[str, str | None]], va
     assert dict(decoded)[value] is None
 
 
-@pytest.mark.parametrize("value", BAD)
+@pytest.mark.parametrize("value", REFUSED)
 def test_decode_anything_else_is_refused_with_its_reason(
     decoded: list[tuple[str, str | None]], value: str
 ) -> None:
-    assert dict(decoded)[value] == BAD[value]
+    assert dict(decoded)[value] == REFUSED[value]

@@ -4,14 +4,14 @@ A record is judged as it was judged live: against what the job had seen when the
 records of that batch. So of several copies the same one stays, wherever the others lie.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -19,28 +19,22 @@ from headwater_streams.backfill.history import LiveBatch, TableHistory
 from headwater_streams.backfill.spec import Chunk
 from headwater_streams.dedup.by_offset import ByOffset
 from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE, judge, seen_from
+from headwater_streams.dedup.verdicts import judge, seen_from
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.row_pass import PassedRows, RowPass
 from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import (
     BATCH,
     GENERATION,
     OFFSET,
-    ORIGIN,
     PARTITION,
-    ROW_COLUMNS,
     SEEN_UNTIL,
     TOPIC,
-    hide,
-    reveal,
 )
-from headwater_streams.sources.decode import PROBLEMS, VALUE, decode_records
 from headwater_streams.sources.inputs import TopicInput
 
-_VERDICT = "_verdict"
 _BATCH_SCHEMA = T.StructType(
     [
         T.StructField("_of_topic", T.StringType()),
@@ -61,35 +55,12 @@ class ReplayedRows:
     Attributes:
         rows: The rows, with the target's columns.
         rejected: The rows for quarantine.
-        counts: What was observed, by place; ready once `rows` has been written.
-        gate_in, gate_out: The checks that judge.
+        passed: The pass that computes them, with its counts and checks.
     """
 
     rows: DataFrame
     rejected: DataFrame
-    counts: Mapping[str, Observation]
-    gate_in: CheckGate
-    gate_out: CheckGate
-
-    def accounting(self, written: int) -> dict[str, int]:
-        """The terms of the row identity; `written` is what the files hold."""
-        read, decoded = self.counts["read"].get, self.counts["decoded"].get
-        return {
-            "read": read["rows"],
-            "written": written,
-            "filtered": self.counts["good"].get["rows"] - self.counts["result"].get["rows"],
-            "duplicate": decoded["duplicate"],
-            "quarantined": decoded["quarantined"],
-        }
-
-    def judge(self, chunk: int) -> None:
-        """Looks at the checks.
-
-        Raises:
-            CheckFailedError: One with `action="fail"` does not hold.
-        """
-        self.gate_in.judge(self.counts["good"].get, chunk)
-        self.gate_out.judge(self.counts["result"].get, chunk)
+    passed: PassedRows
 
 
 class RowReplay:
@@ -99,7 +70,7 @@ class RowReplay:
         self._context, self._plan, self._job = context, plan, plan.job
         self._name, declared = next(iter(self._job.inputs.items()))
         assert isinstance(declared, TopicInput)
-        self._declared = declared
+        self._declared, self._pass = declared, RowPass(plan)
         self._live: dict[tuple[int, int], list[LiveBatch]] = {}
         for batch in history.batches():
             self._live.setdefault((batch.id.generation, batch.id.batch), []).append(batch)
@@ -113,35 +84,14 @@ class RowReplay:
         records = self._context.source.read(
             self._context.spark, self._declared.name, whole[self._declared.name]
         )
-        counts = {name: Observation() for name in ("read", "decoded", "good", "result")}
-        rows_count = F.count(F.lit(1)).alias("rows")
         inside = _inside(records, [batch.ranges for batch in chunk.batches])
-        checks = tuple(c for c in self._job.checks_for("input", "row") if c.action == "quarantine")
-        decoded = decode_records(
-            inside.observe(counts["read"], rows_count), self._declared, checks, origin=origin
-        )
-        if origin:
-            assert self._job.dedup is not None
-            decoded = self._marked(decoded, self._verdicts(records, batches, self._job.dedup))
-        else:
-            decoded = decoded.withColumn(_VERDICT, F.lit(None).cast("string"))
-        bad, repeated = F.size(PROBLEMS) > 0, F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
-        rejected = quarantine_rows(decoded.filter(~repeated & bad), 0, 0).drop(BATCH, GENERATION)
-        terms = [
-            F.count_if(repeated).alias("duplicate"),
-            F.count_if(~repeated & bad).alias("quarantined"),
-        ]
-        decoded = decoded.observe(counts["decoded"], *terms)
-        gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
-        good = decoded.filter(~repeated & ~bad).select(f"{VALUE}.*", *ROW_COLUMNS)
-        good = good.observe(counts["good"], rows_count, *gate_in.aggregates())
-        result = reveal(self._job.function(**{self._name: hide(good, ROW_COLUMNS)}), ROW_COLUMNS)
-        result = result.observe(counts["result"], rows_count, *gate_out.aggregates())
-        rows = self._with_batches(result, chunk)
+        verdicts = self._verdicts(records, batches, self._job.dedup) if origin and self._job.dedup else None
+        passed = self._pass.over(inside, verdicts, {})
+        rows = self._with_batches(passed.rows, chunk)
         if not self._plan.is_ingest:
             rows = rows.drop(SEEN_UNTIL)
-        rejected = self._with_batches(rejected, chunk).drop(SEEN_UNTIL)
-        return ReplayedRows(rows, rejected, counts, gate_in, gate_out)
+        rejected = quarantine_rows(passed.rejected, 0, 0).drop(BATCH, GENERATION)
+        return ReplayedRows(rows, self._with_batches(rejected, chunk).drop(SEEN_UNTIL), passed)
 
     def live_shortfall(self, chunk: Chunk) -> int:
         """Offsets of the chunk's batches that held no record for the live job: control records, compacted ones."""
@@ -150,24 +100,15 @@ class RowReplay:
             missing += sum(live.shortfall for live in self._live[generation, batch])
         return missing
 
-    def _verdicts(self, records: DataFrame, batches: Sequence[LiveBatch], dedup: ByOffset) -> pa.Table:
-        coordinates = _coordinates(records, self._declared)
+    def _verdicts(self, records: DataFrame, batches: Sequence[LiveBatch], dedup: ByOffset) -> pa.Table | None:
+        coordinates = self._pass.coordinates(records)
         found = []
         for batch in batches:
             mine = coordinates.filter(_mask(coordinates, batch.id.ranges))
             if mine.num_rows:
                 found.append(judge(mine, seen_from(batch.seen), dedup.max_jump).rows)
-        return pa.concat_tables(found) if found else None
-
-    def _marked(self, decoded: DataFrame, verdicts: pa.Table | None) -> DataFrame:
-        if verdicts is None or not verdicts.num_rows:
-            return decoded.withColumn(_VERDICT, F.lit(None).cast("string"))
-        rows = self._context.spark.createDataFrame(verdicts)
-        marked = decoded.join(F.broadcast(rows), [TOPIC, PARTITION, OFFSET], "left")
-        reason = F.lit("the origin offset is far beyond all that was seen of its partition")
-        implausible = F.struct(F.lit("origin").alias("check"), reason.alias("reason"))
-        problems = F.when(F.col(_VERDICT) == IMPLAUSIBLE, F.array_append(PROBLEMS, implausible))
-        return marked.withColumn(PROBLEMS, problems.otherwise(F.col(PROBLEMS)))
+        verdicts = pa.concat_tables(found) if found else None
+        return verdicts if verdicts is not None and verdicts.num_rows else None
 
     def _with_batches(self, rows: DataFrame, chunk: Chunk) -> DataFrame:
         """Each row's batch, generation and `_seen_until`, as the live job has or would have them."""
@@ -206,18 +147,6 @@ def _union(parts: Sequence[Ranges]) -> dict[str, dict[int, list[tuple[int, int]]
     return {
         topic: {p: found.pairs() for p, found in partitions.items()} for topic, partitions in sets.items()
     }
-
-
-def _coordinates(records: DataFrame, declared: TopicInput) -> pa.Table:
-    plain = decode_records(records, declared, (), origin=True).select(TOPIC, PARTITION, OFFSET, ORIGIN)
-    key = F.concat_ws(
-        "\t",
-        F.coalesce(F.col(f"{ORIGIN}.cluster"), F.lit("")),
-        F.coalesce(F.col(f"{ORIGIN}.topic"), F.col(TOPIC)),
-        F.coalesce(F.col(f"{ORIGIN}.partition"), F.col(PARTITION)).cast("string"),
-    )
-    at = F.coalesce(F.col(f"{ORIGIN}.offset"), F.col(OFFSET))
-    return plain.select(key.alias("key"), at.alias("at"), TOPIC, PARTITION, OFFSET).toArrow()
 
 
 def _mask(coordinates: pa.Table, ranges: Ranges) -> pa.Array:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
 from pathlib import Path
 
 from pyspark.sql import SparkSession

@@ -19,7 +19,6 @@ from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_ou
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import StatefulInput, observed, prepare_tables, sources_of
-from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sources.coordinates import BATCH, GENERATION, ROW_COLUMNS, SOURCES, reveal
 
 

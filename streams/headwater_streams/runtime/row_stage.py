@@ -4,41 +4,26 @@ The batch's rows are computed once. Delta's transaction writes the files, the co
 ledger entry, quarantine is committed before the main table, and mark, entry and files become one commit.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.dedup.by_offset import ByOffset
 from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE, Seen, Verdicts, judge, own_key, seen_from
+from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import DeltaTransaction, ensure_table
+from headwater_streams.runtime.row_pass import RowPass
+from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sinks.side import quarantine_rows, quarantine_schema, write_side
-from headwater_streams.sources.coordinates import (
-    BATCH,
-    GENERATION,
-    OFFSET,
-    ORIGIN,
-    PARTITION,
-    ROW_COLUMNS,
-    SEEN_UNTIL,
-    TOPIC,
-    hide,
-    reveal,
-)
-from headwater_streams.sources.decode import PROBLEMS, VALUE, decode_records, decode_table_rows
-from headwater_streams.sources.inputs import Input, TopicInput
-
-_VERDICT = "_verdict"
-_MOST_PARTITIONS = 64  # each costs a handful of aggregates in the batch's pass
+from headwater_streams.sources.coordinates import BATCH, GENERATION, SEEN_UNTIL
 
 
 @dataclass(frozen=True)
@@ -63,9 +48,7 @@ class RowStage:
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
         self.readers = [InputReader(context, self._name, self._input, self._job.name)]
-        self._quarantine_checks = tuple(
-            c for c in self._job.checks_for("input", "row") if c.action == "quarantine"
-        )
+        self._pass = RowPass(plan)
         self._state = RowState()
 
     def prepare(self) -> None:
@@ -103,48 +86,17 @@ class RowStage:
         if transaction.last_batch(self._app_id) >= batch:
             return
         source = inputs[self._name].source
-        entry, files, state = self.process(df, batch, source, transaction)
-        self._context.step(self._job.name, "before commit", batch)
-        transaction.commit(self._app_id, batch, entry.to_json(), files)
-        self._context.step(self._job.name, "after commit", batch)
-        self._state = state
-
-    def process(
-        self, df: DataFrame, batch: int, source: SourceRange, transaction: DeltaTransaction
-    ) -> tuple[LedgerEntry, Any, RowState]:
-        """Writes a batch's files and its side table; the main commit is left to the caller."""
-        observed = _Observations(batch, source)
-        verdicts = self._judge(df, source)
-        decoded = self._mark(observed.read(df), verdicts)
-        bad = F.size(PROBLEMS) > 0
-        repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
-        gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
-        decoded = observed.decoded(decoded, repeated, ~repeated & bad)
-        good = decoded.filter(~repeated & ~bad).select(f"{VALUE}.*", *ROW_COLUMNS)
-        good = observed.good(good, self._event_time_us(), gate_in.aggregates())
-        result = self._job.function(**{self._name: hide(good, ROW_COLUMNS)})
-        result = reveal(result, ROW_COLUMNS)
-        result = observed.result(result, gate_out.aggregates())
-        files = transaction.write(self._with_commit_columns(result, batch))
-        counts = observed.counts()
-        gate_in.judge(counts["good"], batch)
-        gate_out.judge(counts["result"], batch)
-        quarantined = counts["decoded"]["quarantined"]
-        if quarantined:
-            self._context.step(self._job.name, "before quarantine", batch)
-            self._write_quarantine(decoded.filter(~repeated & bad), batch, source, quarantined)
-        passed, after = counts["good"]["rows"], counts["result"]["rows"]
-        accounting = {
-            "read": counts["read"]["rows"],
-            "written": files.rows,
-            "filtered": passed - after,
-            "duplicate": counts["decoded"]["duplicate"],
-            "quarantined": quarantined,
-        }
-        newest = [
-            t for t in (self._state.max_event_time_us, counts["good"]["max_event_time_us"]) if t is not None
-        ]
-        state = RowState(verdicts.seen if verdicts else {}, max(newest, default=None))
+        with self._judged(df, source) as (records, verdicts, seen):
+            passed = self._pass.over(records, verdicts, source.ranges)
+            files = transaction.write(self._with_commit_columns(passed.rows, batch))
+            passed.judge(batch)
+            accounting = passed.accounting(files.rows)
+            if accounting["quarantined"]:
+                self._context.step(self._job.name, "before quarantine", batch)
+                self._write_quarantine(passed.rejected, batch, source, accounting["quarantined"])
+        times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
+        state = RowState(seen, max(times, default=None))
+        warnings = [*passed.gate_in.warnings, *passed.gate_out.warnings]
         entry = LedgerEntry(
             self._job.name,
             self._generation,
@@ -155,25 +107,30 @@ class RowStage:
             {self._name: accounting},
             self._job.fingerprint,
             state.max_event_time_us,
-            {key: seen.pairs() for key, seen in state.seen.items()} if self._job.dedup else None,
-            {"warnings": warnings} if (warnings := [*gate_in.warnings, *gate_out.warnings]) else {},
-            observed.partitions(counts),
+            {key: found.pairs() for key, found in seen.items()} if self._job.dedup else None,
+            {"warnings": warnings} if warnings else {},
+            passed.partitions(),
         )
-        return entry, files, state
-
-    def with_state(self, state: RowState) -> None:
-        """Begins from another state than the last commit's: a backfill's."""
+        self._context.step(self._job.name, "before commit", batch)
+        transaction.commit(self._app_id, batch, entry.to_json(), files)
+        self._context.step(self._job.name, "after commit", batch)
         self._state = state
 
-    def _judge(self, df: DataFrame, source: SourceRange) -> Verdicts | None:
+    @contextmanager
+    def _judged(
+        self, df: DataFrame, source: SourceRange
+    ) -> Iterator[tuple[DataFrame, pa.Table | None, Seen]]:
+        """The records to pass over, those that are not new, and the offsets seen once the batch is committed."""
         dedup = self._job.dedup
         if dedup is None:
-            return None
-        if not dedup.origin and not self._overlaps(source):
+            yield df, None, {}
+        elif not dedup.origin and not self._overlaps(source):
             # The ordinary case: ranges of the offset log are new by themselves, and no record need be looked at.
-            return Verdicts(_no_verdicts(), 0, self._seen_with(source))
-        coordinates = _coordinates(df, self._input, dedup)
-        return judge(coordinates, self._state.seen, dedup.max_jump)
+            yield df, None, self._seen_with(source)
+        else:
+            with read_once(df) as records:
+                found = judge(self._pass.coordinates(records), self._state.seen, dedup.max_jump)
+                yield records, found.rows if found.rows.num_rows else None, found.seen
 
     def _overlaps(self, source: SourceRange) -> bool:
         if source.table is not None:
@@ -193,27 +150,6 @@ class RowStage:
                     key = own_key(topic, partition)
                     seen.setdefault(key, IntervalSet()).add(start, end)
         return seen
-
-    def _mark(self, df: DataFrame, verdicts: Verdicts | None) -> DataFrame:
-        if isinstance(self._input, TopicInput):
-            origin = self._job.dedup is not None and self._job.dedup.origin
-            decoded = decode_records(df, self._input, self._quarantine_checks, origin=origin)
-        else:
-            columns = self._plan.inputs[self._name].fieldNames()
-            decoded = decode_table_rows(df, self._input, columns, self._quarantine_checks)
-        if verdicts is None or not verdicts.rows.num_rows:
-            return decoded.withColumn(_VERDICT, F.lit(None).cast("string"))
-        rows = self._context.spark.createDataFrame(verdicts.rows)
-        marked = decoded.join(F.broadcast(rows), [TOPIC, PARTITION, OFFSET], "left")
-        reason = F.lit("the origin offset is far beyond all that was seen of its partition")
-        implausible = F.struct(F.lit("origin").alias("check"), reason.alias("reason"))
-        problems = F.when(F.col(_VERDICT) == IMPLAUSIBLE, F.array_append(PROBLEMS, implausible))
-        return marked.withColumn(PROBLEMS, problems.otherwise(F.col(PROBLEMS)))
-
-    def _event_time_us(self) -> Column:
-        if self._input.event_time is None:
-            return F.lit(None).cast("long")
-        return F.unix_micros(F.col(f"`{self._input.event_time}`"))
 
     def _with_commit_columns(self, result: DataFrame, batch: int) -> DataFrame:
         columns = {BATCH: F.lit(batch), GENERATION: F.lit(self._generation)}
@@ -242,79 +178,11 @@ class RowStage:
         )
 
 
-class _Observations:
-    """The counts of one pass, by where on the way they are taken, in all and by partition."""
-
-    def __init__(self, batch: int, source: SourceRange) -> None:
-        self._batch = batch
-        self._taken: dict[str, Observation] = {}
-        places = [(topic, partition) for topic, found in source.ranges.items() for partition in found]
-        self._places = places if len(places) <= _MOST_PARTITIONS else []
-
-    def read(self, df: DataFrame) -> DataFrame:
-        names = ("topic", "partition") if "topic" in df.columns else (TOPIC, PARTITION)
-        return self._observe("read", df, {"rows": F.lit(True)}, [], names)
-
-    def decoded(self, df: DataFrame, duplicate: Column, quarantined: Column) -> DataFrame:
-        return self._observe("decoded", df, {"duplicate": duplicate, "quarantined": quarantined}, [])
-
-    def good(self, df: DataFrame, event_time_us: Column, more: list[Column]) -> DataFrame:
-        newest = F.max(event_time_us).alias("max_event_time_us")
-        return self._observe("good", df, {"rows": F.lit(True)}, [newest, *more])
-
-    def result(self, df: DataFrame, more: list[Column]) -> DataFrame:
-        return self._observe("result", df, {"rows": F.lit(True)}, more)
-
-    def counts(self) -> dict[str, dict[str, Any]]:
-        return {name: dict(observation.get) for name, observation in self._taken.items()}
-
-    def partitions(self, counts: dict[str, dict[str, Any]]) -> dict[str, dict[int, dict[str, int]]]:
-        """The terms of the identity by topic and partition."""
-        found: dict[str, dict[int, dict[str, int]]] = {}
-        for i, (topic, partition) in enumerate(self._places):
-            passed, after = counts["good"][f"rows_{i}"], counts["result"][f"rows_{i}"]
-            found.setdefault(topic, {})[partition] = {
-                "read": counts["read"][f"rows_{i}"],
-                "written": after,
-                "filtered": passed - after,
-                "duplicate": counts["decoded"][f"duplicate_{i}"],
-                "quarantined": counts["decoded"][f"quarantined_{i}"],
-            }
-        return found
-
-    def _observe(
-        self,
-        name: str,
-        df: DataFrame,
-        conditions: dict[str, Column],
-        more: list[Column],
-        names: tuple[str, str] = (TOPIC, PARTITION),
-    ) -> DataFrame:
-        terms = [F.count_if(condition).alias(term) for term, condition in conditions.items()]
-        for i, (topic, partition) in enumerate(self._places):
-            here = (F.col(names[0]) == topic) & (F.col(names[1]) == partition)
-            terms += [
-                F.count_if(condition & here).alias(f"{term}_{i}") for term, condition in conditions.items()
-            ]
-        self._taken[name] = Observation(f"headwater_{name}_{self._batch}")
-        return df.observe(self._taken[name], *terms, *more)
-
-
-def _coordinates(df: DataFrame, declared: Input, dedup: ByOffset) -> Any:
-    if isinstance(declared, TopicInput):
-        plain = decode_records(df, declared, (), origin=dedup.origin).select(TOPIC, PARTITION, OFFSET, ORIGIN)
-    else:
-        plain = df.select(TOPIC, PARTITION, OFFSET, ORIGIN)
-    key = F.concat_ws(
-        "\t",
-        F.coalesce(F.col(f"{ORIGIN}.cluster"), F.lit("")),
-        F.coalesce(F.col(f"{ORIGIN}.topic"), F.col(TOPIC)),
-        F.coalesce(F.col(f"{ORIGIN}.partition"), F.col(PARTITION)).cast("string"),
-    )
-    at = F.coalesce(F.col(f"{ORIGIN}.offset"), F.col(OFFSET))
-    return plain.select(key.alias("key"), at.alias("at"), TOPIC, PARTITION, OFFSET).toArrow()
-
-
-def _no_verdicts() -> pa.Table:
-    names = [TOPIC, PARTITION, OFFSET, _VERDICT]
-    return pa.table({name: pa.array([], pa.string()) for name in names})
+@contextmanager
+def read_once(df: DataFrame) -> Iterator[DataFrame]:
+    """The rows, kept as they are read for the first time (in memory, on disk what does not fit)."""
+    kept = df.localCheckpoint(eager=False)
+    try:
+        yield kept
+    finally:
+        kept._jdf.logicalPlan().rdd().unpersist(False)  # noqa: SLF001 - PySpark leaves it to the garbage collector

@@ -6,7 +6,7 @@ its rows back from the same files, and commits them to the side tables before th
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -30,7 +30,7 @@ from headwater_streams.sources.coordinates import (
     TOPIC,
     hide,
 )
-from headwater_streams.sources.decode import PROBLEMS, VALUE, decode_table_rows
+from headwater_streams.sources.decode import BAD, VALUE, Decoded, decode_table_rows
 from headwater_streams.sources.inputs import TableInput
 
 _LATE = "_late"
@@ -78,8 +78,9 @@ class StatefulInput:
     def stream(self) -> DataFrame:
         """The rows for the function: in time, with Spark's watermark, coordinates hidden."""
         rows = self.reader.stream().observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"))
-        split = self._split(rows).filter(~F.col(_LATE) & (F.size(PROBLEMS) == 0))
-        kept = split.select(f"{VALUE}.*", *ROW_COLUMNS).observe(
+        split = self._split(rows)
+        in_time = split.frame.filter(~F.col(_LATE) & ~F.col(BAD))
+        kept = in_time.select(*split.values(), *ROW_COLUMNS).observe(
             f"{self.name}_kept", F.count(F.lit(1)).alias("rows")
         )
         return hide(kept.withWatermark(self._event_time, self._delay), ROW_COLUMNS)
@@ -95,16 +96,17 @@ class StatefulInput:
         if observed(metrics, f"{self.name}_read") == observed(metrics, f"{self.name}_kept"):
             rows = self.reader.read_back(batch_input).select(*self._columns, *ROW_COLUMNS)
             return SplitBatch(rows, 0, 0, _all_kept(batch_input.files))
-        split = self._split(self.reader.read_back(batch_input)).persist()
+        decoded = self._split(self.reader.read_back(batch_input))
+        split = decoded.frame.persist()
         try:
-            bad = F.size(PROBLEMS) > 0
+            bad = F.col(BAD)
             late_rows, bad_rows = split.filter(~bad & F.col(_LATE)), split.filter(bad)
             partitions = _counted(split, bad)
             terms = [terms for found in partitions.values() for terms in found.values()]
             late, quarantined = (sum(t[name] for t in terms) for name in ("late", "quarantined"))
             if quarantined:
                 self._context.step(self._plan.job.name, "before quarantine", batch)
-                rows = quarantine_rows(bad_rows, batch, self._generation)
+                rows = quarantine_rows(decoded.rejected(bad_rows), batch, self._generation)
                 self._write(
                     "quarantined",
                     self._plan.job.target.quarantine_table,
@@ -119,10 +121,11 @@ class StatefulInput:
                 self._write("late", self._plan.job.target.late_table, rows, batch, batch_input, late)
         finally:
             split.unpersist()
-        in_time = split.filter(~bad & ~F.col(_LATE)).select(f"{VALUE}.*", *ROW_COLUMNS)
+        in_time = split.filter(~bad & ~F.col(_LATE)).select(*decoded.values(), *ROW_COLUMNS)
         return SplitBatch(in_time, late, quarantined, partitions)
 
-    def _split(self, rows: DataFrame) -> DataFrame:
+    def _split(self, rows: DataFrame) -> Decoded:
+        """Every row with `_bad` and `_late`."""
         checks: tuple[Check, ...] = tuple(
             check
             for check in self._plan.job.checks_for("input", "row")
@@ -130,8 +133,10 @@ class StatefulInput:
         )
         decoded = decode_table_rows(rows, self._declared, self._columns, checks)
         threshold = F.col(SEEN_UNTIL) - F.expr(interval_sql(parse_duration(self._delay)))
-        closes = decoded.select("*", f"{VALUE}.*").select("*", self._closes().alias("_closes"))
-        return closes.withColumn(_LATE, F.coalesce(F.col("_closes") <= threshold, F.lit(False)))
+        names = decoded.frame.columns
+        closes = decoded.frame.select("*", *decoded.values()).select(*names, self._closes().alias("_closes"))
+        late = F.coalesce(F.col("_closes") <= threshold, F.lit(False))
+        return replace(decoded, frame=closes.withColumn(_LATE, late))
 
     def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
         there = set(self._columns)

@@ -10,7 +10,8 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sources.coordinates import BATCH, COMMIT_FIELDS, GENERATION, ROW_COLUMNS, ROW_FIELDS
-from headwater_streams.sources.decode import HEADERS, HEADERS_TYPE, KEY, PROBLEMS, RAW
+from headwater_streams.sources.decode import HEADERS, HEADERS_TYPE, KEY, RAW
+from headwater_streams.sources.problems import PROBLEMS
 
 INPUT = "_input"
 
@@ -44,7 +45,7 @@ def late_schema(inputs: Mapping[str, T.StructType]) -> T.StructType:
 
 
 def quarantine_rows(bad: DataFrame, batch: int, generation: int) -> DataFrame:
-    """Rejected rows of a decoded frame, as the quarantine table holds them."""
+    """Rejected rows with their problems, as the quarantine table holds them."""
     return bad.select(
         F.array_join(F.col(f"{PROBLEMS}.reason"), "; ").alias("_reason"),
         F.array_join(F.col(f"{PROBLEMS}.check"), ", ").alias("_check"),

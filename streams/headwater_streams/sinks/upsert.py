@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
-from headwater_streams.sinks.live_files import LiveFile, files_with
+from headwater_streams.sinks.live_files import LiveFile
 
 _TRIES = 5
 
@@ -81,7 +81,7 @@ def _replaced(
     keys: Sequence[str],
     updates: Mapping[str, str],
 ) -> DataFrame:
-    """The rows of the touched files and `rows`, one for each key; where both have it, that of `rows` with the updates."""
+    """The rows of the files and of `rows`, one for each key; where both have it, that of `rows` with the updates."""
     held = transaction.read(touched)
     if not touched:
         missing = [field for field in held.schema.fields if field.name not in rows.columns]

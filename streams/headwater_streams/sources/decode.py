@@ -1,10 +1,12 @@
-"""Records to rows: the value decoded, every reason why a record cannot be used written beside it.
+"""Records to rows: the value decoded, and whether the record can be used. Nothing is dropped here.
 
-A decoded frame has the coordinates (`_topic` to `_origin`), `_key`, `_raw`, `_headers`, `_value` (a struct of the
-declared columns) and `_problems` (an array of `{check, reason}`, empty for a good record). Nothing is dropped here.
+A decoded frame has the coordinates (`_topic` to `_origin`), `_key`, `_raw`, `_headers`, `_value` (a struct that has the
+declared columns) and `_bad`. Why a record is bad costs more to say than to see, so the reasons are worked out for the
+rejected rows alone (`Decoded.rejected`).
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -23,16 +25,42 @@ from headwater_streams.sources.coordinates import (
     TOPIC,
 )
 from headwater_streams.sources.inputs import Input, TopicInput
+from headwater_streams.sources.json_value import json_problem, parse_json
+from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 
-KEY, RAW, HEADERS, VALUE, PROBLEMS = "_key", "_raw", "_headers", "_value", "_problems"
-DECODED_COLUMNS = (*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, PROBLEMS)
+KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
 HEADERS_TYPE = T.ArrayType(
     T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
 )
 ORIGIN_HEADERS = {name: f"headwater-origin-{name}" for name in ORIGIN_TYPE.fieldNames()}
 
-_CORRUPT = "_corrupt_record"
-_PROBLEM = "array<struct<check: string, reason: string>>"
+
+@dataclass(frozen=True)
+class Decoded:
+    """A decoded frame and what can be wrong with its rows.
+
+    Attributes:
+        frame: The rows.
+        columns: The names of the value's columns.
+        problems: What makes a row bad; their conditions speak of the frame's columns and of the value's.
+    """
+
+    frame: DataFrame
+    columns: tuple[str, ...]
+    problems: tuple[Problem, ...]
+
+    def values(self) -> list[Column]:
+        """The value's columns."""
+        return [F.col(f"{VALUE}.`{name}`").alias(name) for name in self.columns]
+
+    def rejected(self, rows: DataFrame) -> DataFrame:
+        """Rows of the frame with every reason beside them: `_problems`, an array of `{check, reason}`."""
+        return rows.select("*", *self.values()).withColumn(PROBLEMS, told(self.problems))
+
+    def with_problem(self, frame: DataFrame, problem: Problem) -> "Decoded":
+        """The rows of `frame`, which may have one problem more."""
+        bad = F.col(BAD) | any_of([problem])
+        return replace(self, frame=frame.withColumn(BAD, bad), problems=(*self.problems, problem))
 
 
 def value_schema(declared: TopicInput) -> T.StructType:
@@ -61,9 +89,7 @@ def value_schema(declared: TopicInput) -> T.StructType:
     return schema
 
 
-def decode_records(
-    raw: DataFrame, declared: TopicInput, checks: Sequence[Check], *, origin: bool
-) -> DataFrame:
+def decode_records(raw: DataFrame, declared: TopicInput, checks: Sequence[Check], *, origin: bool) -> Decoded:
     """Decodes what a source of records gives (`RAW_SCHEMA`).
 
     Args:
@@ -71,58 +97,41 @@ def decode_records(
         declared: The topic's declaration.
         checks: Row checks on the input whose violation quarantines.
         origin: Whether the origin headers are honoured.
-
-    Returns:
-        A decoded frame.
     """
     schema = value_schema(declared)
-    text = F.col("value").cast("string")
-    parsed = F.from_json(
-        text,
-        T.StructType([*schema.fields, T.StructField(_CORRUPT, T.StringType())]),
-        {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT},
-    )
-    coordinates = [
-        F.col("topic").alias(TOPIC),
-        F.col("partition").alias(PARTITION),
-        F.col("offset").alias(OFFSET),
-        F.col("timestamp").alias(TIMESTAMP),
-        (_origin() if origin else F.lit(None).cast(ORIGIN_TYPE)).alias(ORIGIN),
-    ]
     extra = [name for name in raw.columns if name.startswith("_")]
-    decoded = raw.select(
-        *coordinates,
-        F.col("key").alias(KEY),
-        F.col("value").alias(RAW),
-        F.col("headers").alias(HEADERS),
-        parsed.alias(VALUE),
-        text.alias("_text"),
-        *extra,
+    decoded = record_coordinates(
+        raw,
+        [
+            F.col("key").alias(KEY),
+            F.col("value").alias(RAW),
+            F.col("headers").alias(HEADERS),
+            parse_json(F.col("value").cast("string"), schema).alias(VALUE),
+            *extra,
+        ],
+        origin=origin,
     )
-    problems = [_value_problem(schema)]
+    problems = [json_problem(F.col(RAW).cast("string"), F.col(VALUE), schema)]
     if origin:
         problems.append(_origin_problem())
     problems += time_problems(declared, ahead=True)
     problems += [_check_problem(check) for check in checks]
-    # Checks speak of the value's columns by their bare names; none of them begins with "_".
-    return (
-        decoded.select("*", F.col(VALUE).dropFields(_CORRUPT).alias("_v"))
-        .select("*", "_v.*")
-        .select(
-            *ROW_COLUMNS,
-            KEY,
-            RAW,
-            HEADERS,
-            F.col("_v").alias(VALUE),
-            _gather(problems),
-            *extra,
-        )
-    )
+    return _judged(decoded, tuple(schema.fieldNames()), problems)
+
+
+def record_coordinates(raw: DataFrame, more: Sequence[Column | str] = (), *, origin: bool) -> DataFrame:
+    """The coordinates of records, `_topic` to `_origin`, and further columns of them."""
+    names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
+    plain = [F.col(name).alias(ours) for name, ours in names.items()]
+    if not origin:
+        return raw.select(*plain, F.lit(None).cast(ORIGIN_TYPE).alias(ORIGIN), *more)
+    named = raw.withColumn("_origin_texts", origin_texts(F.col("headers")))
+    return named.select(*plain, origin_of(F.col("_origin_texts")).alias(ORIGIN), *more)
 
 
 def decode_table_rows(
     rows: DataFrame, declared: Input, columns: Sequence[str], checks: Sequence[Check]
-) -> DataFrame:
+) -> Decoded:
     """Brings a table's rows into the shape of a decoded frame; `_raw` is the row as JSON."""
     value = F.struct(*[F.col(f"`{name}`") for name in columns])
     extra = [name for name in rows.columns if name not in columns and name not in ROW_COLUMNS]
@@ -136,93 +145,79 @@ def decode_table_rows(
     )
     problems = time_problems(declared, ahead=False)
     problems += [_check_problem(check) for check in checks]
-    return decoded.select("*", f"{VALUE}.*").select(
-        *ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, _gather(problems), *extra
-    )
+    return _judged(decoded, tuple(columns), problems)
 
 
-def time_problems(declared: Input, *, ahead: bool) -> list[Column]:
+def _judged(decoded: DataFrame, columns: tuple[str, ...], problems: list[Problem]) -> Decoded:
+    whole = Decoded(decoded, columns, tuple(problems))
+    # Checks speak of the value's columns by their bare names; none of them begins with "_".
+    judged = decoded.select("*", *whole.values()).select(*decoded.columns, any_of(problems).alias(BAD))
+    return replace(whole, frame=judged)
+
+
+def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
     """What can be wrong with a row's event time: missing, or (`ahead`) far beyond its record's timestamp."""
     if declared.event_time is None:
         return []
     time = F.col(f"{VALUE}.`{declared.event_time}`")
-    problems = [_problem(time.isNull(), "event_time", f"{declared.event_time} is missing")]
+    problems = [Problem("event_time", time.isNull(), f"{declared.event_time} is missing")]
     if ahead and isinstance(declared, TopicInput):
         limit = F.col(TIMESTAMP) + F.expr(interval_sql(parse_duration(declared.max_ahead)))
         reason = f"{declared.event_time} is more than {declared.max_ahead} ahead of the record's timestamp"
-        problems.append(_problem(time > limit, "event_time", reason))
+        problems.append(Problem("event_time", time > limit, reason))
     return problems
 
 
-def _gather(problems: list[Column]) -> Column:
-    if not problems:
-        return F.array().cast(_PROBLEM).alias(PROBLEMS)
-    return F.array_compact(F.array(*problems)).cast(_PROBLEM).alias(PROBLEMS)
+def _check_problem(check: Check) -> Problem:
+    return Problem(check.name, F.expr(check.violation_sql), f"{check.name}: {check.expression}")
 
 
-def _problem(condition: Column, check: str, reason: Column | str) -> Column:
-    text = F.lit(reason) if isinstance(reason, str) else reason
-    return F.when(condition, F.struct(F.lit(check).alias("check"), text.alias("reason")))
+def origin_texts(headers: Column) -> Column:
+    """The values of the origin headers as they were sent, by their last names; NULL for what is not there."""
+    names = list(ORIGIN_HEADERS)
+
+    def text(value: Column) -> Column:
+        return value.cast("string")
+
+    # Whoever sends the four sends them in the same order, and a look at a place costs a tenth of a search.
+    places = [F.get(headers, F.lit(place)) for place in range(len(names))]
+    in_order = F.lit(True)
+    for name, place in zip(names, places, strict=True):
+        in_order &= place["key"].eqNullSafe(F.lit(ORIGIN_HEADERS[name]))
+    at_once = F.struct(*[text(place["value"]).alias(name) for name, place in zip(names, places, strict=True)])
+    searched = F.struct(*[text(_header(headers, name)).alias(name) for name in names])
+    return F.when(in_order, at_once).otherwise(searched)
 
 
-def _check_problem(check: Check) -> Column:
-    return _problem(F.expr(check.violation_sql), check.name, f"{check.name}: {check.expression}")
-
-
-def _value_problem(schema: T.StructType) -> Column:
-    text, value = F.col("_text"), F.col(VALUE)
-    wrong = [
-        F.when(
-            F.get_json_object(text, f"$['{f.name}']").isNotNull() & value.getField(f.name).isNull(),
-            F.lit(f"{f.name} is not {f.dataType.simpleString().upper()}"),
-        )
-        for f in schema.fields
-    ]
-    wrong_fields = F.array_join(F.array_compact(F.array(*wrong)), ", ")
-    corrupt = value.getField(_CORRUPT).isNotNull()
-    # Spark's parser stops after the first object; what follows it would be lost without a word.
-    bare = F.btrim(text, F.lit(" \t\r\n"))
-    around = ~bare.startswith("{") | ~bare.endswith("}")
-    alone = F.size(F.from_json(F.concat(F.lit("["), text, F.lit("]")), T.ArrayType(T.StringType()))) == 1
-    # Where the first brace that closes is the last character there is one object, and no regular expression is needed.
-    several_close = F.instr(bare, "}") < F.char_length(bare)
-    doubled = several_close & text.rlike(r"\}[^\"{]*\{") & ~F.coalesce(alone, F.lit(False))
-    reason = (
-        F.when(text.isNull(), F.lit("the value is null"))
-        .when(bare == "", F.lit("the value is empty"))
-        .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
-        .when(around | doubled, F.lit("the value is not one JSON object"))
-        .when(
-            corrupt,
-            F.when(F.try_parse_json(text).isNull(), F.lit("the value is not valid JSON")).otherwise(
-                wrong_fields
-            ),
-        )
-    )
-    return F.when(reason.isNotNull(), F.struct(F.lit("value").alias("check"), reason.alias("reason")))
-
-
-def _header(name: str) -> Column:
-    wanted = F.filter(F.col("headers"), lambda header: header["key"] == ORIGIN_HEADERS[name])
-    return F.try_element_at(wanted, F.lit(1))["value"].cast("string")
-
-
-def _origin() -> Column:
-    partition, offset = _header("partition"), _header("offset")
-    numbers = partition.rlike("^[0-9]{1,9}$") & offset.rlike("^[0-9]{1,18}$")
-    complete = _header("cluster").isNotNull() & _header("topic").isNotNull() & numbers
+def origin_of(texts: Column) -> Column:
+    """The origin that the headers name, NULL where they are incomplete or not decimal numbers."""
+    partition, offset = texts["partition"], texts["offset"]
+    complete = texts["cluster"].isNotNull() & texts["topic"].isNotNull()
+    numbers = _is_decimal(partition, "int", 9) & _is_decimal(offset, "long", 18)
     return F.when(
-        complete,
+        complete & numbers,
         F.struct(
-            _header("cluster").alias("cluster"),
-            _header("topic").alias("topic"),
-            partition.cast("int").alias("partition"),
-            offset.cast("long").alias("offset"),
+            texts["cluster"].alias("cluster"),
+            texts["topic"].alias("topic"),
+            partition.try_cast("int").alias("partition"),
+            offset.try_cast("long").alias("offset"),
         ),
     )
 
 
-def _origin_problem() -> Column:
+def _is_decimal(text: Column, kind: str, digits: int) -> Column:
+    # A number that is written as Spark writes it needs no regular expression; "007" does.
+    number = text.try_cast(kind)
+    plain = (number >= 0) & (number.cast("string") == text) & (F.length(text) <= digits)
+    return F.coalesce(plain, F.lit(False)) | F.coalesce(text.rlike(f"^[0-9]{{1,{digits}}}$"), F.lit(False))
+
+
+def _header(headers: Column, name: str) -> Column:
+    wanted = F.filter(headers, lambda header: header["key"] == ORIGIN_HEADERS[name])
+    return F.try_element_at(wanted, F.lit(1))["value"]
+
+
+def _origin_problem() -> Problem:
     named = F.exists(F.col(HEADERS), lambda header: header["key"].startswith("headwater-origin-"))
     reason = "the headwater-origin headers are incomplete or not decimal numbers"
-    return _problem(named & F.col(ORIGIN).isNull(), "origin", reason)
+    return Problem("origin", F.col(ORIGIN).isNull() & named, reason)

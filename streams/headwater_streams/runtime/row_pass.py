@@ -1,0 +1,203 @@
+"""One pass of a row job over records: decoded, marked, counted, split, given to the function, counted again.
+
+The live job and a backfill make the same pass; only what they read and where they write differ.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import Partitions, Ranges
+from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sources.coordinates import OFFSET, ORIGIN, PARTITION, ROW_COLUMNS, TOPIC, hide, reveal
+from headwater_streams.sources.decode import (
+    BAD,
+    Decoded,
+    decode_records,
+    decode_table_rows,
+    record_coordinates,
+)
+from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.problems import Problem
+
+_VERDICT = "_verdict"
+_MOST_PARTITIONS = 64  # each costs a handful of aggregates in the pass
+
+
+class RowPass:
+    """How a row job reads its input."""
+
+    def __init__(self, plan: JobPlan) -> None:
+        self._job, self._plan = plan.job, plan
+        self.name, self._declared = next(iter(plan.job.inputs.items()))
+        self._checks = [c for c in plan.job.checks_for("input", "row") if c.action == "quarantine"]
+        self._origin = plan.job.dedup is not None and plan.job.dedup.origin
+
+    def coordinates(self, df: DataFrame) -> pa.Table:
+        """Where each record first stood, as `dedup.verdicts.judge` wants it: `key, at, _topic, _partition, _offset`."""
+        plain = df
+        if isinstance(self._declared, TopicInput):
+            plain = record_coordinates(df, origin=self._origin)
+        key = F.concat_ws(
+            "\t",
+            F.coalesce(F.col(f"{ORIGIN}.cluster"), F.lit("")),
+            F.coalesce(F.col(f"{ORIGIN}.topic"), F.col(TOPIC)),
+            F.coalesce(F.col(f"{ORIGIN}.partition"), F.col(PARTITION)).cast("string"),
+        )
+        at = F.coalesce(F.col(f"{ORIGIN}.offset"), F.col(OFFSET))
+        return plain.select(key.alias("key"), at.alias("at"), TOPIC, PARTITION, OFFSET).toArrow()
+
+    def over(self, df: DataFrame, verdicts: pa.Table | None, ranges: Ranges) -> "PassedRows":
+        """Prepares the pass; it is made when `rows` are written.
+
+        Args:
+            df: The records, or an ingest table's rows.
+            verdicts: The records that are not new, as `judge` gives them; None for none.
+            ranges: The offsets that are read, to count by partition.
+        """
+        decoded = self._marked(self._decoded(df), verdicts)
+        counted = _Counts(ranges)
+        repeated = (
+            F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False)) if verdicts is not None else F.lit(False)
+        )
+        bad = F.col(BAD)
+        terms = {
+            "read": F.lit(True),
+            "duplicate": repeated,
+            "quarantined": ~repeated & bad,
+            "passed": ~repeated & ~bad,
+        }
+        newest = F.max(F.when(terms["passed"], self._event_time_us(decoded))).alias("max_event_time_us")
+        frame = counted.observe("read", decoded.frame, terms, [newest])
+        gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
+        good = frame.filter(terms["passed"]).select(*decoded.values(), *ROW_COLUMNS)
+        if gate_in.aggregates():
+            good = counted.observe("input", good, {}, gate_in.aggregates())
+        result = reveal(self._job.function(**{self.name: hide(good, ROW_COLUMNS)}), ROW_COLUMNS)
+        result = counted.observe("result", result, {"rows": F.lit(True)}, gate_out.aggregates())
+        rejected = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
+        return PassedRows(result, rejected, gate_in, gate_out, counted, self._job.name)
+
+    def _decoded(self, df: DataFrame) -> Decoded:
+        if isinstance(self._declared, TopicInput):
+            return decode_records(df, self._declared, self._checks, origin=self._origin)
+        columns = self._plan.inputs[self.name].fieldNames()
+        return decode_table_rows(df, self._declared, columns, self._checks)
+
+    def _marked(self, decoded: Decoded, verdicts: pa.Table | None) -> Decoded:
+        if verdicts is None:
+            return decoded
+        rows = decoded.frame.sparkSession.createDataFrame(verdicts)
+        marked = decoded.frame.join(F.broadcast(rows), [TOPIC, PARTITION, OFFSET], "left")
+        reason = "the origin offset is far beyond all that was seen of its partition"
+        return decoded.with_problem(marked, Problem("origin", F.col(_VERDICT) == IMPLAUSIBLE, reason))
+
+    def _event_time_us(self, decoded: Decoded) -> Column:
+        if self._declared.event_time is None:
+            return F.lit(None).cast("long")
+        (time,) = (
+            c
+            for name, c in zip(decoded.columns, decoded.values(), strict=True)
+            if name == self._declared.event_time
+        )
+        return F.unix_micros(time)
+
+
+@dataclass(frozen=True)
+class PassedRows:
+    """A pass that is about to be made.
+
+    Attributes:
+        rows: The function's result with the coordinates.
+        rejected: The rows for quarantine, with `_problems`; reading them is a pass of its own.
+        gate_in, gate_out: The checks that judge.
+    """
+
+    rows: DataFrame
+    rejected: DataFrame
+    gate_in: CheckGate
+    gate_out: CheckGate
+    _counts: "_Counts"
+    _function: str
+
+    def judge(self, batch: int) -> None:
+        """Looks at the checks, once `rows` were written.
+
+        Raises:
+            CheckFailedError: One with `action="fail"` does not hold.
+        """
+        self.gate_in.judge(self._counts.get("input"), batch)
+        self.gate_out.judge(self._counts.get("result"), batch)
+
+    def accounting(self, written: int) -> dict[str, int]:
+        """The terms of the row identity; `written` is what the files hold.
+
+        Raises:
+            DataLossError: The files do not hold what came out of the function.
+        """
+        result = self._counts.get("result")
+        if written != result["rows"]:
+            raise DataLossError(
+                f"{written} rows were written where {result['rows']} came out of the function {self._function}; "
+                "nothing was committed, and the job can be started again"
+            )
+        return _terms(self._counts.get("read"), result, "", written)
+
+    @property
+    def max_event_time_us(self) -> int | None:
+        """The greatest event time of the rows that passed."""
+        newest: int | None = self._counts.get("read")["max_event_time_us"]
+        return newest
+
+    def partitions(self) -> Partitions:
+        """The terms by topic and partition; empty where there are too many to count."""
+        read, result = self._counts.get("read"), self._counts.get("result")
+        found: dict[str, dict[int, dict[str, int]]] = {}
+        for i, (topic, partition) in enumerate(self._counts.places):
+            found.setdefault(topic, {})[partition] = _terms(read, result, f"_{i}", result[f"rows_{i}"])
+        return found
+
+
+def _terms(read: dict[str, Any], result: dict[str, Any], suffix: str, written: int) -> dict[str, int]:
+    return {
+        "read": read[f"read{suffix}"],
+        "written": written,
+        "filtered": read[f"passed{suffix}"] - result[f"rows{suffix}"],
+        "duplicate": read[f"duplicate{suffix}"],
+        "quarantined": read[f"quarantined{suffix}"],
+    }
+
+
+class _Counts:
+    """What is observed at some places on the way, in all and by partition."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        places = [(topic, partition) for topic, found in ranges.items() for partition in found]
+        self.places = places if len(places) <= _MOST_PARTITIONS else []
+        self._one_topic = len(ranges) == 1
+        self._taken: dict[str, Observation] = {}
+
+    def observe(
+        self, name: str, df: DataFrame, conditions: dict[str, Column], more: list[Column]
+    ) -> DataFrame:
+        terms = [F.count_if(condition).alias(term) for term, condition in conditions.items()]
+        if conditions:
+            for i, place in enumerate(self.places):
+                here = self._is_of(*place)
+                terms += [F.count_if(here & c).alias(f"{term}_{i}") for term, c in conditions.items()]
+        self._taken[name] = Observation()
+        return df.observe(self._taken[name], *terms, *more)
+
+    def get(self, name: str) -> dict[str, Any]:
+        taken = self._taken.get(name)
+        return dict(taken.get) if taken is not None else {}
+
+    def _is_of(self, topic: str, partition: int) -> Column:
+        here = F.col(PARTITION) == partition
+        return here if self._one_topic else here & (F.col(TOPIC) == topic)

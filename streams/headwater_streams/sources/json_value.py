@@ -1,0 +1,54 @@
+"""Values that are one JSON object: parsed, and judged."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.sources.problems import Problem
+
+CORRUPT = "_corrupt_record"
+
+
+def parse_json(text: Column, schema: T.StructType) -> Column:
+    """The declared columns of a value, and the text itself in `_corrupt_record` where it does not fit them."""
+    whole = T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])
+    return F.from_json(text, whole, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+
+
+def json_problem(text: Column, value: Column, schema: T.StructType) -> Problem:
+    """What is wrong with a value: null, empty, not UTF-8, not one JSON object, not JSON, or a field of another type."""
+    corrupt = value.getField(CORRUPT).isNotNull()
+    bare = F.btrim(text, F.lit(" \t\r\n"))
+    # Most values have nothing around them, and then no copy is trimmed.
+    whole = (text.startswith("{") & text.endswith("}")) | (bare.startswith("{") & bare.endswith("}"))
+    not_one = ~whole | _is_several(text, bare)
+    condition = text.isNull() | ~F.is_valid_utf8(text) | not_one | corrupt
+    reason = (
+        F.when(text.isNull(), F.lit("the value is null"))
+        .when(bare == "", F.lit("the value is empty"))
+        .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
+        .when(not_one, F.lit("the value is not one JSON object"))
+        .when(F.try_parse_json(text).isNull(), F.lit("the value is not valid JSON"))
+        .otherwise(_wrong_fields(text, value, schema))
+    )
+    return Problem("value", condition, reason)
+
+
+def _is_several(text: Column, bare: Column) -> Column:
+    # Spark's parser stops after the first object; what follows it would be lost without a word. Where the first brace
+    # that closes is the last character there is one object, and no regular expression is needed.
+    several_close = (F.instr(text, "}") < F.char_length(text)) & (F.instr(bare, "}") < F.char_length(bare))
+    alone = F.size(F.from_json(F.concat(F.lit("["), text, F.lit("]")), T.ArrayType(T.StringType()))) == 1
+    return several_close & text.rlike(r"\}[^\"{]*\{") & ~F.coalesce(alone, F.lit(False))
+
+
+def _wrong_fields(text: Column, value: Column, schema: T.StructType) -> Column:
+    wrong = [
+        F.when(
+            F.get_json_object(text, f"$['{f.name}']").isNotNull() & value.getField(f.name).isNull(),
+            F.lit(f"{f.name} is not {f.dataType.simpleString().upper()}"),
+        )
+        for f in schema.fields
+    ]
+    named = F.array_join(F.array_compact(F.array(*wrong)), ", ")
+    return F.when(named == "", F.lit("the value does not fit the schema")).otherwise(named)

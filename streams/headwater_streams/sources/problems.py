@@ -1,0 +1,47 @@
+"""What can be wrong with a row: a condition that is cheap to see, and a reason that is worked out for bad rows only."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+PROBLEMS = "_problems"
+_TYPE = "array<struct<check: string, reason: string>>"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that makes a row bad.
+
+    Attributes:
+        check: The name that quarantine gives it.
+        condition: True for a bad row; NULL counts as false.
+        reason: What to tell a person.
+    """
+
+    check: str
+    condition: Column
+    reason: Column | str
+
+
+def any_of(problems: Iterable[Problem]) -> Column:
+    """Whether a row has a problem."""
+    conditions = [F.coalesce(problem.condition, F.lit(False)) for problem in problems]
+    return reduce(Column.__or__, conditions, F.lit(False))
+
+
+def told(problems: Iterable[Problem]) -> Column:
+    """Every problem of a row, as an array of `{check, reason}`."""
+    found = [
+        F.when(
+            problem.condition, F.struct(F.lit(problem.check).alias("check"), _text(problem).alias("reason"))
+        )
+        for problem in problems
+    ]
+    return F.array_compact(F.array(*found)).cast(_TYPE)
+
+
+def _text(problem: Problem) -> Column:
+    return F.lit(problem.reason) if isinstance(problem.reason, str) else problem.reason
