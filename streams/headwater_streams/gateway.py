@@ -11,7 +11,10 @@ from pyspark.sql import SparkSession
 
 def jvm_class(spark: SparkSession, name: str) -> Any:
     """A class, `"scala.Some"`."""
-    return getattr(spark._jvm, name)  # noqa: SLF001 - PySpark's only door to the JVM
+    jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only door to the JVM
+    found = getattr(jvm, name)
+    setattr(jvm, name, found)  # the next look-up ends here
+    return found
 
 
 def scala_object(spark: SparkSession, name: str) -> Any:
@@ -19,9 +22,9 @@ def scala_object(spark: SparkSession, name: str) -> Any:
     return getattr(jvm_class(spark, f"{name}$"), "MODULE$")
 
 
-def to_java(spark: SparkSession, collection: Any) -> Any:
-    """A Scala collection as one that py4j can walk through."""
-    return jvm_class(spark, "scala.jdk.javaapi.CollectionConverters").asJava(collection)
+def to_list(sequence: Any) -> list[Any]:
+    """A Scala `Seq` as a list. py4j ends a walk by an exception, which PySpark compares with thirteen classes."""
+    return [sequence.apply(place) for place in range(sequence.size())]
 
 
 def to_seq(spark: SparkSession, items: list[Any]) -> Any:

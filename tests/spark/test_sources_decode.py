@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.decode import BAD, decode_records
+from headwater_streams.sources.decode import BAD, RecordDecoder
 from headwater_streams.sources.inputs import topic
 from headwater_streams.sources.problems import PROBLEMS
 
@@ -51,7 +51,7 @@ def decoded(spark: SparkSession) -> list[tuple[str, str | None]]:
     schema = T.StructType.fromDDL(_RAW)
     rows = [("t", 0, offset, None, None, value.encode(), None) for offset, value in enumerate(values)]
     declared = topic("t", schema="a INT, b STRING")
-    decoded = decode_records(spark.createDataFrame(rows, schema), declared, [], origin=False)
+    decoded = RecordDecoder(declared, [], origin=False).decode(spark.createDataFrame(rows, schema))
     frame = decoded.rejected(decoded.frame)
     reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
     found = frame.select(F.col("_raw").cast("string"), reasons, BAD).collect()

@@ -98,10 +98,21 @@ def spark_session(
     return session
 
 
+_CLASSES = (
+    "functions",
+    "PythonUtils",
+    "PythonSQLUtils",
+    "org.apache.spark.sql.functions",
+    "org.apache.spark.sql.types.Metadata",
+    "org.apache.spark.sql.classic.SparkSession",
+    "org.apache.spark.sql.api.python.PythonSQLUtils",
+)
+
+
 def _know_classes(session: "SparkSession") -> None:
-    """What PySpark names by its last part for each column is looked for in every jar, each time; here it is kept."""
+    """PySpark asks the JVM for these with each column, some by a last name that is looked for in every jar."""
     jvm: Any = session._jvm  # noqa: SLF001 - there is no public door
-    for name in ("functions", "PythonUtils", "PythonSQLUtils"):
+    for name in _CLASSES:
         setattr(jvm, name, getattr(jvm, name))
 
 

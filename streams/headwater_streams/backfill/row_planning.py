@@ -22,7 +22,7 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.decode import VALUE, decode_records
+from headwater_streams.sources.decode import VALUE, RecordDecoder
 from headwater_streams.sources.inputs import TopicInput
 
 
@@ -111,7 +111,7 @@ def _ranges_between(
     records = context.source.read(
         context.spark, declared.name, {p: pair for p, pair in held.items() if pair[0] < pair[1]}
     )
-    decoded = decode_records(records, declared, (), origin=False).frame
+    decoded = RecordDecoder(declared, (), origin=False).decode(records).frame
     inside = decoded.filter((time_us >= span[0]) & (time_us < span[1]))
     found = inside.groupBy("_partition").agg(
         F.min("_offset").alias("start"), (F.max("_offset") + 1).alias("end")

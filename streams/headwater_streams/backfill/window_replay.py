@@ -28,7 +28,7 @@ from headwater_streams.sources.coordinates import (
     hide,
     reveal,
 )
-from headwater_streams.sources.decode import BAD, VALUE, decode_table_rows
+from headwater_streams.sources.decode import BAD, VALUE, RowDecoder
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.windows.tumbling import WINDOW_KEY, TumblingWindow
 
@@ -75,7 +75,7 @@ class WindowReplay:
             for c in self._plan.job.checks_for("input", "row")
             if c.action == "quarantine" and _fits(rows, c)
         ]
-        decoded = decode_table_rows(rows, self._declared, columns, quarantining).frame
+        decoded = RowDecoder(self._declared, columns, quarantining).decode(rows).frame
         decoded = decoded.filter(F.col(f"{VALUE}.`{self._declared.event_time}`").isNotNull())
         window = self._window.column()
         threshold = F.col(SEEN_UNTIL) - F.expr(self._delay)

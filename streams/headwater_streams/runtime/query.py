@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater_streams.errors import DataLossError, OwnershipError, StreamsError
-from headwater_streams.gateway import to_java
+from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
@@ -172,7 +172,8 @@ class JobQuery:
         wrapper = spark._jsparkSession.streams().get(query_id)  # noqa: SLF001 - PySpark shows it only after the batch
         metrics = wrapper.streamingQuery().lastExecution().observedMetrics()
         found = {}
-        for name, row in to_java(spark, metrics).items():
+        for pair in to_list(metrics.toSeq()):
+            name, row = pair._1(), pair._2()  # noqa: SLF001 - the names of a Scala tuple
             names = row.schema().fieldNames()
             found[name] = {names[i]: row.get(i) for i in range(len(names))}
         return found

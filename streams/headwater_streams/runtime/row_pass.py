@@ -16,13 +16,7 @@ from headwater_streams.ledger.entry import Partitions, Ranges
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import OFFSET, ORIGIN, PARTITION, ROW_COLUMNS, TOPIC, hide, reveal
-from headwater_streams.sources.decode import (
-    BAD,
-    Decoded,
-    decode_records,
-    decode_table_rows,
-    record_coordinates,
-)
+from headwater_streams.sources.decode import BAD, Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.problems import Problem
 
@@ -36,14 +30,13 @@ class RowPass:
     def __init__(self, plan: JobPlan) -> None:
         self._job, self._plan = plan.job, plan
         self.name, self._declared = next(iter(plan.job.inputs.items()))
-        self._checks = [c for c in plan.job.checks_for("input", "row") if c.action == "quarantine"]
-        self._origin = plan.job.dedup is not None and plan.job.dedup.origin
-
-    def coordinates(self, df: DataFrame) -> pa.Table:
-        """Where each record first stood, as `dedup.verdicts.judge` wants it: `key, at, _topic, _partition, _offset`."""
-        plain = df
+        checks = [c for c in plan.job.checks_for("input", "row") if c.action == "quarantine"]
+        origin = plan.job.dedup is not None and plan.job.dedup.origin
+        self._decoder: RecordDecoder | RowDecoder
         if isinstance(self._declared, TopicInput):
-            plain = record_coordinates(df, origin=self._origin)
+            self._decoder = RecordDecoder(self._declared, checks, origin=origin)
+        else:
+            self._decoder = RowDecoder(self._declared, plan.inputs[self.name].fieldNames(), checks)
         key = F.concat_ws(
             "\t",
             F.coalesce(F.col(f"{ORIGIN}.cluster"), F.lit("")),
@@ -51,7 +44,13 @@ class RowPass:
             F.coalesce(F.col(f"{ORIGIN}.partition"), F.col(PARTITION)).cast("string"),
         )
         at = F.coalesce(F.col(f"{ORIGIN}.offset"), F.col(OFFSET))
-        return plain.select(key.alias("key"), at.alias("at"), TOPIC, PARTITION, OFFSET).toArrow()
+        self._where = [key.alias("key"), at.alias("at"), F.col(TOPIC), F.col(PARTITION), F.col(OFFSET)]
+
+    def coordinates(self, df: DataFrame) -> pa.Table:
+        """Where each record first stood, as `dedup.verdicts.judge` wants it: `key, at, _topic, _partition, _offset`."""
+        if isinstance(self._decoder, RecordDecoder):
+            df = self._decoder.coordinates(df)
+        return df.select(*self._where).toArrow()
 
     def over(self, df: DataFrame, verdicts: pa.Table | None, ranges: Ranges) -> "PassedRows":
         """Prepares the pass; it is made when `rows` are written.
@@ -61,12 +60,11 @@ class RowPass:
             verdicts: The records that are not new, as `judge` gives them; None for none.
             ranges: The offsets that are read, to count by partition.
         """
-        decoded = self._marked(self._decoded(df), verdicts)
+        decoded = self._marked(self._decoder.decode(df), verdicts)
         counted = _Counts(ranges)
-        repeated = (
-            F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False)) if verdicts is not None else F.lit(False)
-        )
-        bad = F.col(BAD)
+        repeated, bad = F.lit(False), F.col(BAD)
+        if verdicts is not None:
+            repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, repeated)
         terms = {
             "read": F.lit(True),
             "duplicate": repeated,
@@ -76,19 +74,13 @@ class RowPass:
         newest = F.max(F.when(terms["passed"], self._event_time_us(decoded))).alias("max_event_time_us")
         frame = counted.observe("read", decoded.frame, terms, [newest])
         gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
-        good = frame.filter(terms["passed"]).select(*decoded.values(), *ROW_COLUMNS)
+        good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *ROW_COLUMNS)
         if gate_in.aggregates():
             good = counted.observe("input", good, {}, gate_in.aggregates())
         result = reveal(self._job.function(**{self.name: hide(good, ROW_COLUMNS)}), ROW_COLUMNS)
         result = counted.observe("result", result, {"rows": F.lit(True)}, gate_out.aggregates())
         rejected = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
         return PassedRows(result, rejected, gate_in, gate_out, counted, self._job.name)
-
-    def _decoded(self, df: DataFrame) -> Decoded:
-        if isinstance(self._declared, TopicInput):
-            return decode_records(df, self._declared, self._checks, origin=self._origin)
-        columns = self._plan.inputs[self.name].fieldNames()
-        return decode_table_rows(df, self._declared, columns, self._checks)
 
     def _marked(self, decoded: Decoded, verdicts: pa.Table | None) -> Decoded:
         if verdicts is None:
@@ -101,12 +93,7 @@ class RowPass:
     def _event_time_us(self, decoded: Decoded) -> Column:
         if self._declared.event_time is None:
             return F.lit(None).cast("long")
-        (time,) = (
-            c
-            for name, c in zip(decoded.columns, decoded.values(), strict=True)
-            if name == self._declared.event_time
-        )
-        return F.unix_micros(time)
+        return F.unix_micros(decoded.columns[self._declared.event_time])
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from headwater_streams.sources.coordinates import (
     TOPIC,
     hide,
 )
-from headwater_streams.sources.decode import BAD, VALUE, Decoded, decode_table_rows
+from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
 
 _LATE = "_late"
@@ -80,7 +80,7 @@ class StatefulInput:
         rows = self.reader.stream().observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"))
         split = self._split(rows)
         in_time = split.frame.filter(~F.col(_LATE) & ~F.col(BAD))
-        kept = in_time.select(*split.values(), *ROW_COLUMNS).observe(
+        kept = in_time.select(*split.columns.values(), *ROW_COLUMNS).observe(
             f"{self.name}_kept", F.count(F.lit(1)).alias("rows")
         )
         return hide(kept.withWatermark(self._event_time, self._delay), ROW_COLUMNS)
@@ -121,7 +121,7 @@ class StatefulInput:
                 self._write("late", self._plan.job.target.late_table, rows, batch, batch_input, late)
         finally:
             split.unpersist()
-        in_time = split.filter(~bad & ~F.col(_LATE)).select(*decoded.values(), *ROW_COLUMNS)
+        in_time = split.filter(~bad & ~F.col(_LATE)).select(*decoded.columns.values(), *ROW_COLUMNS)
         return SplitBatch(in_time, late, quarantined, partitions)
 
     def _split(self, rows: DataFrame) -> Decoded:
@@ -131,10 +131,12 @@ class StatefulInput:
             for check in self._plan.job.checks_for("input", "row")
             if check.action == "quarantine" and _speaks_of(rows, check)
         )
-        decoded = decode_table_rows(rows, self._declared, self._columns, checks)
+        decoded = RowDecoder(self._declared, self._columns, checks).decode(rows)
         threshold = F.col(SEEN_UNTIL) - F.expr(interval_sql(parse_duration(self._delay)))
         names = decoded.frame.columns
-        closes = decoded.frame.select("*", *decoded.values()).select(*names, self._closes().alias("_closes"))
+        closes = decoded.frame.select("*", *decoded.columns.values()).select(
+            *names, self._closes().alias("_closes")
+        )
         late = F.coalesce(F.col("_closes") <= threshold, F.lit(False))
         return replace(decoded, frame=closes.withColumn(_LATE, late))
 

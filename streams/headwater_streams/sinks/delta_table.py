@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import IncompatibleTableError
-from headwater_streams.gateway import jvm_class, scala_object, to_java, to_seq
+from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
 from headwater_streams.sinks.live_files import LiveFile, files_with
 from headwater_streams.sinks.marks import Marks
 
@@ -39,7 +39,7 @@ _PROPERTIES = {
 class WrittenFiles:
     """Files of a transaction that is not committed yet."""
 
-    actions: Any
+    actions: list[Any]
     rows: int
 
 
@@ -92,14 +92,13 @@ class DeltaTransaction:
 
         From here on the commit conflicts with every other change of the table's rows but appends that read nothing.
         """
-        return {Path(str(add.path())).name: add for add in self._java(self._transaction.filterFiles())}
+        return {Path(str(add.path())).name: add for add in to_list(self._transaction.filterFiles())}
 
     def write(self, df: DataFrame) -> WrittenFiles:
         """Writes the rows into files of the table, with its columns, order and types; commits nothing."""
         columns = [F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in self._schema.fields]
-        actions = self._transaction.writeFiles(df.select(*columns)._jdf)  # noqa: SLF001
-        rows = sum(json.loads(action.stats())["numRecords"] for action in self._java(actions))
-        return WrittenFiles(actions, rows)
+        added = to_list(self._transaction.writeFiles(df.select(*columns)._jdf))  # noqa: SLF001
+        return WrittenFiles(added, sum(json.loads(action.stats())["numRecords"] for action in added))
 
     def commit(
         self,
@@ -123,7 +122,7 @@ class DeltaTransaction:
         operation = jvm_class(self._spark, f"{_DELTA}.DeltaOperations$StreamingUpdate")(
             mode.Update() if removed else mode.Append(), app_id, batch, self._some(user_metadata)
         )
-        added = self._java(files.actions) if files else []
+        added = files.actions if files else []
         return self._commit_actions([*map(self._remove, removed), *added], app_id, batch, operation)
 
     def _remove(self, file: LiveFile) -> Any:
@@ -150,9 +149,6 @@ class DeltaTransaction:
 
     def _some(self, value: Any) -> Any:
         return jvm_class(self._spark, "scala.Some")(value)
-
-    def _java(self, sequence: Any) -> Any:
-        return to_java(self._spark, sequence)
 
 
 def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructType) -> None:

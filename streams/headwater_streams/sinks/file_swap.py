@@ -103,7 +103,7 @@ class FileSwap(DeltaTransaction):
             raise DataLossError(
                 f"{self._path}: {files.rows} rows to write where {expected} were counted; nothing was committed"
             )
-        return list(self._java(files.actions))
+        return files.actions
 
     def _linked(self, shadow: Path) -> list[Any]:
         linked = []

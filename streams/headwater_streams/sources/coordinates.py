@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.gateway import scala_object, to_java, to_seq
+from headwater_streams.gateway import scala_object, to_list, to_seq
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
@@ -75,7 +75,7 @@ def hide(df: DataFrame, names: Sequence[str]) -> DataFrame:
     hidden = marked.select(*visible)
     spark = df.sparkSession
     project = scala_object(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
-    output = to_java(spark, marked._jdf.logicalPlan().output())  # noqa: SLF001 - no public door to a plan's tags
+    output = to_list(marked._jdf.logicalPlan().output())  # noqa: SLF001 - no public door to a plan's tags
     attributes = [attribute for attribute in output if attribute.name() in names]
     tagged = to_seq(spark, attributes)
     hidden._jdf.logicalPlan().setTagValue(project.hiddenOutputTag(), tagged)  # noqa: SLF001

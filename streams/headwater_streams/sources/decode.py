@@ -5,7 +5,7 @@ declared columns) and `_bad`. Why a record is bad costs more to say than to see,
 rejected rows alone (`Decoded.rejected`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
@@ -41,26 +41,97 @@ class Decoded:
 
     Attributes:
         frame: The rows.
-        columns: The names of the value's columns.
+        columns: The value's columns by name, as expressions over the frame.
         problems: What makes a row bad; their conditions speak of the frame's columns and of the value's.
     """
 
     frame: DataFrame
-    columns: tuple[str, ...]
+    columns: Mapping[str, Column]
     problems: tuple[Problem, ...]
-
-    def values(self) -> list[Column]:
-        """The value's columns."""
-        return [F.col(f"{VALUE}.`{name}`").alias(name) for name in self.columns]
 
     def rejected(self, rows: DataFrame) -> DataFrame:
         """Rows of the frame with every reason beside them: `_problems`, an array of `{check, reason}`."""
-        return rows.select("*", *self.values()).withColumn(PROBLEMS, told(self.problems))
+        return rows.select("*", *self.columns.values()).withColumn(PROBLEMS, told(self.problems))
 
     def with_problem(self, frame: DataFrame, problem: Problem) -> "Decoded":
         """The rows of `frame`, which may have one problem more."""
         bad = F.col(BAD) | any_of([problem])
         return replace(self, frame=frame.withColumn(BAD, bad), problems=(*self.problems, problem))
+
+
+class _Decoder:
+    """What both decoders do: expressions are made once, for each one made is a call to the JVM."""
+
+    def __init__(self, columns: Sequence[str], problems: Sequence[Problem], checks: Sequence[Check]) -> None:
+        self._columns = {name: F.col(f"{VALUE}.`{name}`").alias(name) for name in columns}
+        found = [*problems]
+        found += [Problem(c.name, F.expr(c.violation_sql), f"{c.name}: {c.expression}") for c in checks]
+        self._problems = tuple(found)
+        self._bad = any_of(found).alias(BAD)
+
+    def _judged(self, frame: DataFrame, names: Sequence[str]) -> Decoded:
+        # Checks speak of the value's columns by their bare names; none of them begins with "_".
+        judged = frame.select("*", *self._columns.values()).select(*names, self._bad)
+        return Decoded(judged, self._columns, self._problems)
+
+
+class RecordDecoder(_Decoder):
+    """Decodes what a source of records gives (`RAW_SCHEMA`)."""
+
+    def __init__(self, declared: TopicInput, checks: Sequence[Check], *, origin: bool) -> None:
+        """Args: the topic's declaration; input checks that quarantine; whether the origin headers are honoured."""
+        schema = value_schema(declared)
+        problems = [json_problem(F.col(RAW).cast("string"), F.col(VALUE), schema)]
+        if origin:
+            problems.append(_origin_problem())
+        super().__init__(schema.fieldNames(), [*problems, *time_problems(declared, ahead=True)], checks)
+        names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
+        where = origin_of(F.col("_origin_texts")) if origin else F.lit(None).cast(ORIGIN_TYPE)
+        self._texts = origin_texts(F.col("headers")) if origin else None
+        self._coordinates = [F.col(name).alias(ours) for name, ours in names.items()]
+        self._coordinates.append(where.alias(ORIGIN))
+        self._record = [
+            F.col("key").alias(KEY),
+            F.col("value").alias(RAW),
+            F.col("headers").alias(HEADERS),
+            parse_json(F.col("value").cast("string"), schema).alias(VALUE),
+        ]
+
+    def decode(self, raw: DataFrame) -> Decoded:
+        """Decodes records."""
+        return self._judged(
+            self._named(raw).select(*self._coordinates, *self._record),
+            [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE],
+        )
+
+    def coordinates(self, raw: DataFrame) -> DataFrame:
+        """The records' coordinates alone, `_topic` to `_origin`."""
+        return self._named(raw).select(*self._coordinates)
+
+    def _named(self, raw: DataFrame) -> DataFrame:
+        return raw if self._texts is None else raw.withColumn("_origin_texts", self._texts)
+
+
+class RowDecoder(_Decoder):
+    """Brings a table's rows into the shape of a decoded frame; `_raw` is the row as JSON."""
+
+    def __init__(self, declared: Input, columns: Sequence[str], checks: Sequence[Check]) -> None:
+        """Args: the table's declaration; its own columns; input checks that quarantine."""
+        super().__init__(columns, time_problems(declared, ahead=False), checks)
+        value = F.struct(*[F.col(f"`{name}`") for name in columns])
+        self._own = frozenset(columns)
+        self._row = [
+            F.lit(None).cast("binary").alias(KEY),
+            F.to_json(value).cast("binary").alias(RAW),
+            F.lit(None).cast(HEADERS_TYPE).alias(HEADERS),
+            value.alias(VALUE),
+        ]
+
+    def decode(self, rows: DataFrame) -> Decoded:
+        """Decodes rows; columns that are neither the value's nor coordinates stay beside."""
+        extra = [name for name in rows.columns if name not in self._own and name not in ROW_COLUMNS]
+        decoded = rows.select(*ROW_COLUMNS, *self._row, *extra)
+        return self._judged(decoded, [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, *extra])
 
 
 def value_schema(declared: TopicInput) -> T.StructType:
@@ -89,72 +160,6 @@ def value_schema(declared: TopicInput) -> T.StructType:
     return schema
 
 
-def decode_records(raw: DataFrame, declared: TopicInput, checks: Sequence[Check], *, origin: bool) -> Decoded:
-    """Decodes what a source of records gives (`RAW_SCHEMA`).
-
-    Args:
-        raw: The records.
-        declared: The topic's declaration.
-        checks: Row checks on the input whose violation quarantines.
-        origin: Whether the origin headers are honoured.
-    """
-    schema = value_schema(declared)
-    extra = [name for name in raw.columns if name.startswith("_")]
-    decoded = record_coordinates(
-        raw,
-        [
-            F.col("key").alias(KEY),
-            F.col("value").alias(RAW),
-            F.col("headers").alias(HEADERS),
-            parse_json(F.col("value").cast("string"), schema).alias(VALUE),
-            *extra,
-        ],
-        origin=origin,
-    )
-    problems = [json_problem(F.col(RAW).cast("string"), F.col(VALUE), schema)]
-    if origin:
-        problems.append(_origin_problem())
-    problems += time_problems(declared, ahead=True)
-    problems += [_check_problem(check) for check in checks]
-    return _judged(decoded, tuple(schema.fieldNames()), problems)
-
-
-def record_coordinates(raw: DataFrame, more: Sequence[Column | str] = (), *, origin: bool) -> DataFrame:
-    """The coordinates of records, `_topic` to `_origin`, and further columns of them."""
-    names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
-    plain = [F.col(name).alias(ours) for name, ours in names.items()]
-    if not origin:
-        return raw.select(*plain, F.lit(None).cast(ORIGIN_TYPE).alias(ORIGIN), *more)
-    named = raw.withColumn("_origin_texts", origin_texts(F.col("headers")))
-    return named.select(*plain, origin_of(F.col("_origin_texts")).alias(ORIGIN), *more)
-
-
-def decode_table_rows(
-    rows: DataFrame, declared: Input, columns: Sequence[str], checks: Sequence[Check]
-) -> Decoded:
-    """Brings a table's rows into the shape of a decoded frame; `_raw` is the row as JSON."""
-    value = F.struct(*[F.col(f"`{name}`") for name in columns])
-    extra = [name for name in rows.columns if name not in columns and name not in ROW_COLUMNS]
-    decoded = rows.select(
-        *ROW_COLUMNS,
-        F.lit(None).cast("binary").alias(KEY),
-        F.to_json(value).cast("binary").alias(RAW),
-        F.lit(None).cast(HEADERS_TYPE).alias(HEADERS),
-        value.alias(VALUE),
-        *extra,
-    )
-    problems = time_problems(declared, ahead=False)
-    problems += [_check_problem(check) for check in checks]
-    return _judged(decoded, tuple(columns), problems)
-
-
-def _judged(decoded: DataFrame, columns: tuple[str, ...], problems: list[Problem]) -> Decoded:
-    whole = Decoded(decoded, columns, tuple(problems))
-    # Checks speak of the value's columns by their bare names; none of them begins with "_".
-    judged = decoded.select("*", *whole.values()).select(*decoded.columns, any_of(problems).alias(BAD))
-    return replace(whole, frame=judged)
-
-
 def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
     """What can be wrong with a row's event time: missing, or (`ahead`) far beyond its record's timestamp."""
     if declared.event_time is None:
@@ -166,10 +171,6 @@ def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
         reason = f"{declared.event_time} is more than {declared.max_ahead} ahead of the record's timestamp"
         problems.append(Problem("event_time", time > limit, reason))
     return problems
-
-
-def _check_problem(check: Check) -> Problem:
-    return Problem(check.name, F.expr(check.violation_sql), f"{check.name}: {check.expression}")
 
 
 def origin_texts(headers: Column) -> Column:
