@@ -25,6 +25,8 @@ from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sinks.side import quarantine_rows, quarantine_schema, write_side
 from headwater_streams.sources.coordinates import BATCH, GENERATION, SEEN_UNTIL
 
+_ROWS_PER_TASK = 50_000  # one second of a core's work, or less
+
 
 @dataclass(frozen=True)
 class RowState:
@@ -86,7 +88,7 @@ class RowStage:
         if transaction.last_batch(self._app_id) >= batch:
             return
         source = inputs[self._name].source
-        with self._judged(df, source) as (records, verdicts, seen):
+        with self._judged(_in_few_tasks(df, source), source) as (records, verdicts, seen):
             passed = self._pass.over(records, verdicts, source.ranges)
             files = transaction.write(self._with_commit_columns(passed.rows, batch))
             passed.judge(batch)
@@ -176,6 +178,12 @@ class RowStage:
             entry,
             expected,
         )
+
+
+def _in_few_tasks(df: DataFrame, source: SourceRange) -> DataFrame:
+    """A task and a file for each partition of a topic cost more than a small batch's rows do."""
+    rows = sum(end - start for found in source.ranges.values() for start, end in found.values())
+    return df.coalesce(max(1, rows // _ROWS_PER_TASK))
 
 
 @contextmanager
