@@ -3,13 +3,14 @@
 Everything runs on one machine, the broker, the producer and Spark sharing its cores. Nothing is asserted: compare
 runs on the same machine only.
 
-- `throughput`: rows/s from a topic of real departures to `silver.departures`, by the shipped job and by the same
-  query in plain PySpark Structured Streaming, in turns in one session. The peer parses the same schema in the same
-  mode, keeps what the job keeps, writes the same columns to Delta in batches of the same size; it has no quarantine,
-  no deduplication and no ledger. `ratio` is the job's rows/s divided by the peer's, of the medians. Both start from
-  nothing in each round, so their start is in the figures. `unheaded` is the job without origin headers to honour
-  (`by_offset()`), which is what most topics have.
-  `cpu_ratio` is the same of the JVM's processor time, which other work on the machine moves less.
+- `throughput`: rows/s from a topic of real departures to `silver.departures`, each job beside the same query in plain
+  PySpark Structured Streaming, in turns in one session. The peers parse the same schema in the same mode, keep what
+  the job keeps, write the same columns to Delta in batches of the same size; they have no quarantine and no ledger.
+  `job` is the shipped job (`by_offset(origin=True)`), `plain_origin` reads the origin headers too and removes no
+  duplicate, `plain_dedup` removes them by `dropDuplicates` (in memory, without a bound); `unheaded` is the job with
+  `by_offset()`, `plain` its peer. A ratio is the job's rows/s divided by the peer's, of the medians. All start from
+  nothing in each round, so their start is in the figures. `cpu_ratio` is the same of the JVM's processor time, which
+  other work on the machine moves less.
 - `latency`: from a record's timestamp, set when it was handed to the producer, to the moment when the commit that
   holds its row is in the table's folder, in `silver.departures` and in `gold.delay_by_carrier`, with a steady rate
   and the jobs run by `headwater jobs run` as they are shipped (a trigger of one second).
@@ -58,6 +59,7 @@ SCHEMA = (
     "flight_id STRING, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
     "departed_at TIMESTAMP, delay_minutes INT"
 )
+_PAIRS = (("job", "plain_dedup"), ("job", "plain_origin"), ("unheaded", "plain"))
 BATCH = 500_000
 """Records of one batch: what a topic declares where it says nothing else."""
 
@@ -116,14 +118,16 @@ def fill(address: str, flights: list[Flight], events: int) -> None:
     producer.flush(120)
 
 
-def plain(spark: SparkSession, address: str, home: Path) -> list[dict[str, Any]]:
+def plain(
+    spark: SparkSession, address: str, home: Path, *, origin: bool = False, dedup: bool = False
+) -> list[dict[str, Any]]:
     """The peer: the job's query as anybody would write it; gives Spark's account of its batches."""
     records = (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", address)
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
-        .option("includeHeaders", "true")
+        .option("includeHeaders", str(origin).lower())
         .option("maxOffsetsPerTrigger", BATCH)
         .load()
     )
@@ -133,9 +137,11 @@ def plain(spark: SparkSession, address: str, home: Path) -> list[dict[str, Any]]
         records.withColumn("_v", F.from_json(text, f"{SCHEMA}, _corrupt STRING", options))
         .filter("_v._corrupt IS NULL AND _v.flight_id IS NOT NULL AND _v.carrier IS NOT NULL")
         .filter("_v.departed_at IS NOT NULL")
-        .select("_v.*", "topic", "partition", "offset", "timestamp", _origin().alias("_origin"))
+        .select("_v.*", "topic", "partition", "offset", "timestamp", *([_origin()] if origin else []))
         .drop("_corrupt")
     )
+    if dedup:
+        rows = rows.dropDuplicates(["_origin"])
     coordinates = {name: f"_{name}" for name in ("topic", "partition", "offset", "timestamp")}
     writer = rows.withColumnsRenamed(coordinates).writeStream.format("delta").trigger(availableNow=True)
     query = writer.option("checkpointLocation", str(home / "checkpoint")).start(str(home / "plain"))
@@ -153,7 +159,7 @@ def _origin() -> Any:
         header("partition").cast("int").alias("partition"),
         header("offset").cast("long").alias("offset"),
     ]
-    return F.struct(*whole, *numbers)
+    return F.struct(*whole, *numbers).alias("_origin")
 
 
 def ours(spark: SparkSession, address: str, home: Path, job: Job) -> list[dict[str, Any]]:
@@ -169,6 +175,8 @@ def rounds(address: str, events: int, count: int, folder: Path) -> dict[str, Any
     (shipped,) = find_jobs([f"{JOBS}:clean_departures"])
     contenders: dict[str, Callable[[Path], list[dict[str, Any]]]] = {
         "plain": lambda home: plain(spark, address, home),
+        "plain_origin": lambda home: plain(spark, address, home, origin=True),
+        "plain_dedup": lambda home: plain(spark, address, home, origin=True, dedup=True),
         "job": lambda home: ours(spark, address, home, shipped),
         "unheaded": lambda home: ours(spark, address, home, replace(shipped, dedup=hw.by_offset())),
     }
@@ -188,7 +196,7 @@ def rounds(address: str, events: int, count: int, folder: Path) -> dict[str, Any
                     took_s[name].append(time.monotonic() - started)
                     cpu[name].append(cpu_s(jvm) - used_s)
                     durations[name] += [p["durationMs"] for p in progress if p["numInputRows"]]
-                table = home / ("plain" if name == "plain" else "tables/silver/departures")
+                table = home / ("plain" if name.startswith("plain") else "tables/silver/departures")
                 assert sum(commit.rows_added for commit in commits(table)) == events, name
     finally:
         spark.stop()
@@ -197,9 +205,9 @@ def rounds(address: str, events: int, count: int, folder: Path) -> dict[str, Any
     return {
         "events": events,
         "cpu_us_per_row": {name: round(seconds / events * 1e6, 1) for name, seconds in used.items()},
-        "cpu_ratio": {name: round(used["plain"] / used[name], 3) for name in ("job", "unheaded")},
+        "cpu_ratio": {f"{job}/{peer}": round(used[peer] / used[job], 3) for job, peer in _PAIRS},
         "rows_per_s": {name: round(events / seconds) for name, seconds in median.items()},
-        "ratio": {name: round(median["plain"] / median[name], 3) for name in ("job", "unheaded")},
+        "ratio": {f"{job}/{peer}": round(median[peer] / median[job], 3) for job, peer in _PAIRS},
         "seconds": {name: [round(s, 2) for s in times] for name, times in took_s.items()},
         "batch_ms": {name: _means(found) for name, found in durations.items()},
     }

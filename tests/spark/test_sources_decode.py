@@ -51,7 +51,8 @@ def decoded(spark: SparkSession) -> list[tuple[str, str | None]]:
     schema = T.StructType.fromDDL(_RAW)
     rows = [("t", 0, offset, None, None, value.encode(), None) for offset, value in enumerate(values)]
     declared = topic("t", schema="a INT, b STRING")
-    decoded = RecordDecoder(declared, [], origin=False).decode(spark.createDataFrame(rows, schema))
+    decoder = RecordDecoder(declared, [], origin=False)
+    decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, schema)))
     frame = decoded.rejected(decoded.frame)
     reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
     found = frame.select(F.col("_raw").cast("string"), reasons, BAD).collect()

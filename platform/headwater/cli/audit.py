@@ -36,6 +36,8 @@ def audit(
     from headwater_streams.ledger.audit import audit_home
     from headwater_streams.runtime.home import Home
 
+    if not home.is_dir():
+        raise UsageError(f"there is no folder {home}; --home names the one that holds the tables")
     there = Home(home).tables()
     for table in tables or []:
         if table not in there:

@@ -111,7 +111,8 @@ def _ranges_between(
     records = context.source.read(
         context.spark, declared.name, {p: pair for p, pair in held.items() if pair[0] < pair[1]}
     )
-    decoded = RecordDecoder(declared, (), origin=False).decode(records).frame
+    decoder = RecordDecoder(declared, (), origin=False)
+    decoded = decoder.decode(decoder.locate(records)).frame
     inside = decoded.filter((time_us >= span[0]) & (time_us < span[1]))
     found = inside.groupBy("_partition").agg(
         F.min("_offset").alias("start"), (F.max("_offset") + 1).alias("end")

@@ -81,9 +81,8 @@ class RowReplay:
         origin = self._job.dedup is not None and self._job.dedup.origin
         batches = [b for id_ in chunk.batches for b in self._live[id_.generation, id_.batch]]
         whole = merge_ranges([b.id.ranges for b in batches]) if origin else wanted
-        records = self._context.source.read(
-            self._context.spark, self._declared.name, whole[self._declared.name]
-        )
+        topic = self._declared.name
+        records = self._pass.located(self._context.source.read(self._context.spark, topic, whole[topic]))
         inside = _inside(records, [batch.ranges for batch in chunk.batches])
         verdicts = self._verdicts(records, batches, self._job.dedup) if origin and self._job.dedup else None
         passed = self._pass.over(inside, verdicts, {})
@@ -132,8 +131,8 @@ def _inside(records: DataFrame, parts: Sequence[Ranges]) -> DataFrame:
     for topic, partitions in _union(parts).items():
         for partition, pairs in partitions.items():
             for start, end in pairs:
-                within = (F.col("offset") >= start) & (F.col("offset") < end)
-                condition |= (F.col("topic") == topic) & (F.col("partition") == partition) & within
+                within = (F.col(OFFSET) >= start) & (F.col(OFFSET) < end)
+                condition |= (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition) & within
     return records.filter(condition)
 
 

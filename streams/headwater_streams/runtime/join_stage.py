@@ -19,7 +19,7 @@ from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_ou
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import StatefulInput, observed, prepare_tables, sources_of
-from headwater_streams.sources.coordinates import BATCH, GENERATION, ROW_COLUMNS, SOURCES, reveal
+from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, reveal
 
 
 class JoinStage:
@@ -101,7 +101,7 @@ class JoinStage:
             extra={"pairs": observed(metrics, EXPIRED_METRIC, "pairs"), "sides": self._sides},
             partitions=partitions,
         )
-        rows = df.withColumn(BATCH, F.lit(batch)).withColumn(GENERATION, F.lit(self._generation))
+        rows = df.withColumns(commit_columns(batch, self._generation))
         files = transaction.write(rows)
         self._context.step(self._job.name, "before commit", batch)
         transaction.commit(self._app_id, batch, entry.to_json(), files)

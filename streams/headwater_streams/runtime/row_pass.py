@@ -46,21 +46,23 @@ class RowPass:
         at = F.coalesce(F.col(f"{ORIGIN}.offset"), F.col(OFFSET))
         self._where = [key.alias("key"), at.alias("at"), F.col(TOPIC), F.col(PARTITION), F.col(OFFSET)]
 
-    def coordinates(self, df: DataFrame) -> pa.Table:
-        """Where each record first stood, as `dedup.verdicts.judge` wants it: `key, at, _topic, _partition, _offset`."""
-        if isinstance(self._decoder, RecordDecoder):
-            df = self._decoder.coordinates(df)
-        return df.select(*self._where).toArrow()
+    def located(self, df: DataFrame) -> DataFrame:
+        """Records, or an ingest table's rows, with their coordinates."""
+        return self._decoder.locate(df)
 
-    def over(self, df: DataFrame, verdicts: pa.Table | None, ranges: Ranges) -> "PassedRows":
+    def coordinates(self, located: DataFrame) -> pa.Table:
+        """Where each record first stood, as `dedup.verdicts.judge` wants it: `key, at, _topic, _partition, _offset`."""
+        return located.select(*self._where).toArrow()
+
+    def over(self, located: DataFrame, verdicts: pa.Table | None, ranges: Ranges) -> "PassedRows":
         """Prepares the pass; it is made when `rows` are written.
 
         Args:
-            df: The records, or an ingest table's rows.
+            located: What `located` gives.
             verdicts: The records that are not new, as `judge` gives them; None for none.
             ranges: The offsets that are read, to count by partition.
         """
-        decoded = self._marked(self._decoder.decode(df), verdicts)
+        decoded = self._marked(self._decoder.decode(located), verdicts)
         counted = _Counts(ranges)
         repeated, bad = F.lit(False), F.col(BAD)
         if verdicts is not None:

@@ -23,7 +23,7 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.row_pass import RowPass
 from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sinks.side import quarantine_rows, quarantine_schema, write_side
-from headwater_streams.sources.coordinates import BATCH, GENERATION, SEEN_UNTIL
+from headwater_streams.sources.coordinates import SEEN_UNTIL, changing, commit_columns
 
 _ROWS_PER_TASK = 50_000  # one second of a core's work, or less
 
@@ -123,14 +123,14 @@ class RowStage:
         self, df: DataFrame, source: SourceRange
     ) -> Iterator[tuple[DataFrame, pa.Table | None, Seen]]:
         """The records to pass over, those that are not new, and the offsets seen once the batch is committed."""
-        dedup = self._job.dedup
+        dedup, located = self._job.dedup, self._pass.located(df)
         if dedup is None:
-            yield df, None, {}
+            yield located, None, {}
         elif not dedup.origin and not self._overlaps(source):
             # The ordinary case: ranges of the offset log are new by themselves, and no record need be looked at.
-            yield df, None, self._seen_with(source)
+            yield located, None, self._seen_with(source)
         else:
-            with read_once(df) as records:
+            with read_once(located) as records:
                 found = judge(self._pass.coordinates(records), self._state.seen, dedup.max_jump)
                 yield records, found.rows if found.rows.num_rows else None, found.seen
 
@@ -154,9 +154,11 @@ class RowStage:
         return seen
 
     def _with_commit_columns(self, result: DataFrame, batch: int) -> DataFrame:
-        columns = {BATCH: F.lit(batch), GENERATION: F.lit(self._generation)}
+        columns = commit_columns(batch, self._generation)
         if self._plan.is_ingest:
-            columns[SEEN_UNTIL] = F.timestamp_micros(F.lit(self._state.max_event_time_us).cast("long"))
+            columns[SEEN_UNTIL] = F.timestamp_micros(
+                changing(F.lit(self._state.max_event_time_us).cast("long"))
+            )
         return result.withColumns(columns)
 
     def _write_quarantine(self, bad: DataFrame, batch: int, source: SourceRange, expected: int) -> None:

@@ -22,12 +22,11 @@ from headwater_streams.runtime.plan import JobPlan, require_ingest
 from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sinks.side import INPUT, late_schema, quarantine_rows, quarantine_schema, write_side
 from headwater_streams.sources.coordinates import (
-    BATCH,
-    GENERATION,
     PARTITION,
     ROW_COLUMNS,
     SEEN_UNTIL,
     TOPIC,
+    commit_columns,
     hide,
 )
 from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
@@ -153,9 +152,7 @@ class StatefulInput:
             *columns,
             F.lit(self.name).alias(INPUT),
             *ROW_COLUMNS,
-            F.lit(batch).alias(BATCH),
-            F.lit(self._generation).alias(GENERATION),
-        )
+        ).withColumns(commit_columns(batch, self._generation))
 
     def _write(
         self, term: str, table: str, rows: DataFrame, batch: int, batch_input: BatchInput, expected: int

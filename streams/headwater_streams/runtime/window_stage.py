@@ -14,13 +14,12 @@ from headwater_streams.runtime.stateful import StatefulInput, observed, prepare_
 from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sinks.upsert import upsert_rows
 from headwater_streams.sources.coordinates import (
-    BATCH,
-    GENERATION,
     OFFSET,
     PARTITION,
     ROWS,
     SOURCES,
     TOPIC,
+    commit_columns,
     reveal,
 )
 from headwater_streams.windows.tumbling import WINDOW_KEY, TumblingWindow
@@ -73,7 +72,7 @@ class WindowStage:
         split = self._input.divert(batch, inputs[self._name], metrics)
         gate_in.judge_rows(split.in_time, batch)
         rows = _with_sources(df, self._window, split.in_time)
-        rows = rows.withColumn(BATCH, F.lit(batch)).withColumn(GENERATION, F.lit(self._generation))
+        rows = rows.withColumns(commit_columns(batch, self._generation))
         accounting = {
             "read": observed(metrics, f"{self._name}_read"),
             "folded": observed(metrics, f"{self._name}_kept"),

@@ -9,7 +9,7 @@ from pyspark.sql import types as T
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.sinks.delta_table import DeltaTransaction
-from headwater_streams.sources.coordinates import BATCH, COMMIT_FIELDS, GENERATION, ROW_COLUMNS, ROW_FIELDS
+from headwater_streams.sources.coordinates import COMMIT_FIELDS, ROW_COLUMNS, ROW_FIELDS, commit_columns
 from headwater_streams.sources.decode import HEADERS, HEADERS_TYPE, KEY, RAW
 from headwater_streams.sources.problems import PROBLEMS
 
@@ -53,9 +53,7 @@ def quarantine_rows(bad: DataFrame, batch: int, generation: int) -> DataFrame:
         RAW,
         HEADERS,
         *ROW_COLUMNS,
-        F.lit(batch).alias(BATCH),
-        F.lit(generation).alias(GENERATION),
-    )
+    ).withColumns(commit_columns(batch, generation))
 
 
 def write_side(

@@ -65,6 +65,21 @@ RAW_SCHEMA = T.StructType(
 )
 """What a source of records gives: the columns of Spark's Kafka source with `includeHeaders`."""
 
+
+def commit_columns(batch: int, generation: int) -> dict[str, Column]:
+    """`_batch` and `_generation` of a commit's rows."""
+    return {BATCH: changing(F.lit(batch).cast("long")), GENERATION: F.lit(generation)}
+
+
+def changing(value: Column) -> Column:
+    """A literal that is another one in each batch.
+
+    Spark writes a number into the Java that it makes of a plan, and would compile each batch's anew; it does not fold
+    away a lambda, nor write it out.
+    """
+    return F.get(F.transform(F.array(value), lambda x: x), F.lit(0))
+
+
 _METADATA_COLUMN = {"__metadata_col": True}  # catalyst's METADATA_COL_ATTR_KEY
 
 

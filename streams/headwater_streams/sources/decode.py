@@ -85,31 +85,23 @@ class RecordDecoder(_Decoder):
         if origin:
             problems.append(_origin_problem())
         super().__init__(schema.fieldNames(), [*problems, *time_problems(declared, ahead=True)], checks)
+        self._value = parse_json(F.col(RAW).cast("string"), schema).alias(VALUE)
+        self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
         where = origin_of(F.col("_origin_texts")) if origin else F.lit(None).cast(ORIGIN_TYPE)
-        self._texts = origin_texts(F.col("headers")) if origin else None
-        self._coordinates = [F.col(name).alias(ours) for name, ours in names.items()]
-        self._coordinates.append(where.alias(ORIGIN))
-        self._record = [
-            F.col("key").alias(KEY),
-            F.col("value").alias(RAW),
-            F.col("headers").alias(HEADERS),
-            parse_json(F.col("value").cast("string"), schema).alias(VALUE),
-        ]
+        self._located = [F.col(name).alias(ours) for name, ours in names.items()]
+        self._located += [where.alias(ORIGIN), F.col("key").alias(KEY), F.col("value").alias(RAW)]
+        self._located.append(F.col("headers").alias(HEADERS))
 
-    def decode(self, raw: DataFrame) -> Decoded:
-        """Decodes records."""
-        return self._judged(
-            self._named(raw).select(*self._coordinates, *self._record),
-            [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE],
-        )
+    def locate(self, raw: DataFrame) -> DataFrame:
+        """The records with their coordinates, `_topic` to `_origin`, `_key`, `_raw` and `_headers`."""
+        named = raw if self._texts is None else raw.withColumn("_origin_texts", self._texts)
+        return named.select(*self._located)
 
-    def coordinates(self, raw: DataFrame) -> DataFrame:
-        """The records' coordinates alone, `_topic` to `_origin`."""
-        return self._named(raw).select(*self._coordinates)
-
-    def _named(self, raw: DataFrame) -> DataFrame:
-        return raw if self._texts is None else raw.withColumn("_origin_texts", self._texts)
+    def decode(self, located: DataFrame) -> Decoded:
+        """Decodes located records."""
+        names = [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE]
+        return self._judged(located.select("*", self._value), names)
 
 
 class RowDecoder(_Decoder):
@@ -126,6 +118,10 @@ class RowDecoder(_Decoder):
             F.lit(None).cast(HEADERS_TYPE).alias(HEADERS),
             value.alias(VALUE),
         ]
+
+    def locate(self, rows: DataFrame) -> DataFrame:
+        """The rows; they have their coordinates."""
+        return rows
 
     def decode(self, rows: DataFrame) -> Decoded:
         """Decodes rows; columns that are neither the value's nor coordinates stay beside."""
