@@ -54,6 +54,7 @@ VERBS = {
     "status": Verb("stack", "Show what runs, where it listens and how much memory it takes.", _STACK),
     "topics": Verb("topics", "List, create, describe, alter and delete topics.", _DATA),
     "produce": Verb("produce", "Send lines from standard input or a file to a topic.", _DATA),
+    "ship": Verb("ship", "Follow log files and syslog into a topic.", _DATA),
     "consume": Verb("consume", "Print the records of a topic.", _DATA),
     "groups": Verb("groups", "List consumer groups, show their lag, reset their offsets.", _DATA),
     "jobs": Verb("jobs", "List, check and run streaming jobs, and show how far they are.", _JOBS),

@@ -1,0 +1,179 @@
+"""`headwater ship`: log files and syslog into a topic, at least once."""
+
+import os
+import socket
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_table,
+)
+from headwater.cli._kafka import Cluster
+from headwater.errors import UsageError, UserError
+from headwater.running.signals import stop_requested
+
+_COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def ship(
+    files: Annotated[
+        list[str] | None, typer.Argument(metavar="[FILE|GLOB]...", help="Files, or patterns in quotes.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Where the lines go.")
+    ] = None,
+    syslog: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Take syslog over TCP and UDP there too; port 0 takes a free one."
+        ),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="End when everything that is there is shipped.")
+    ] = False,
+    from_end: Annotated[
+        bool,
+        typer.Option(
+            "--from-end/--from-beginning",
+            help="What files hold that are seen for the first time at the start.",
+        ),
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HEADWATER_SHIP_NAME",
+            metavar="NAME",
+            help="The shipper's name, which its progress goes by; by default this machine's.",
+        ),
+    ] = None,
+    compression: Annotated[
+        str, typer.Option(metavar="NAME", help="none, gzip, snappy, lz4 or zstd.")
+    ] = "lz4",
+    spool_mb: Annotated[
+        int, typer.Option(metavar="N", min=1, help="The most of syslog that may wait on disk.")
+    ] = 1024,
+    status: Annotated[bool, typer.Option("--status", help="Show how far each file is, and end.")] = False,
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Follow log files as they grow and rotate, and send every line to a topic.
+
+    A file's progress is kept beside the lines, in the topic __headwater_ship.
+    What a restart sends twice has the same origin headers, by which a job
+    with by_offset(origin=True) leaves it out.
+
+    \b
+    Examples:
+      headwater ship '/var/log/nginx/access.log*' --topic access
+      headwater ship app.log --topic app --once
+      headwater ship --syslog 0.0.0.0:5514 --topic syslog
+      headwater ship --status
+    """
+    cluster = Cluster(home, bootstrap)
+    if status:
+        _print_status(cluster, name, topic, json_output)
+        return
+    if topic is None:
+        raise UsageError("headwater ship needs --topic: where the lines go")
+    if not files and syslog is None:
+        raise UsageError("headwater ship needs files, patterns or --syslog: where the lines come from")
+    if once and syslog is not None:
+        raise UsageError("--once and --syslog exclude each other: a port has no end")
+    if compression not in _COMPRESSIONS:
+        raise UsageError(f"--compression {compression} is none of {', '.join(_COMPRESSIONS)}")
+    chosen = socket.gethostname() if name is None else name
+    if not chosen.strip(".") or "\t" in chosen:
+        raise UsageError("--name is empty, only dots, or has a tab in it")
+    if "/" in topic or not topic.strip("."):
+        raise UsageError(f"--topic {topic} is no topic's name")
+    _run(
+        cluster, files or [], topic, syslog, once, from_end, chosen, compression, spool_mb, home, json_output
+    )
+
+
+def _run(
+    cluster: Cluster,
+    files: list[str],
+    topic: str,
+    syslog: str | None,
+    once: bool,
+    from_end: bool,
+    name: str,
+    compression: str,
+    spool_mb: int,
+    home: Path,
+    json_output: bool,
+) -> None:
+    from headwater.ship.listener import SyslogListener
+    from headwater.ship.shipper import ShipOptions, Shipper
+    from headwater.ship.spool import Spool
+
+    for path in files if once else ():
+        if not any(each in path for each in "*?[") and not os.path.lexists(path):
+            raise UserError(f"there is no file {path}")
+    patterns = tuple(os.path.abspath(path) for path in files)  # noqa: PTH100 - links are followed later
+    safe_name = "".join(each if each.isalnum() or each in "-._" else "_" for each in name)
+    folder = home / "ship" / safe_name / topic
+    options = ShipOptions(patterns, topic, name, folder, once, from_end, compression)
+    try:
+        spool = Spool(folder / "spool", spool_mb << 20)
+    except OSError as error:
+        raise UserError(f"cannot write to {home}: {(error.strerror or str(error)).lower()}") from error
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_requested())
+        stack.callback(spool.close)
+        if syslog is not None:
+            listener = SyslogListener(syslog, spool, _say)
+            stack.callback(listener.close)
+            if json_output:
+                print_json({"listening": listener.address})
+            else:
+                _say(f"listening for syslog over TCP and UDP on {listener.address}")
+        shipper = Shipper(
+            options, cluster, spool=spool, stop=stop, say=_say, report=_Reporter(json_output).report
+        )
+        totals = shipper.run()
+    if not json_output:
+        print(f"shipped {totals.lines} lines ({totals.bytes} bytes) to {topic}")
+
+
+def _say(sentence: str) -> None:
+    print(f"headwater: {sentence}", file=sys.stderr, flush=True)
+
+
+class _Reporter:
+    """Prints progress when there was any."""
+
+    def __init__(self, json_output: bool) -> None:
+        self._json = json_output
+        self._last: dict[str, Any] | None = None
+
+    def report(self, progress: dict[str, Any]) -> None:
+        if self._json and (progress != self._last):
+            print_json(progress)
+            self._last = progress
+
+
+def _print_status(cluster: Cluster, name: str | None, topic: str | None, json_output: bool) -> None:
+    from headwater.ship.status import file_statuses
+
+    found = file_statuses(cluster, name, topic)
+    if json_output:
+        print_json([each.as_json() for each in found])
+        return
+    rows = [
+        [each.shipper, each.topic, each.file, each.position, each.size, each.lag_bytes, each.state]
+        for each in found
+    ]
+    columns = ["shipper", "topic", "file", "position", "size", "lag", "state"]
+    print_table(columns, rows, empty="nothing was shipped")

@@ -1,0 +1,30 @@
+r"""Follows log files (and listens for syslog) and sends every line to a topic, at least once.
+
+**A record.** The value is the line without its end (`\n` or `\r\n`); every other byte stays as it is. The key is the
+path under which the file was first seen (for syslog, the sender's address), so that a path's lines keep their order
+in one partition. The headers:
+
+| header | value |
+|---|---|
+| `headwater-origin-cluster` | the shipper's name: `--name`, else the machine's host name |
+| `headwater-origin-topic` | the file's id: 16 hexadecimal digits, drawn when the file was first seen |
+| `headwater-origin-partition` | `0` |
+| `headwater-origin-offset` | the line's number in that file, from 0, without gaps |
+| `headwater-origin-position` | the byte of the file at which the line begins |
+
+The origin offset is the line's number and not its position because consecutive numbers are one interval in the set
+that `by_offset(origin=True)` keeps, whatever the file's length; positions would be one interval for each line.
+
+**Progress** is kept beside the records: in the compacted topic `__headwater_ship` of the same cluster, one record for
+each file (`progress.Entry`). A file's id stands there before its first line is sent, and a file's place moves there
+only when the lines before it are acknowledged. So a shipper that was killed, or that lost its machine's home folder,
+sends the lines after the last saved place again under the coordinates that they had, and nothing else.
+
+**A file is known** by its inode together with what was read of it (`mark`): its first bytes, and those just before the
+place. An inode that was used again, a file that was truncated and one that was written anew all fail that test and are
+new files. Not told apart: a file that is replaced by one with the same inode and the same bytes up to the place.
+"""
+
+from headwater.ship.errors import ShipError
+
+__all__ = ["ShipError"]

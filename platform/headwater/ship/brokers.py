@@ -1,0 +1,69 @@
+"""What shipping asks of the brokers besides taking records."""
+
+from typing import Any, Protocol
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from headwater.errors import UserError
+from headwater.ship.errors import ShipError
+
+_DEFAULT_MAX_BYTES = 1_048_588  # Kafka's own default of max.message.bytes
+
+
+class Brokers(Protocol):
+    """The cluster that a verb was pointed at."""
+
+    bootstrap: str
+    timeout_s: float
+
+    def client_properties(self) -> dict[str, Any]:
+        """What every client starts from."""
+
+    def explain(self, error: Any, subject: str) -> UserError:
+        """The sentence for one of librdkafka's errors."""
+
+
+def admin_of(brokers: Brokers) -> Any:
+    """An admin client."""
+    return AdminClient(brokers.client_properties())
+
+
+def answers(brokers: Brokers) -> bool:
+    """Whether a broker answers in time."""
+    try:
+        admin_of(brokers).list_topics(timeout=brokers.timeout_s)
+    except KafkaException:
+        return False
+    return True
+
+
+def require_topic(brokers: Brokers, topic: str) -> int:
+    """Sees to it that the topic is there, by having the brokers make it where they make topics.
+
+    Returns:
+        The most bytes that one of its record batches may have.
+
+    Raises:
+        ShipError: There is no such topic, and the brokers make none.
+        UserError: They do not answer.
+    """
+    admin = admin_of(brokers)
+    try:
+        found = admin.list_topics(topic, timeout=brokers.timeout_s).topics[topic]
+        # A topic that was just made has no leader yet.
+        if found.error is not None and not found.error.retriable() and found.error.name() not in _NOT_YET:
+            raise ShipError(f"topic {topic}: {found.error.str().lower()}")
+        if found.error is not None and topic not in admin.list_topics(timeout=brokers.timeout_s).topics:
+            raise ShipError(f"there is no topic {topic}: make it with headwater topics create {topic}")
+    except KafkaException as error:
+        raise brokers.explain(error.args[0], f"topic {topic}") from error
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    try:
+        described = admin.describe_configs([resource], request_timeout=brokers.timeout_s)[resource].result()
+        return int(described["max.message.bytes"].value)
+    except (KafkaException, KeyError):  # one may write to a topic without being allowed to describe it
+        return _DEFAULT_MAX_BYTES
+
+
+_NOT_YET = ("UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE")

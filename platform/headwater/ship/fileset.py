@@ -1,0 +1,274 @@
+"""The files that are followed: new ones taken up, renamed and copied ones known again, finished ones let go."""
+
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+from headwater.ship.compressed import open_compressed
+from headwater.ship.discovery import Match, matching_files, neighbours
+from headwater.ship.errors import ReplacedError
+from headwater.ship.framing import Framing
+from headwater.ship.progress import Entry
+from headwater.ship.tail import Chunk, FileKey, Tail
+
+HOLD_S = 10.0
+"""How long a file that looks like the copy of a followed one is left alone: logrotate's copytruncate copies first and
+truncates then. If nothing is truncated by then it is a file of its own."""
+
+DELETED_QUIET_S = 5.0
+"""How long a deleted file that its writer may still hold has to be quiet before it is let go."""
+
+FORGET_MS = 7 * 86_400_000
+"""How long the progress of a file that is nowhere to be found is kept: its folder may be mounted again."""
+
+
+class FileSet:
+    """Follows what patterns name.
+
+    Attributes:
+        tails: The files that are read.
+        stale: Whether a look is due, because a file was truncated or written anew.
+        ended: Those that are read no more, until their last lines are acknowledged.
+    """
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        framing: Framing,
+        entries: Iterable[Entry],
+        *,
+        limit_bytes: int,
+        from_end: bool,
+        close_after_s: float,
+        scratch: Path,
+        say: Callable[[str], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            patterns: Absolute paths or glob patterns.
+            framing: How the files are divided.
+            entries: The progress of earlier runs.
+            limit_bytes: A longer line is not read into memory.
+            from_end: Leave out what files that are seen at the first look hold already.
+            close_after_s: How long a file that left the patterns has to be quiet before it is let go.
+            scratch: A folder for what has to be unpacked.
+            say: Takes a sentence for people.
+        """
+        self.tails: dict[FileKey, Tail] = {}
+        self.ended: list[Tail] = []
+        self.stale = True
+        self._patterns = patterns
+        self._framing = framing
+        self._known = {entry.file_id: entry for entry in entries}
+        self._limit_bytes = limit_bytes
+        self._from_end = from_end
+        self._first = True
+        self._close_after_s = close_after_s
+        self._say = say
+        self._scratch = scratch
+        self._held: dict[FileKey, tuple[str, float]] = {}
+        self._refused: set[str] = set()
+
+    def scan(self, now: float, *, hold: bool = True) -> None:
+        """Looks for files that came, left or moved.
+
+        Args:
+            now: The time of a monotonic clock.
+            hold: Whether what looks like a copy may be left alone for a while.
+        """
+        found = matching_files(self._patterns)
+        new = {key: match for key, match in found.items() if key not in self.tails}
+        self._held = {key: held for key, held in self._held.items() if key in new}
+        if new and self._known:
+            self._resume_by_inode(new, now)
+        self._find_moved(new, now)
+        if self._first:
+            self._find_compressed(now)
+        for key, match in new.items():
+            if key not in self.tails:
+                self._take_up(key, match, now, hold=hold and not self._first)
+        for key, tail in self.tails.items():
+            if key in found:
+                tail.place, tail.left_at = found[key].path, None
+            elif tail.left_at is None:
+                tail.left_at = now
+        self._first = self.stale = False
+
+    def read(self, tail: Tail, *, ends: bool = False) -> Chunk | None:
+        """Reads from a file; if it was truncated or written anew, finds where its lines went.
+
+        Returns:
+            None if there is nothing, for now.
+        """
+        try:
+            return tail.read(ends=ends)
+        except ReplacedError:
+            self._succeed(tail)
+            return None
+
+    def left(self, tail: Tail, now: float) -> bool:
+        """Whether a file is no longer under the patterns and has been quiet for long enough."""
+        if tail.left_at is None:
+            return False
+        quiet_s = min(self._close_after_s, DELETED_QUIET_S) if tail.deleted else self._close_after_s
+        return now - max(tail.left_at, tail.grown_at) >= quiet_s
+
+    def end(self, tail: Tail) -> None:
+        """Reads no more of a file; it is in `ended` until its lines are acknowledged."""
+        del self.tails[tail.key]
+        self.ended.append(tail)
+
+    def drop(self, tail: Tail) -> None:
+        """Lets go of a file that ended."""
+        self.ended.remove(tail)
+        tail.close()
+
+    def forgotten(self, now_ms: int) -> list[str]:
+        """The ids of files that were not found for FORGET_MS; they are no longer looked for."""
+        ours = [each for each in self._known.values() if each.pattern in self._patterns]
+        gone = [each.file_id for each in ours if now_ms - each.saved_ms > FORGET_MS]
+        for file_id in gone:
+            del self._known[file_id]
+        return gone
+
+    def remember(self, entry: Entry) -> None:
+        """Keeps the progress of a file that was let go, in case it comes back."""
+        self._known[entry.file_id] = entry
+
+    def _resume_by_inode(self, new: Mapping[FileKey, Match], now: float) -> None:
+        by_inode: dict[int, list[Entry]] = {}
+        # Where a truncated file's inode has two entries, the longer one is tried first: it says more.
+        for entry in sorted(self._known.values(), key=lambda each: -each.mark.position):
+            by_inode.setdefault(entry.inode, []).append(entry)
+        for key, match in new.items():
+            for entry in by_inode.get(key[1], ()):
+                if self._resume(entry, match.path, now):
+                    break
+
+    def _find_moved(self, new: Mapping[FileKey, Match], now: float) -> None:
+        """Finds what was renamed out of the patterns, or copied and truncated, since an earlier run."""
+        missing = [
+            entry for entry in self._known.values() if not entry.done and entry.pattern in self._patterns
+        ]
+        folders: dict[Path, list[tuple[FileKey, str]]] = {}
+        for entry in missing:
+            folder = Path(entry.place).parent
+            if folder not in folders:
+                folders[folder] = [
+                    *(neighbours(entry.place) if self._first else ()),
+                    *((key, match.path) for key, match in new.items() if Path(match.path).parent == folder),
+                ]
+                folders[folder] = [each for each in folders[folder] if each[0] not in self.tails]
+            for key, path in folders[folder]:
+                likely = key not in self.tails and (key[1] == entry.inode or entry.mark.tells_copies)
+                if likely and self._resume(entry, path, now):
+                    break
+
+    def _find_compressed(self, now: float) -> None:
+        """Finds what was compressed since an earlier run, and names what is gone."""
+        for entry in [
+            each for each in self._known.values() if not each.done and each.pattern in self._patterns
+        ]:
+            found = open_compressed(entry, self._scratch) if entry.mark.tells_copies else None
+            if found is not None:
+                self._resume_in(entry, *found, now)
+            elif entry.size > entry.mark.position:
+                self._say(
+                    f"{entry.place} is gone, and at least {entry.size - entry.mark.position} bytes of it were not "
+                    "read yet"
+                )
+
+    def _resume(self, entry: Entry, path: str, now: float) -> bool:
+        fd = self._open(path)
+        return fd is not None and self._resume_in(entry, fd, path, now)
+
+    def _resume_in(self, entry: Entry, fd: int, path: str, now: float) -> bool:
+        known = entry.mark.found_in(fd)
+        if known is None:
+            os.close(fd)
+            return False
+        tail = Tail(
+            fd,
+            entry.path,
+            entry.pattern,
+            entry.file_id,
+            self._framing,
+            limit_bytes=self._limit_bytes,
+            now=now,
+            mark=entry.mark,
+            ordinal=entry.ordinal,
+            cut=entry.cut,
+            known=known,
+        )
+        tail.place = path
+        self.tails[tail.key] = tail
+        del self._known[entry.file_id]
+        return True
+
+    def _take_up(self, key: FileKey, match: Match, now: float, *, hold: bool) -> None:
+        fd = self._open(match.path)
+        if fd is None:
+            return
+        _, since = self._held.setdefault(key, (match.path, now))
+        copy = hold and now - since < HOLD_S and any(tail.continues_in(fd) for tail in self.tails.values())
+        if copy or os.fstat(fd).st_size == 0:
+            os.close(fd)
+            return
+        del self._held[key]
+        tail = Tail(fd, *match, secrets.token_hex(8), self._framing, limit_bytes=self._limit_bytes, now=now)
+        if self._first and self._from_end:
+            tail.start_at_end()
+        self.tails[tail.key] = tail
+
+    def _succeed(self, tail: Tail) -> None:
+        """The lines of a file that was truncated or written anew are in a copy of it, or gone."""
+        del self.tails[tail.key]
+        self.stale = True
+        copies = [*((key, path) for key, (path, _) in self._held.items()), *neighbours(tail.place)]
+        for key, path in copies:
+            fd = self._open(path) if key != tail.key and key not in self.tails else None
+            if fd is None:
+                continue
+            if tail.continues_in(fd):
+                tail.move_to(fd, path)
+                self.tails[tail.key] = tail
+                return
+            os.close(fd)
+        if tail.size > tail.position:
+            self._say(
+                f"{tail.place} was truncated or written anew when {tail.size - tail.position} bytes of it were not "
+                "read yet, and no copy of them is beside it"
+            )
+        tail.replaced = True
+        self.ended.append(tail)
+
+    def _open(self, path: str) -> int | None:
+        try:
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if path not in self._refused:
+                self._refused.add(path)
+                self._say(f"cannot read {path}: {(error.strerror or str(error)).lower()}; it is tried again")
+            return None
+
+
+def entry_of(tail: Tail, *, done: bool = False) -> Entry:
+    """What is saved of a file, but for the time."""
+    mark = tail.acknowledged_mark
+    return Entry(
+        tail.file_id,
+        tail.path,
+        tail.place,
+        tail.pattern,
+        *tail.key,
+        mark,
+        tail.acknowledged_ordinal,
+        tail.cut if tail.cut is not None and tail.cut > mark.position else None,
+        tail.size,
+        done,
+        saved_ms=0,
+    )

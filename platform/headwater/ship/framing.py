@@ -1,0 +1,76 @@
+"""Bytes to records: lines of a log, and the counted frames of the syslog spool. No I/O.
+
+A spool file is a sequence of frames: the length of what follows the first space, in decimal; a space; the sender's
+address; a space; the message; a newline. The length counts from the address to the end of the message.
+
+    24 192.0.2.7 <34>1 - - - hi\\n
+"""
+
+from typing import NamedTuple, Protocol
+
+
+class Record(NamedTuple):
+    """One record of a file.
+
+    Attributes:
+        position: The byte at which it begins.
+        end: The byte at which the next one begins.
+        value: Its bytes without what ends it; None if they are more than a record of the topic may have.
+        peer: Who sent it; None for a line of a file.
+    """
+
+    position: int
+    end: int
+    value: bytes | None
+    peer: bytes | None = None
+
+
+class Framing(Protocol):
+    """How a file is divided."""
+
+    def split(self, body: bytes, position: int, *, ends: bool) -> list[Record]:
+        """The whole records at the beginning of what stands at a position; with `ends`, what is left, too."""
+
+
+class Lines:
+    """Lines, ended by a newline or by carriage return and newline."""
+
+    def split(self, body: bytes, position: int, *, ends: bool) -> list[Record]:
+        """See `Framing`."""
+        lines = body.split(b"\n")
+        rest = lines.pop()
+        records = []
+        for line in lines:
+            end = position + len(line) + 1
+            records.append(Record(position, end, line[:-1] if line.endswith(b"\r") else line))
+            position = end
+        if ends and rest:
+            records.append(Record(position, position + len(rest), rest))
+        return records
+
+
+class SpoolFrames:
+    """The frames of a spool file. A last one that is torn was never accepted."""
+
+    def split(self, body: bytes, position: int, *, ends: bool) -> list[Record]:
+        """See `Framing`."""
+        records = []
+        start = 0
+        while (space := body.find(b" ", start, start + 12)) >= 0:
+            end = space + 1 + int(body[start:space])
+            if end >= len(body):
+                break
+            peer, _, message = body[space + 1 : end].partition(b" ")
+            records.append(Record(position + start, position + end + 1, message, peer))
+            start = end + 1
+        return records
+
+
+def frame(peer: bytes, message: bytes) -> bytes:
+    """One frame of a spool file.
+
+    Example:
+        >>> frame(b"192.0.2.7", b"<34>hello")
+        b'19 192.0.2.7 <34>hello\\n'
+    """
+    return b"%d %s %s\n" % (len(peer) + 1 + len(message), peer, message)

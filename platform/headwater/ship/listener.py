@@ -1,0 +1,210 @@
+"""Listens for syslog on a TCP and a UDP port of one number; what it accepts is in the spool."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headwater.errors import PortInUseError, UsageError, UserError
+from headwater.ship.spool import Spool
+from headwater.ship.syslog import MAX_MESSAGE_BYTES, FramingError, SyslogFramer, datagram_message
+
+_RECEIVE_BUFFER_BYTES = 8 << 20
+_FULL_CHECK_S = 0.2
+_SYNC_S = 1.0
+_REPEAT_S = 30.0
+
+
+class SyslogListener:
+    """A thread that receives.
+
+    Attributes:
+        address: Where it listens, host:port.
+    """
+
+    def __init__(self, address: str, spool: Spool, say: Callable[[str], None]) -> None:
+        """Opens the ports.
+
+        Args:
+            address: host:port; port 0 takes a free one.
+            spool: Takes the messages.
+            say: Takes a sentence for people.
+
+        Raises:
+            UsageError: The address is none.
+            PortInUseError: Somebody else listens there.
+        """
+        host, port = parse_address(address)
+        self._spool = spool
+        self._say = say
+        self._said_s = -_REPEAT_S
+        self._dropped = 0
+        self._open: set[asyncio.Transport] = set()
+        self._tcp, self._udp = _bind(host, port, address)
+        found = self._tcp.getsockname()
+        self.address = f"[{found[0]}]:{found[1]}" if ":" in found[0] else f"{found[0]}:{found[1]}"
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="syslog", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Listens no more; what was received is in the spool."""
+        self._stopping.set()
+        self._thread.join()
+        self._spool.sync()
+
+    def accept(self, peer: bytes, messages: list[bytes]) -> bool:
+        """Puts messages into the spool; False if it cannot take them."""
+        if not messages:
+            return True
+        try:
+            self._spool.append(peer, messages)
+        except OSError as error:
+            self.complain(f"cannot keep syslog messages: {(error.strerror or str(error)).lower()}")
+            return False
+        return True
+
+    def drop(self, count: int) -> None:
+        """Messages that nobody could take: UDP has no way to make its sender wait."""
+        self._dropped += count
+        self.complain(f"{self._dropped} syslog messages that came over UDP found the spool full and are lost")
+
+    def complain(self, sentence: str) -> None:
+        """Says something, now and then."""
+        now = time.monotonic()
+        if now - self._said_s >= _REPEAT_S:
+            self._said_s = now
+            self._say(sentence)
+
+    @property
+    def full(self) -> bool:
+        """Whether the spool takes no more."""
+        return self._spool.full
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        """A sender has connected."""
+        self._open.add(transport)
+
+    def closed(self, transport: asyncio.Transport) -> None:
+        """A sender has gone."""
+        self._open.discard(transport)
+
+    async def _serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: _Stream(self), sock=self._tcp)
+        datagrams, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self), sock=self._udp)
+        synced = time.monotonic()
+        try:
+            while not self._stopping.is_set():
+                await asyncio.sleep(_FULL_CHECK_S)
+                if time.monotonic() - synced >= _SYNC_S:
+                    synced = time.monotonic()
+                    await asyncio.to_thread(self._spool.sync)
+                for transport in self._open:
+                    if self.full and transport.is_reading():
+                        transport.pause_reading()
+                    elif not self.full and not transport.is_reading() and not transport.is_closing():
+                        transport.resume_reading()
+        finally:
+            server.close()
+            datagrams.close()
+            for transport in list(self._open):
+                transport.abort()
+            await asyncio.sleep(0)
+
+
+class _Stream(asyncio.Protocol):
+    def __init__(self, listener: SyslogListener) -> None:
+        self._listener = listener
+        self._framer = SyslogFramer()
+        self._transport: Any = None
+        self._peer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._peer = _host(transport.get_extra_info("peername"))
+        self._listener.opened(transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            messages = self._framer.feed(data)
+        except FramingError:
+            self._listener.complain(
+                f"{self._peer.decode()} sent a syslog message of more than {MAX_MESSAGE_BYTES} bytes: "
+                "its connection was closed"
+            )
+            self._transport.abort()
+            return
+        if not self._listener.accept(self._peer, messages):
+            self._transport.abort()  # the sender sees that they were not taken
+        elif self._listener.full:
+            self._transport.pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._listener.closed(self._transport)
+        if exc is None:
+            self._listener.accept(self._peer, self._framer.rest())
+
+
+class _Datagrams(asyncio.DatagramProtocol):
+    def __init__(self, listener: SyslogListener) -> None:
+        self._listener = listener
+
+    def datagram_received(self, data: bytes, addr: Any) -> None:
+        message = datagram_message(data)
+        if not message:
+            return
+        if self._listener.full or not self._listener.accept(_host(addr), [message]):
+            self._listener.drop(1)
+
+
+def parse_address(address: str) -> tuple[str, int]:
+    """Host and port of `host:port`; an IPv6 address stands in brackets.
+
+    Raises:
+        UsageError: It is not of that form.
+    """
+    host, separator, port = address.rpartition(":")
+    if (
+        not separator
+        or not port.isdecimal()
+        or int(port) > 65535
+        or (":" in host and not host.startswith("["))
+    ):
+        raise UsageError(f"--syslog {address} is not of the form host:port")
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an empty host means all addresses
+
+
+def _bind(host: str, port: int, address: str) -> tuple[socket.socket, socket.socket]:
+    try:
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise UserError(f"--syslog {address}: there is no such address here") from error
+    for _ in range(20):
+        tcp = socket.socket(family, socket.SOCK_STREAM)
+        udp = socket.socket(family, socket.SOCK_DGRAM)
+        try:
+            tcp.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            tcp.bind(where)
+            udp.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVE_BUFFER_BYTES)
+            udp.bind((where[0], tcp.getsockname()[1], *where[2:]))
+            tcp.listen(512)
+        except OSError as error:
+            tcp.close()
+            udp.close()
+            if port == 0 and error.errno == 98:
+                continue  # the free TCP port is somebody's UDP port
+            raise PortInUseError(
+                f"cannot listen for syslog on {address}: {(error.strerror or '').lower()}"
+            ) from error
+        tcp.setblocking(False)
+        udp.setblocking(False)
+        return tcp, udp
+    raise PortInUseError(f"cannot listen for syslog on {address}: no port is free for both TCP and UDP")
+
+
+def _host(address: Any) -> bytes:
+    return str(address[0]).partition("%")[0].encode() if address else b"-"

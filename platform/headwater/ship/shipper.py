@@ -1,0 +1,421 @@
+"""The loop: look for files, read, send, save what is acknowledged."""
+
+import fcntl
+import os
+import resource
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message
+
+from headwater.errors import UserError
+from headwater.ship.brokers import Brokers, require_topic
+from headwater.ship.errors import ProducerLostError, ReplacedError, ShipError, StoppedError
+from headwater.ship.fileset import FileSet, entry_of
+from headwater.ship.framing import Lines, SpoolFrames
+from headwater.ship.progress import PROGRESS_TOPIC, Entry, entry_key, load_progress, require_progress_topic
+from headwater.ship.sender import Sender
+from headwater.ship.spool import Spool
+from headwater.ship.tail import Chunk, Tail
+
+_STOP_WAIT_S = 10.0
+_ENVELOPE_BYTES = 1024  # batch and record headers, and our own
+
+
+@dataclass(frozen=True)
+class ShipOptions:
+    """What to ship, and where to.
+
+    Attributes:
+        patterns: Absolute paths and glob patterns.
+        topic: Where the lines go.
+        name: The shipper's name, stable over its runs.
+        folder: Its own folder on this machine, for what is too long for a record, the spool and the lock.
+        once: End when everything that is there is shipped.
+        from_end: Leave out what is in the files at the first look.
+        compression: Of the batches, as Kafka names it.
+        poll_s: How long to wait when there was nothing to read.
+        scan_s: How often to look for files.
+        save_s: How often progress is saved.
+        close_after_s: How long a file that left the patterns has to be quiet before it is let go.
+    """
+
+    patterns: tuple[str, ...]
+    topic: str
+    name: str
+    folder: Path
+    once: bool = False
+    from_end: bool = False
+    compression: str = "lz4"
+    poll_s: float = 0.2
+    scan_s: float = 1.0
+    save_s: float = 1.0
+    close_after_s: float = 60.0
+
+
+@dataclass
+class Totals:
+    """What one run did.
+
+    Attributes:
+        lines: Lines acknowledged.
+        bytes: Bytes of the files that they took.
+        too_long: Lines kept in files of their own.
+        files: Files that lines were sent of.
+        unacknowledged: Lines that the next run sends again.
+    """
+
+    lines: int = 0
+    bytes: int = 0
+    too_long: int = 0
+    files: int = 0
+    unacknowledged: int = 0
+
+
+class Shipper:
+    """Ships until it is stopped, or until everything is shipped."""
+
+    def __init__(
+        self,
+        options: ShipOptions,
+        brokers: Brokers,
+        *,
+        spool: Spool,
+        stop: Event,
+        say: Callable[[str], None],
+        report: Callable[[dict[str, Any]], None] = lambda _: None,
+    ) -> None:
+        """Prepare.
+
+        Args:
+            options: What and where to.
+            brokers: The cluster.
+            spool: What a syslog listener received.
+            stop: Set to have it stop.
+            say: Takes a sentence for people.
+            report: Takes the progress once a second, if there was any.
+        """
+        self.totals = Totals()
+        self._options = options
+        self._brokers = brokers
+        self._stop = stop
+        self._say = say
+        self._report = report
+        self._spool = spool
+        self._origin = [
+            ("headwater-origin-cluster", options.name.encode()),
+            ("headwater-origin-partition", b"0"),
+        ]
+
+    def run(self) -> Totals:
+        """Ships.
+
+        Raises:
+            UserError: The brokers refuse, another shipper of the same name runs, or (once) nobody answers.
+        """
+        # Every file that is followed is open.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        with self._alone():
+            while not self._stop.is_set():
+                limit = self._reach_brokers()
+                if limit is None:
+                    break
+                try:
+                    self._session(limit)
+                    break
+                except ProducerLostError as error:
+                    self._say(f"starting again from the saved progress: {error}")
+        return self.totals
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._options.folder.mkdir(parents=True, exist_ok=True)
+        with (self._options.folder / "lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UserError(
+                    f"a shipper named {self._options.name} ships to {self._options.topic} already: "
+                    "stop it, or give this one another --name"
+                ) from error
+            yield
+
+    def _reach_brokers(self) -> int | None:
+        """Waits for the brokers and their topics; returns the topic's limit, or None when it is to stop."""
+        said = False
+        while True:
+            try:
+                limit = require_topic(self._brokers, self._options.topic)
+                require_progress_topic(self._brokers)
+                entries = load_progress(self._brokers, self._options.name, self._options.topic)
+            except ShipError:
+                raise
+            except UserError as error:
+                if self._options.once:
+                    raise
+                if not said:
+                    self._say(f"waiting for the brokers, nothing is lost: {error}")
+                    said = True
+            else:
+                self._entries = [entry for _, _, entry in entries]
+                return limit
+            if self._stop.wait(1):
+                return None
+
+    def _session(self, limit: int) -> None:
+        options = self._options
+        self._sender = Sender(
+            self._brokers, compression=options.compression, limit_bytes=limit, stop=self._stop, say=self._say
+        )
+        self._limit_bytes = max(limit - _ENVELOPE_BYTES, limit // 2)
+        self._saving = 0
+        spooled = [entry for entry in self._entries if entry.path.endswith(".spool")]
+        files = [entry for entry in self._entries if not entry.path.endswith(".spool")]
+        self._files = self._follow(options.patterns, files, spool=False)
+        self._spooled = self._follow((self._spool.pattern,), spooled, spool=True)
+        self._sets = [self._files, self._spooled]
+        try:
+            self._loop()
+            self._finish()
+        except StoppedError:
+            self._finish()
+        finally:
+            self._sender.close()
+            for each in self._sets:
+                for tail in [*each.tails.values(), *each.ended]:
+                    tail.close()
+
+    def _follow(self, patterns: tuple[str, ...], entries: list[Entry], *, spool: bool) -> FileSet:
+        return FileSet(
+            patterns,
+            SpoolFrames() if spool else Lines(),
+            entries,
+            limit_bytes=self._limit_bytes,
+            from_end=self._options.from_end and not spool,
+            close_after_s=self._options.close_after_s,
+            scratch=self._options.folder,
+            say=self._say,
+        )
+
+    def _loop(self) -> None:
+        next_scan = next_save = time.monotonic()
+        while not self._stop.is_set():
+            now = time.monotonic()
+            for each in self._sets:
+                if now >= next_scan or each.stale:
+                    each.scan(now)
+                    self._let_go(each, now)
+            next_scan = now + self._options.scan_s if now >= next_scan else next_scan
+            self._register([tail for each in self._sets for tail in each.tails.values()])
+            moved = self._read_all(ends=False)
+            self._sender.poll(0)
+            if now >= next_save:
+                next_save = now + self._options.save_s
+                self._save_all()
+                self._tell()
+            if self._options.once and not moved and not any(each.stale for each in self._sets):
+                if not self._read_all(ends=True):
+                    return
+            elif not moved:
+                self._sender.poll(self._options.poll_s)
+
+    def _read_all(self, *, ends: bool) -> bool:
+        moved = False
+        for each in self._sets:
+            for tail in list(each.tails.values()):
+                chunk = each.read(tail, ends=ends)
+                if chunk is not None:
+                    self._ship(tail, chunk)
+                    moved = True
+                if self._stop.is_set():
+                    return moved
+        return moved
+
+    def _finish(self) -> None:
+        """Waits for what was sent, and saves it; not for long if it was told to stop."""
+
+        def settled() -> bool:
+            return not any(
+                tail.waiting for each in self._sets for tail in [*each.tails.values(), *each.ended]
+            )
+
+        deadline = None
+        if self._stop.is_set():
+            deadline = time.monotonic() + _STOP_WAIT_S
+        if not self._sender.wait(settled, deadline):
+            deadline = deadline or time.monotonic() + _STOP_WAIT_S
+            self._sender.wait(settled, deadline)
+        if not self._stop.is_set():  # all of it was read
+            for tail in list(self._spooled.tails.values()):
+                self._spooled.end(tail)
+        for each in self._sets:
+            self._drop_ended(each)
+        self._save_all()
+        self._sender.wait(lambda: not self._saving, time.monotonic() + _STOP_WAIT_S)
+        self._tell()
+        self.totals.unacknowledged = self._sender.queued
+        if self._sender.queued:
+            self._say(f"{self._sender.queued} records were not acknowledged; the next run sends them again")
+
+    def _register(self, tails: Iterable[Tail]) -> None:
+        """Saves the ids of new files, all at once, before anything is sent of them."""
+        new = [tail for tail in tails if not tail.registered and tail.look()]
+        for tail in new:
+            self._save(tail)
+        if new and not self._sender.wait(lambda: not self._saving):
+            raise StoppedError
+        for tail in new:
+            tail.registered = True
+        self.totals.files += len(new)
+
+    def _ship(self, tail: Tail, chunk: Chunk) -> None:
+        tail.grown_at = time.monotonic()
+        if not tail.registered or chunk.cut is not None:
+            self.totals.files += not tail.registered
+            self._save(tail)
+            if not self._sender.wait(lambda: not self._saving):
+                raise StoppedError
+            tail.registered = True
+        key = os.fsencode(tail.path)
+        origin = [*self._origin, ("headwater-origin-topic", tail.file_id.encode())]
+        topic, send = self._options.topic, self._sender.send
+
+        def delivered(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                self.totals.lines += 1
+                self._done_with_one(tail, chunk)
+            else:
+                self._refused(tail, chunk, error, message)
+
+        for ordinal, record in enumerate(chunk.records, chunk.first_ordinal):
+            if record.value is None:
+                self._keep_long_line(tail, ordinal, record.position, record.end)
+                self._done_with_one(tail, chunk)
+                continue
+            headers = [
+                *origin,
+                ("headwater-origin-offset", b"%d" % ordinal),
+                ("headwater-origin-position", b"%d" % record.position),
+            ]
+            try:
+                send(topic, record.peer or key, record.value, headers, delivered)
+            except KafkaException as error:
+                if error.args[0].name() != "MSG_SIZE_TOO_LARGE":
+                    raise self._brokers.explain(error.args[0], f"topic {topic}") from error
+                self._keep_long_line(tail, ordinal, record.position, record.end)
+                self._done_with_one(tail, chunk)
+
+    def _done_with_one(self, tail: Tail, chunk: Chunk) -> None:
+        tail.sent_one(chunk)
+        if not chunk.waiting:
+            self.totals.bytes += chunk.records[-1].end - chunk.records[0].position
+
+    def _refused(self, tail: Tail, chunk: Chunk, error: KafkaError, message: Message) -> None:
+        if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+            return
+        if error.name() != "MSG_SIZE_TOO_LARGE":
+            self._sender.failure = self._sender.failure or error
+            return
+        headers = dict(message.headers() or ())
+        ordinal = int(headers["headwater-origin-offset"])
+        record = chunk.records[ordinal - chunk.first_ordinal]
+        assert record.value is not None
+        self._keep(tail, ordinal, record.position, [record.value])
+        self._done_with_one(tail, chunk)
+
+    def _keep_long_line(self, tail: Tail, ordinal: int, start: int, end: int) -> None:
+        """Keeps a line that can be no record in a file of its own, before progress goes past it."""
+        try:
+            self._keep(tail, ordinal, start, tail.parts(start, end))
+        except ReplacedError:
+            self._say(f"a line of {tail.place} at byte {start} was truncated while it was copied")
+
+    def _keep(self, tail: Tail, ordinal: int, start: int, parts: Iterable[bytes]) -> None:
+        folder = self._options.folder / "too-long"
+        folder.mkdir(parents=True, exist_ok=True)
+        place = folder / f"{tail.file_id}-{ordinal}"
+        count = 0
+        try:
+            with place.open("wb") as file:
+                for part in parts:
+                    count += file.write(part)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise ShipError(f"cannot write {place}: {(error.strerror or str(error)).lower()}") from error
+        self.totals.too_long += 1
+        self._say(
+            f"the line at byte {start} of {tail.place} has {count} bytes, more than a record of "
+            f"{self._options.topic} may have (max.message.bytes): it is kept in {place}"
+        )
+
+    def _let_go(self, files: FileSet, now: float) -> None:
+        """Ends what left the patterns and is quiet, and the spool's files that grow no more."""
+        for tail in list(files.tails.values()):
+            over = not self._spool.writes(tail.place) if files is self._spooled else files.left(tail, now)
+            if not over or tail.waiting:
+                continue
+            chunk = files.read(tail, ends=True)
+            if chunk is not None:
+                self._ship(tail, chunk)
+            elif tail.key in files.tails:
+                files.end(tail)
+        self._drop_ended(files)
+
+    def _drop_ended(self, files: FileSet) -> None:
+        for tail in [each for each in files.ended if not each.waiting]:
+            if files is self._spooled:
+                self._spool.remove(tail.place)
+            if tail.registered and (tail.replaced or tail.deleted):
+                self._send_progress(tail.file_id, None)
+            elif tail.registered:
+                files.remember(self._save(tail, done=True))
+            files.drop(tail)
+        for file_id in files.forgotten(_now_ms()):
+            self._send_progress(file_id, None)
+
+    def _save_all(self) -> None:
+        for each in self._sets:
+            for tail in each.tails.values():
+                if tail.registered:
+                    self._save(tail)
+
+    def _save(self, tail: Tail, *, done: bool = False) -> Entry:
+        entry = entry_of(tail, done=done)
+        if entry != tail.saved:
+            tail.saved = entry
+            self._send_progress(tail.file_id, replace(entry, saved_ms=_now_ms()).to_json())
+        return replace(entry, saved_ms=_now_ms())
+
+    def _send_progress(self, file_id: str, value: bytes | None) -> None:
+        self._saving += 1
+        key = entry_key(self._options.name, self._options.topic, file_id)
+        self._sender.send(PROGRESS_TOPIC, key, value, None, self._saved)
+
+    def _saved(self, error: KafkaError | None, _message: Message) -> None:
+        self._saving -= 1
+        if error is not None and error.name() not in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
+            self._sender.failure = self._sender.failure or error
+
+    def _tell(self) -> None:
+        tails = [tail for each in self._sets for tail in each.tails.values()]
+        told = {
+            "topic": self._options.topic,
+            "lines": self.totals.lines,
+            "bytes": self.totals.bytes,
+            "files": len(tails),
+            "lag_bytes": sum(max(tail.size - tail.acknowledged.position, 0) for tail in tails),
+            "queued": self._sender.queued,
+            "too_long": self.totals.too_long,
+        }
+        self._report(told)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

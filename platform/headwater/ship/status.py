@@ -1,0 +1,73 @@
+"""How far the files of shippers are: their saved progress beside the files as they are now."""
+
+import os
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from headwater.ship.brokers import Brokers
+from headwater.ship.progress import Entry, load_progress
+
+
+@dataclass(frozen=True)
+class FileStatus:
+    """One file's line of `headwater ship --status`.
+
+    Attributes:
+        shipper: Whose it is.
+        topic: Where its lines go.
+        file: Where it is, or was last seen.
+        file_id: Its id in the origin headers.
+        position: The byte up to which it is acknowledged.
+        lines: How many lines that is.
+        size: Its size: now if it is on this machine, else when progress was last saved.
+        lag_bytes: What is to be shipped.
+        state: "followed", "done" (it left the patterns) or "elsewhere" (it is not on this machine, or gone).
+        saved_at: When progress was last saved, ISO 8601.
+    """
+
+    shipper: str
+    topic: str
+    file: str
+    file_id: str
+    position: int
+    lines: int
+    size: int
+    lag_bytes: int
+    state: str
+    saved_at: str
+
+    def as_json(self) -> dict[str, Any]:
+        """As one JSON object."""
+        return asdict(self)
+
+
+def file_statuses(brokers: Brokers, shipper: str | None, topic: str | None) -> list[FileStatus]:
+    """All files of a shipper, a topic, or both; None for any."""
+    found = [_status(*each) for each in load_progress(brokers, shipper, topic)]
+    return sorted(found, key=lambda each: (each.shipper, each.topic, each.file, each.saved_at))
+
+
+def _status(shipper: str, topic: str, entry: Entry) -> FileStatus:
+    size, state = entry.size, "elsewhere"
+    try:
+        stat = Path(entry.place).stat()
+        if (stat.st_dev, stat.st_ino) == (entry.device, entry.inode):
+            size, state = stat.st_size, "followed"
+    except (OSError, ValueError):
+        pass
+    return FileStatus(
+        shipper,
+        topic,
+        os.fsencode(entry.place).decode("utf-8", "backslashreplace"),
+        entry.file_id,
+        entry.mark.position,
+        entry.ordinal,
+        size,
+        max(size - entry.mark.position, 0),
+        "done" if entry.done else state,
+        datetime.fromtimestamp(entry.saved_ms / 1000, UTC)
+        .isoformat(timespec="milliseconds")
+        .replace("+00:00", "Z"),
+    )

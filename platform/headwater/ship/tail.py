@@ -1,0 +1,280 @@
+"""One open file: reads whole records from a place on, and notices when the bytes before it are no longer there."""
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from headwater.ship.errors import ReplacedError
+from headwater.ship.framing import Framing, Record
+from headwater.ship.mark import HEAD_BYTES, TAIL_BYTES, Mark, digest
+
+CHUNK_BYTES = 1 << 20
+FileKey = tuple[int, int]
+"""Device and inode."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Records that were read at once. Progress is saved at the ends of chunks.
+
+    Attributes:
+        records: The records, in order.
+        first_ordinal: The number of the first.
+        mark: The file's mark behind the last.
+        cut: Where a line was cut off that had no end yet; it has to be saved before the chunk is sent.
+        waiting: How many are not acknowledged.
+    """
+
+    records: list[Record]
+    first_ordinal: int
+    mark: Mark
+    cut: int | None
+    waiting: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.waiting = len(self.records)
+
+
+class Tail:
+    """A file that is being followed.
+
+    Attributes:
+        file_id: Its id in the origin headers.
+        path: Where it was first seen.
+        place: Where it is now.
+        pattern: The pattern that named it.
+        key: Its device and inode.
+        position: The byte up to which it was read.
+        ordinal: The number of the next record.
+        cut: A byte at which a line is divided because its beginning was sent without an end.
+        registered: Whether its id is saved.
+        framing: How it is divided.
+        acknowledged: The mark up to which everything is acknowledged.
+        acknowledged_ordinal: The number of the record there.
+        saved: What was last saved of it.
+        replaced: Whether what was read of it is nowhere any more.
+        left_at: When it was first missing under the patterns.
+        grown_at: When something was last read.
+        size: Its size when it was last looked at.
+    """
+
+    def __init__(
+        self,
+        fd: int,
+        path: str,
+        pattern: str,
+        file_id: str,
+        framing: Framing,
+        *,
+        limit_bytes: int,
+        now: float,
+        mark: Mark | None = None,
+        ordinal: int = 0,
+        cut: int | None = None,
+        known: tuple[bytes, bytes] = (b"", b""),
+    ) -> None:
+        self._fd = fd
+        stat = os.fstat(fd)
+        self.file_id = file_id
+        self.path = self.place = path
+        self.pattern = pattern
+        self.key: FileKey = (stat.st_dev, stat.st_ino)
+        self.framing = framing
+        self.position = mark.position if mark is not None else 0
+        self.ordinal = ordinal
+        self.cut = cut
+        self.registered = mark is not None
+        self.acknowledged = mark if mark is not None else Mark.of(0, b"", b"")
+        self.acknowledged_ordinal = ordinal
+        self.saved: object = None
+        self.replaced = False
+        self.left_at: float | None = None
+        self.grown_at = now
+        self.size = stat.st_size
+        self._head, self._before = known
+        self._limit_bytes = limit_bytes
+        self._want = CHUNK_BYTES
+        self._looked: tuple[int, int] | None = None
+        self._scanned: int | None = None
+        self._chunks: deque[Chunk] = deque()
+
+    def start_at_end(self) -> None:
+        """Leaves out the whole lines that are there now."""
+        end = os.fstat(self._fd).st_size
+        while end > 0:
+            start = max(0, end - CHUNK_BYTES)
+            newline = os.pread(self._fd, end - start, start).rfind(b"\n")
+            if newline >= 0:
+                self.position = start + newline + 1
+                break
+            end = start
+        self._head = os.pread(self._fd, min(HEAD_BYTES, self.position), 0)
+        self._before = os.pread(self._fd, min(TAIL_BYTES, self.position), max(0, self.position - TAIL_BYTES))
+        self.acknowledged = self.mark
+
+    def look(self) -> bool:
+        """Whether the file's beginning tells it from others: it has a line, or HEAD_BYTES."""
+        if self.position == 0:
+            self._head = os.pread(self._fd, HEAD_BYTES, 0)
+        return len(self._head) == HEAD_BYTES or b"\n" in self._head
+
+    @property
+    def mark(self) -> Mark:
+        """The mark of what was read."""
+        return Mark.of(self.position, self._head, self._before)
+
+    @property
+    def acknowledged_mark(self) -> Mark:
+        """The mark of what is acknowledged, with all that is known of the file's beginning."""
+        return replace(self.acknowledged, head_bytes=len(self._head), head=digest(self._head))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something that was read is not acknowledged."""
+        return bool(self._chunks)
+
+    def read(self, *, ends: bool = False) -> Chunk | None:
+        """The next whole records, some CHUNK_BYTES at most unless one of them is longer.
+
+        Args:
+            ends: The file will not grow: what stands behind its last newline is a record too.
+
+        Returns:
+            None if there is no whole record.
+
+        Raises:
+            ReplacedError: What was read before is no longer there.
+        """
+        stat = os.fstat(self._fd)
+        looked = (stat.st_size, stat.st_mtime_ns)
+        if looked == self._looked and not ends:
+            return None
+        self._looked = None
+        back = len(self._before)
+        room = min(self._want, max(stat.st_size - self.position, 0) + 1)
+        data = os.pread(self._fd, back + room, self.position - back)
+        # After the data: what was truncated before they were read is seen.
+        if data[:back] != self._before or os.pread(self._fd, len(self._head), 0) != self._head:
+            raise ReplacedError
+        self.size = stat.st_size
+        body = data[back:]
+        if self.position == 0 and body[:1] == b"\0":
+            body = self._behind_hole()
+        if len(self._head) < HEAD_BYTES and self.position <= len(self._head):
+            self._head = self._head[: self.position] + body[: HEAD_BYTES - self.position]
+        whole = len(body) < self._want
+        # One cut at a time: a saved one may still be needed by the next run.
+        ends = ends and (self.cut is None or self.acknowledged.position >= self.cut)
+        if self.cut is not None and 0 < self.cut - self.position <= len(body):
+            body = body[: self.cut - self.position]
+            ends = whole = True
+        records = self.framing.split(body, self.position, ends=ends and whole)
+        if not records and not whole:
+            return self._long_line(len(body), ends)
+        if not records:
+            self._looked = looked
+            return None
+        self._want = CHUNK_BYTES
+        limit = self._limit_bytes
+        if len(body) > limit and any(len(each.value or b"") > limit for each in records):
+            records = [
+                each if len(each.value or b"") <= limit else each._replace(value=None) for each in records
+            ]
+        end = records[-1].end - self.position
+        before = body[end - TAIL_BYTES : end] if end >= TAIL_BYTES else self._before + body[:end]
+        return self._chunk(records, before[-TAIL_BYTES:], ended=body[end - 1 : end] == b"\n")
+
+    def parts(self, start: int, end: int) -> Iterator[bytes]:
+        """A part of the file, piece by piece.
+
+        Raises:
+            ReplacedError: It is no longer there.
+        """
+        while start < end:
+            data = os.pread(self._fd, min(CHUNK_BYTES, end - start), start)
+            if not data:
+                raise ReplacedError
+            yield data
+            start += len(data)
+
+    def sent_one(self, chunk: Chunk) -> None:
+        """A record of a chunk is acknowledged, or kept elsewhere."""
+        chunk.waiting -= 1
+        while self._chunks and not self._chunks[0].waiting:
+            done = self._chunks.popleft()
+            self.acknowledged = done.mark
+            self.acknowledged_ordinal = done.first_ordinal + len(done.records)
+
+    def continues_in(self, fd: int) -> bool:
+        """Whether another file has what was read of this one."""
+        return self.mark.tells_copies and self.mark.found_in(fd) is not None
+
+    def move_to(self, fd: int, place: str) -> None:
+        """Goes on in a file that has what was read of this one."""
+        os.close(self._fd)
+        self._fd = fd
+        self.place = place
+        stat = os.fstat(fd)
+        self.key, self.size = (stat.st_dev, stat.st_ino), stat.st_size
+
+    @property
+    def deleted(self) -> bool:
+        """Whether no name is left for it."""
+        return os.fstat(self._fd).st_nlink == 0
+
+    def close(self) -> None:
+        """Lets go of the file."""
+        os.close(self._fd)
+
+    def _chunk(self, records: list[Record], before: bytes, *, ended: bool) -> Chunk:
+        self.position, self._before = records[-1].end, before
+        cut = None
+        if not ended and self.position != self.cut:
+            cut = self.cut = self.position
+        chunk = Chunk(records, self.ordinal, self.mark, cut)
+        self.ordinal += len(records)
+        self._chunks.append(chunk)
+        return chunk
+
+    def _behind_hole(self) -> bytes:
+        """Goes past the hole that a program without O_APPEND leaves when its file is truncated under it."""
+        try:
+            self.position = os.lseek(self._fd, 0, os.SEEK_DATA)
+        except OSError:  # all of it is a hole
+            return b""
+        while data := os.pread(self._fd, CHUNK_BYTES, self.position):
+            rest = data.lstrip(b"\0")
+            self.position += len(data) - len(rest)
+            if rest:
+                self._head = os.pread(self._fd, min(HEAD_BYTES, self.position), 0)
+                self._before = os.pread(
+                    self._fd, min(TAIL_BYTES, self.position), max(0, self.position - TAIL_BYTES)
+                )
+                return os.pread(self._fd, self._want, self.position)
+        return b""
+
+    def _long_line(self, read: int, ends: bool) -> Chunk | None:
+        """A line that is longer than what was read: the whole of it next time, or only its end."""
+        if self._want <= self._limit_bytes + 1:
+            self._want = min(2 * self._want, self._limit_bytes + 2)
+            return self.read(ends=ends)
+        at = self._scanned or self.position + read
+        while data := os.pread(self._fd, CHUNK_BYTES, at):
+            newline = data.find(b"\n")
+            end = at + newline + 1 if newline >= 0 else at + len(data)
+            if self.cut is not None and self.position < self.cut <= end:
+                return self._too_long(self.cut, ended=True)
+            if newline >= 0:
+                return self._too_long(end, ended=True)
+            at = end
+        self._scanned = at
+        return self._too_long(at, ended=False) if ends else None
+
+    def _too_long(self, end: int, *, ended: bool) -> Chunk:
+        self._scanned = None
+        self._want = CHUNK_BYTES
+        before = os.pread(self._fd, TAIL_BYTES, end - TAIL_BYTES)
+        if len(before) < TAIL_BYTES:
+            raise ReplacedError
+        return self._chunk([Record(self.position, end, None)], before, ended=ended)

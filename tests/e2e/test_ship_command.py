@@ -1,0 +1,311 @@
+"""`headwater ship` as a person runs it, against a broker in this process."""
+
+import gzip
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headwater.ship.listener import parse_address
+from headwater_broker.testing import RunningBroker
+from headwater_broker.testing import broker as running_broker
+
+Headwater = Callable[..., subprocess.CompletedProcess[str]]
+WAIT_S = 30
+
+
+def records(bootstrap: str, topic: str, count: int | None = None) -> list[Any]:
+    """What a topic holds, partition by partition; waits for `count` records."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "enable.partition.eof": True})
+    try:
+        deadline = time.monotonic() + WAIT_S
+        while not (
+            partitions := sorted(consumer.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        consumer.assign([TopicPartition(topic, each, OFFSET_BEGINNING) for each in partitions])
+        found, ended = [], set()
+        while time.monotonic() < deadline:
+            if len(ended) == len(partitions) and (count is None or len(found) >= count):
+                break
+            message = consumer.poll(1)
+            if message is None:
+                continue
+            if message.error() is not None:
+                ended.add(message.partition())
+            else:
+                found.append(message)
+        return sorted(found, key=lambda each: (each.partition(), each.offset()))
+    finally:
+        consumer.close()
+
+
+def values(found: list[Any]) -> list[str]:
+    return [each.value().decode() for each in found]
+
+
+def coordinates(message: Any) -> tuple[str, ...]:
+    headers = dict(message.headers())
+    return tuple(
+        headers[f"headwater-origin-{name}"].decode() for name in ("cluster", "topic", "partition", "offset")
+    )
+
+
+class Following:
+    """A shipper that goes on until it is told to end."""
+
+    def __init__(self, folder: Path, bootstrap: str, arguments: tuple[str, ...]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "headwater.cli", "ship", *arguments, "--bootstrap", bootstrap],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def follow(tmp_path: Path, broker: RunningBroker) -> Iterator[Callable[..., Following]]:
+    started: list[Following] = []
+
+    def start(*arguments: str, bootstrap: str = broker.bootstrap) -> Following:
+        started.append(Following(tmp_path, bootstrap, arguments))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.communicate()
+
+
+def test_ship_once_sends_every_line_with_its_origin(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater
+) -> None:
+    (tmp_path / "a.log").write_bytes(b"one\r\ntwo\nlast")
+    (tmp_path / "old.log.gz").write_bytes(gzip.compress(b"zero\n"))
+    done = headwater(
+        "ship", "*.log*", "--topic", "logs", "--once", "--name", "here", "--bootstrap", broker.bootstrap
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "shipped 3 lines (13 bytes) to logs\n", "")
+    found = records(broker.bootstrap, "logs")
+    assert values(found) == ["one", "two", "last"]
+    headers = [dict(each.headers()) for each in found]
+    assert [each["headwater-origin-offset"] for each in headers] == [b"0", b"1", b"2"]
+    assert [each["headwater-origin-position"] for each in headers] == [b"0", b"5", b"9"]
+    assert {each["headwater-origin-cluster"] for each in headers} == {b"here"}
+    assert {each.key() for each in found} == {str(tmp_path / "a.log").encode()}
+
+
+def test_ship_again_with_another_home_sends_only_what_is_new(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("one\n")
+    arguments = ("ship", "a.log", "--topic", "logs", "--once", "--bootstrap", broker.bootstrap)
+    headwater(*arguments, "--home", "first")
+    log.write_text("one\ntwo\n")
+    done = headwater(*arguments, "--home", "second")
+    assert done.stdout == "shipped 1 lines (4 bytes) to logs\n"
+    assert values(records(broker.bootstrap, "logs")) == ["one", "two"]
+
+
+def test_ship_status_shows_position_and_lag_of_each_file(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("one\n")
+    at = ("--bootstrap", broker.bootstrap)
+    assert headwater("ship", "--status", "--json", *at).stdout == "[]\n"
+    headwater("ship", "a.log", "--topic", "logs", "--once", "--name", "here", *at)
+    log.write_text("one\ntwo\n")
+    (found,) = json.loads(headwater("ship", "--status", "--json", *at).stdout)
+    assert {name: found[name] for name in ("shipper", "topic", "file", "position", "size", "lag_bytes")} == {
+        "shipper": "here",
+        "topic": "logs",
+        "file": str(log),
+        "position": 4,
+        "size": 8,
+        "lag_bytes": 4,
+    }
+    assert "followed" in headwater("ship", "--status", *at).stdout
+    assert headwater("ship", "--status", "--name", "elsewhere", *at).stderr == "nothing was shipped\n"
+
+
+def test_ship_line_above_the_topics_limit_is_kept_aside_and_named(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater
+) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("logs", 1, 1, config={"max.message.bytes": "20000"})])["logs"].result()
+    long = "x" * 25_000
+    (tmp_path / "a.log").write_text(f"one\n{long}\ntwo\n")
+    done = headwater(
+        "ship", "a.log", "--topic", "logs", "--once", "--name", "here", "--bootstrap", broker.bootstrap
+    )
+    assert done.returncode == 0
+    assert values(records(broker.bootstrap, "logs")) == ["one", "two"]
+    (kept,) = (tmp_path / ".headwater/ship/here/logs/too-long").iterdir()
+    assert kept.read_text() == f"{long}\n"
+    assert done.stderr == (
+        f"headwater: the line at byte 4 of {tmp_path / 'a.log'} has 25001 bytes, more than a record of logs may "
+        f"have (max.message.bytes): it is kept in {kept.relative_to(tmp_path)}\n"
+    )
+
+
+def test_ship_follows_growth_and_rotation_and_ends_on_sigterm(
+    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("one\n")
+    shipper = follow("a.log*", "--topic", "logs", "--json")
+    assert values(records(broker.bootstrap, "logs", 1)) == ["one"]
+    log.rename(tmp_path / "a.log.1")
+    log.write_text("two\nhal")
+    records(broker.bootstrap, "logs", 2)
+    with log.open("a") as file:
+        file.write("f\n")
+    found = records(broker.bootstrap, "logs", 3)
+    assert values(found) == ["one", "two", "half"]
+    code, out, err = shipper.end()
+    assert (code, err) == (0, "")
+    progress = [json.loads(line) for line in out.splitlines()]
+    assert progress[-1] == {
+        "topic": "logs",
+        "lines": 3,
+        "bytes": 13,
+        "files": 2,
+        "lag_bytes": 0,
+        "queued": 0,
+        "too_long": 0,
+    }
+
+
+def test_ship_waits_for_a_broker_that_is_away_and_sends_everything_when_it_is_back(
+    tmp_path: Path, follow: Callable[..., Following]
+) -> None:
+    log = tmp_path / "a.log"
+    with running_broker(tmp_path / "data") as first:
+        port, bootstrap = first.port, first.bootstrap
+        shipper = follow("a.log", "--topic", "logs", bootstrap=bootstrap)
+        log.write_text("one\n")
+        assert values(records(bootstrap, "logs", 1)) == ["one"]
+    with log.open("a") as file:
+        file.writelines(f"{number}\n" for number in range(200_000))
+    time.sleep(0.5)
+    with running_broker(tmp_path / "data", port=port) as second:
+        found = records(second.bootstrap, "logs", 200_001)
+        assert {coordinates(each): each.value() for each in found}.keys() == {
+            coordinates(each) for each in found
+        }
+        assert list(dict.fromkeys(values(found))) == ["one", *map(str, range(200_000))]
+        assert shipper.end()[0] == 0
+
+
+def test_ship_syslog_messages_arrive_with_their_sender(
+    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
+) -> None:
+    shipper = follow("--syslog", "127.0.0.1:0", "--topic", "logs", "--json")
+    assert shipper.process.stdout is not None
+    host, port = parse_address(json.loads(shipper.process.stdout.readline())["listening"])
+    with socket.create_connection((host, port)) as tcp:
+        tcp.sendall(b"14 <34>1 two\nline<13>three\n")
+        records(broker.bootstrap, "logs", 2)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+        udp.sendto(b"<34>four", (host, port))
+    found = records(broker.bootstrap, "logs", 3)
+    assert values(found) == ["<34>1 two\nline", "<13>three", "<34>four"]
+    assert {each.key() for each in found} == {b"127.0.0.1"}
+    assert len({coordinates(each) for each in found}) == 3
+    assert shipper.end()[0] == 0
+
+
+def test_ship_killed_with_syslog_in_its_spool_sends_it_later(
+    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following], headwater: Headwater
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
+    shipper = follow(
+        "--syslog", "127.0.0.1:0", "--topic", "logs", "--json", "--name", "here", bootstrap=nowhere
+    )
+    assert shipper.process.stdout is not None
+    address = parse_address(json.loads(shipper.process.stdout.readline())["listening"])
+    with socket.create_connection(address) as tcp:
+        tcp.sendall(b"<34>one\n<34>two\n")
+        spool = tmp_path / ".headwater/ship/here/logs/spool"
+        deadline = time.monotonic() + WAIT_S
+        while time.monotonic() < deadline and not any(
+            b"two" in each.read_bytes() for each in spool.glob("*")
+        ):
+            time.sleep(0.02)
+    shipper.end(signal.SIGKILL)
+    (tmp_path / "empty.log").touch()
+    done = headwater(
+        "ship", "empty.log", "--topic", "logs", "--once", "--name", "here", "--bootstrap", broker.bootstrap
+    )
+    assert done.returncode == 0, done.stderr
+    assert values(records(broker.bootstrap, "logs", 2)) == ["<34>one", "<34>two"]
+    assert list(spool.iterdir()) == []
+
+
+def test_ship_second_shipper_of_the_same_name_is_refused(
+    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following], headwater: Headwater
+) -> None:
+    (tmp_path / "a.log").write_text("one\n")
+    follow("a.log", "--topic", "logs", "--name", "here")
+    records(broker.bootstrap, "logs", 1)
+    done = headwater(
+        "ship", "a.log", "--topic", "logs", "--name", "here", "--once", "--bootstrap", broker.bootstrap
+    )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "headwater: a shipper named here ships to logs already: stop it, or give this one another --name\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("a.log",), 2, "headwater ship needs --topic: where the lines go"),
+        (("--topic", "t"), 2, "headwater ship needs files, patterns or --syslog: where the lines come from"),
+        (("nope.log", "--topic", "t", "--once"), 1, "there is no file nope.log"),
+        (("--syslog", "5514", "--topic", "t"), 2, "--syslog 5514 is not of the form host:port"),
+        (
+            ("--syslog", "127.0.0.1:0", "--topic", "t", "--once"),
+            2,
+            "--once and --syslog exclude each other: a port has no end",
+        ),
+        (
+            ("a.log", "--topic", "t", "--compression", "zip"),
+            2,
+            "--compression zip is none of none, gzip, snappy, lz4, zstd",
+        ),
+    ],
+)
+def test_ship_wrong_use_is_one_sentence(
+    headwater: Headwater, arguments: tuple[str, ...], code: int, message: str
+) -> None:
+    done = headwater("ship", *arguments, "--bootstrap", "127.0.0.1:1")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", f"headwater: {message}\n")
+
+
+def test_ship_topic_that_the_brokers_do_not_make_is_named(tmp_path: Path, headwater: Headwater) -> None:
+    (tmp_path / "a.log").write_text("one\n")
+    with running_broker(properties={"auto.create.topics.enable": "false"}) as strict:
+        done = headwater("ship", "a.log", "--topic", "logs", "--once", "--bootstrap", strict.bootstrap)
+    assert done.returncode == 1
+    assert done.stderr == ("headwater: there is no topic logs: make it with headwater topics create logs\n")

@@ -1,0 +1,607 @@
+"""Following real files: every way in which they grow, rotate and come back, and kills between any two steps."""
+
+import gzip
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headwater.ship.fileset import DELETED_QUIET_S, FORGET_MS, HOLD_S, FileSet, entry_of
+from headwater.ship.framing import Lines
+from headwater.ship.progress import Entry
+from headwater.ship.tail import CHUNK_BYTES, Chunk, Tail
+
+LIMIT = 4 * CHUNK_BYTES
+BANNER = "#" * 300  # more than what a copy is told by
+
+
+class Follower:
+    """A shipper without brokers: what it would have sent, and what it saved."""
+
+    def __init__(self, *patterns: Path, from_end: bool = False, limit_bytes: int = LIMIT) -> None:
+        self.patterns = [str(each) for each in patterns]
+        self.from_end, self.limit_bytes = from_end, limit_bytes
+        self.now = 0.0
+        self.sent: list[tuple[str, int, int, bytes | None]] = []
+        self.saved: dict[str, Entry] = {}
+        self.said: list[str] = []
+        self.unacknowledged: list[tuple[Tail, Chunk]] = []
+        self.acknowledges = True
+        self.files = self._start()
+
+    def _start(self) -> FileSet:
+        return FileSet(
+            self.patterns,
+            Lines(),
+            self.saved.values(),
+            limit_bytes=self.limit_bytes,
+            from_end=self.from_end,
+            close_after_s=60,
+            scratch=Path(self.patterns[0]).parent,
+            say=self.said.append,
+        )
+
+    def kill(self) -> None:
+        """kill -9 and a new start: only what was saved is known."""
+        for tail in [*self.files.tails.values(), *self.files.ended]:
+            tail.close()
+        self.unacknowledged.clear()
+        self.files = self._start()
+
+    def poll(self, *, ends: bool = False, hold: bool = True, save: bool = True) -> None:
+        """One look, everything read, acknowledged and saved."""
+        self.now += 1
+        moved = True
+        while moved:
+            moved = False
+            if self.files.stale or not moved:
+                self.files.scan(self.now, hold=hold)
+            for tail in list(self.files.tails.values()):
+                left = self.files.left(tail, self.now) and not tail.waiting
+                chunk = self.files.read(tail, ends=ends or left)
+                if chunk is not None:
+                    self._take(tail, chunk)
+                    moved = True
+                elif left and tail.key in self.files.tails:
+                    self.files.end(tail)
+            moved = moved or self.files.stale
+        if save:
+            self.save()
+
+    def _take(self, tail: Tail, chunk: Chunk) -> None:
+        tail.grown_at = self.now
+        if not tail.registered or chunk.cut is not None:
+            self.saved[tail.file_id] = entry_of(tail)
+            tail.registered = True
+        for ordinal, record in enumerate(chunk.records, chunk.first_ordinal):
+            self.sent.append((tail.file_id, ordinal, record.position, record.value))
+        if self.acknowledges:
+            for _ in chunk.records:
+                tail.sent_one(chunk)
+        else:
+            self.unacknowledged.append((tail, chunk))
+
+    def save(self) -> None:
+        for tail in self.files.tails.values():
+            if tail.registered:
+                self.saved[tail.file_id] = entry_of(tail)
+        for tail in [each for each in self.files.ended if not each.waiting]:
+            self.saved.pop(tail.file_id, None)
+            if not tail.replaced and not tail.deleted and tail.registered:
+                self.saved[tail.file_id] = entry_of(tail, done=True)
+                self.files.remember(self.saved[tail.file_id])
+            self.files.drop(tail)
+
+    @property
+    def lines(self) -> list[str]:
+        """What a table without duplicates holds: one line for each coordinate, in the order of first arrival."""
+        by_coordinate = {(file_id, ordinal): value for file_id, ordinal, _, value in reversed(self.sent)}
+        for file_id, ordinal, _, value in self.sent:
+            assert by_coordinate[file_id, ordinal] == value, "two lines have the same coordinates"
+        ordered = dict.fromkeys((file_id, ordinal) for file_id, ordinal, _, _ in self.sent)
+        return [(by_coordinate[each] or b"").decode() for each in ordered]
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "app.log"
+
+
+def append(path: Path, *lines: str, end: str = "\n") -> None:
+    with path.open("a") as file:
+        file.write("".join(f"{line}\n" for line in lines[:-1]) + lines[-1] + end)
+
+
+def copytruncate(path: Path, copy: Path) -> None:
+    shutil.copyfile(path, copy)
+    os.truncate(path, 0)
+
+
+def test_follower_growing_file_gives_each_line_once_with_its_number_and_position(log: Path) -> None:
+    append(log, "one", "two")
+    follower = Follower(log)
+    follower.poll()
+    append(log, "three")
+    follower.poll()
+    follower.poll()
+    (file_id,) = {each[0] for each in follower.sent}
+    assert follower.sent == [(file_id, 0, 0, b"one"), (file_id, 1, 4, b"two"), (file_id, 2, 8, b"three")]
+
+
+def test_follower_line_without_newline_waits_for_its_end(log: Path) -> None:
+    append(log, "one", "tw", end="")
+    follower = Follower(log)
+    follower.poll()
+    assert follower.lines == ["one"]
+    append(log, "o")
+    follower.poll()
+    assert follower.lines == ["one", "two"]
+
+
+def test_follower_any_bytes_are_kept_but_the_line_end(log: Path) -> None:
+    log.write_bytes(b"crlf\r\n\n\xff\xfe\nnul\0nul\ncr\rcr\n\r\n")
+    follower = Follower(log)
+    follower.poll()
+    assert [each[3] for each in follower.sent] == [b"crlf", b"", b"\xff\xfe", b"nul\0nul", b"cr\rcr", b""]
+    assert [each[2] for each in follower.sent] == [0, 6, 7, 10, 18, 24]
+
+
+def test_follower_once_sends_the_unended_line_and_later_only_what_was_added(log: Path) -> None:
+    append(log, "one", "tw", end="")
+    follower = Follower(log)
+    follower.poll(ends=True)
+    append(log, "o", "three")
+    follower.poll()
+    assert follower.lines == ["one", "tw", "o", "three"]
+
+
+def test_follower_killed_after_an_unended_line_cuts_it_at_the_same_byte(log: Path) -> None:
+    append(log, "one", "tw", end="")
+    follower = Follower(log)
+    follower.poll(ends=True, save=False)
+    append(log, "o", "three")
+    follower.kill()
+    follower.poll()
+    assert follower.lines == ["one", "tw", "o", "three"]
+    assert len(follower.sent) > 4, "nothing was sent twice"
+
+
+@pytest.mark.parametrize("save", [True, False])
+def test_follower_killed_sends_what_was_not_saved_under_the_same_coordinates(log: Path, save: bool) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    append(log, "two", "three")
+    follower.poll(save=save)
+    follower.kill()
+    append(log, "four")
+    follower.poll()
+    assert follower.lines == ["one", "two", "three", "four"]
+    assert (len(follower.sent) > 4) is not save
+
+
+def test_follower_from_end_leaves_out_whole_lines_that_are_there(log: Path, tmp_path: Path) -> None:
+    append(log, "old", "half", end="")
+    follower = Follower(tmp_path / "*.log", from_end=True)
+    follower.poll()
+    append(log, " line", "new")
+    append(tmp_path / "later.log", "of a file that came later")
+    follower.poll()
+    assert sorted(follower.lines) == ["half line", "new", "of a file that came later"]
+
+
+def test_follower_renamed_file_is_read_to_its_end_and_the_new_one_from_its_beginning(log: Path) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    append(log, "two")
+    log.rename(log.with_suffix(".log.1"))
+    append(log.with_suffix(".log.1"), "written by who still has it open")
+    append(log, "three")
+    follower.poll()
+    append(log.with_suffix(".log.1"), "and more")
+    follower.poll()
+    assert sorted(follower.lines) == [
+        "and more",
+        "one",
+        "three",
+        "two",
+        "written by who still has it open",
+    ]
+
+
+def test_follower_renamed_within_the_pattern_is_the_same_file(log: Path, tmp_path: Path) -> None:
+    append(log, "one")
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    log.rename(tmp_path / "app.log.1")
+    append(log, "two")
+    follower.poll()
+    follower.kill()
+    follower.poll()
+    assert follower.lines == ["one", "two"]
+    assert len(follower.sent) == 2
+
+
+@pytest.mark.parametrize("pattern", ["app.log", "app.log*"])
+def test_follower_renamed_while_it_was_down_is_found_by_its_inode(
+    log: Path, tmp_path: Path, pattern: str
+) -> None:
+    append(log, "one")
+    follower = Follower(tmp_path / pattern)
+    follower.poll()
+    append(log, "two")
+    follower.kill()
+    log.rename(tmp_path / "app.log.1")
+    append(log, "three")
+    follower.poll()
+    assert sorted(follower.lines) == ["one", "three", "two"]
+    assert len(follower.sent) == 3
+
+
+@pytest.mark.parametrize("pattern", ["app.log", "app.log*"])
+@pytest.mark.parametrize("down", [True, False])
+def test_follower_copied_and_truncated_file_is_read_to_its_end_in_the_copy(
+    log: Path, tmp_path: Path, pattern: str, down: bool
+) -> None:
+    append(log, BANNER, "one")
+    follower = Follower(tmp_path / pattern)
+    follower.poll()
+    append(log, "two")
+    if down:
+        follower.kill()
+    copytruncate(log, tmp_path / "app.log.1")
+    append(log, "three")
+    follower.poll()
+    follower.poll()
+    assert sorted(follower.lines) == [BANNER, "one", "three", "two"]
+    assert len(follower.sent) == 4
+
+
+def test_follower_copy_that_is_not_followed_by_a_truncation_becomes_a_file_of_its_own(
+    log: Path, tmp_path: Path
+) -> None:
+    append(log, BANNER, "one")
+    follower = Follower(tmp_path / "*.log*")
+    follower.poll()
+    shutil.copyfile(log, tmp_path / "app.log.copy")
+    follower.poll()
+    assert len(follower.lines) == 2
+    follower.now += HOLD_S
+    follower.poll()
+    assert follower.lines == [BANNER, "one"] * 2
+
+
+def test_follower_equal_files_are_two_files(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", BANNER, "one")
+    append(tmp_path / "b.log", BANNER, "one")
+    follower = Follower(tmp_path / "*.log")
+    follower.poll(ends=True)
+    assert follower.lines == [BANNER, "one"] * 2
+
+
+def test_follower_truncated_without_a_copy_says_what_nobody_read(log: Path) -> None:
+    append(log, "one", "lo", end="")
+    follower = Follower(log)
+    follower.poll()
+    os.truncate(log, 0)
+    append(log, "two")
+    follower.poll()
+    assert follower.lines == ["one", "two"]
+    assert follower.said == [
+        f"{log} was truncated or written anew when 2 bytes of it were not read yet, and no copy of them is beside it"
+    ]
+
+
+def test_follower_shrunk_and_grown_beyond_its_place_is_a_new_file(log: Path) -> None:
+    append(log, "one", "two")
+    follower = Follower(log)
+    follower.poll()
+    log.write_text("another\nand another\n")
+    follower.poll()
+    assert follower.lines == ["one", "two", "another", "and another"]
+    assert len({each[0] for each in follower.sent}) == 2
+
+
+def test_follower_inode_used_again_is_a_new_file(log: Path) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    log.unlink()
+    append(log, "two", "three")
+    follower.saved = {key: replace(each, inode=log.stat().st_ino) for key, each in follower.saved.items()}
+    follower.kill()
+    follower.poll()
+    assert follower.lines == ["one", "two", "three"]
+
+
+def test_follower_deleted_file_is_read_to_its_end_and_let_go(log: Path) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    append(log, "two", "last", end="")
+    log.unlink()
+    follower.poll()
+    assert follower.lines == ["one", "two"]
+    for _ in range(2):
+        follower.now += DELETED_QUIET_S
+        follower.poll()
+    assert follower.lines == ["one", "two", "last"]
+    assert not follower.files.tails
+    assert not follower.saved
+
+
+def test_follower_other_patterns_leave_the_files_of_an_earlier_run_alone(log: Path, tmp_path: Path) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    append(log, "two")
+    append(tmp_path / "other.log", "three")
+    follower.patterns = [str(tmp_path / "other.log")]
+    follower.kill()
+    follower.poll()
+    assert follower.lines == ["one", "three"]
+    assert not follower.files.forgotten(10**15)
+    follower.patterns = [str(log)]
+    follower.kill()
+    follower.poll()
+    assert follower.lines == ["one", "three", "two"]
+
+
+def test_follower_progress_of_a_file_that_is_nowhere_is_forgotten_in_the_end(log: Path) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    follower.kill()
+    log.unlink()
+    follower.poll()
+    assert follower.files.forgotten(FORGET_MS) == []
+    assert follower.files.forgotten(FORGET_MS + 1) == [follower.sent[0][0]]
+
+
+def test_follower_compressed_files_are_left_out(log: Path, tmp_path: Path) -> None:
+    append(log, "one")
+    (tmp_path / "app.log.2.gz").write_bytes(b"\x1f\x8b\nlines\n")
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    assert follower.lines == ["one"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_follower_compressed_while_it_was_down_is_read_to_its_end(
+    log: Path, tmp_path: Path, known: bool
+) -> None:
+    append(log, f"one {BANNER}")
+    follower = Follower(log)
+    follower.poll()
+    follower.kill()
+    (tmp_path / "app.log.9.gz").write_bytes(b"no gzip at all")
+    (tmp_path / "app.log.8.gz").write_bytes(gzip.compress(b"another file"))
+    append(log, "two", "last", end="")
+    (tmp_path / "app.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    if not known:
+        (tmp_path / "app.log.1.gz").unlink()
+        follower.saved = {key: replace(each, size=log.stat().st_size) for key, each in follower.saved.items()}
+        follower.kill()
+    log.unlink()
+    append(log, "three")
+    follower.poll()
+    follower.now += DELETED_QUIET_S
+    follower.poll()
+    follower.poll()
+    found = {f"one {BANNER}", "three"} | ({"two", "last"} if known else set())
+    assert set(follower.lines) == found
+    assert len(follower.sent) == len(found)
+    gone = [f"{log} is gone, and at least 8 bytes of it were not read yet"]
+    assert follower.said == ([] if known else gone)
+
+
+def test_follower_symbolic_link_stands_for_its_target_and_both_are_one_file(tmp_path: Path) -> None:
+    append(tmp_path / "app-1.log", "one")
+    link = tmp_path / "current.log"
+    link.symlink_to("app-1.log")
+    follower = Follower(link, tmp_path / "app-*.log")
+    follower.poll()
+    append(tmp_path / "app-2.log", "two")
+    link.unlink()
+    link.symlink_to("app-2.log")
+    append(tmp_path / "app-1.log", "late")
+    follower.poll()
+    assert follower.lines == ["one", "late", "two"]
+    assert len(follower.sent) == 3
+
+
+def test_follower_link_alone_follows_where_it_points_now(tmp_path: Path) -> None:
+    append(tmp_path / "app-1.log", "one")
+    link = tmp_path / "current.log"
+    link.symlink_to("app-1.log")
+    follower = Follower(link)
+    follower.poll()
+    append(tmp_path / "app-1.log", "late")
+    append(tmp_path / "app-2.log", "two")
+    link.unlink()
+    link.symlink_to("app-2.log")
+    follower.poll()
+    assert sorted(follower.lines) == ["late", "one", "two"]
+
+
+def test_follower_hole_of_a_truncated_file_is_no_line(log: Path) -> None:
+    with log.open("wb") as writer:  # without O_APPEND: it goes on where it was
+        writer.write(b"one\n" * 5000)
+        writer.flush()
+        follower = Follower(log)
+        follower.poll()
+        os.truncate(log, 0)
+        writer.write(b"two\n")
+        writer.flush()
+        follower.poll()
+    assert follower.lines == ["one"] * 5000 + ["two"]
+    assert follower.sent[-1][2] == 20000
+
+
+def test_follower_long_line_goes_whole_up_to_the_limit_and_aside_above_it(log: Path) -> None:
+    long, longer = "x" * (3 * CHUNK_BYTES), "y" * (9 * CHUNK_BYTES)
+    append(log, "one", long, longer, "two")
+    follower = Follower(log)
+    follower.poll()
+    assert [each[3] for each in follower.sent] == [b"one", long.encode(), None, b"two"]
+    assert [each[1] for each in follower.sent] == [0, 1, 2, 3]
+
+
+def test_follower_long_line_that_grows_slowly_is_not_taken_before_its_end(log: Path) -> None:
+    follower = Follower(log, limit_bytes=CHUNK_BYTES)
+    for _ in range(5):
+        append(log, "x" * CHUNK_BYTES, end="")
+        follower.poll()
+        assert follower.sent == []
+    append(log, "", "next")
+    follower.poll()
+    assert [each[2:] for each in follower.sent] == [(0, None), (5 * CHUNK_BYTES + 1, b"next")]
+
+
+def test_follower_file_that_may_not_be_read_is_named_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    append(log, "one")
+
+    def refuse(path: str, flags: int) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    follower = Follower(log)
+    with monkeypatch.context() as patch:
+        patch.setattr("headwater.ship.fileset.os.open", refuse)
+        follower.poll()
+        follower.poll()
+    assert follower.said == [f"cannot read {log}: permission denied; it is tried again"]
+    follower.poll()
+    assert follower.lines == ["one"]
+
+
+def test_follower_progress_waits_for_the_acknowledgement_of_what_came_before(log: Path) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.acknowledges = False
+    follower.poll()
+    append(log, "two")
+    follower.poll()
+    (tail, first), (_, second) = follower.unacknowledged
+    tail.sent_one(second)
+    assert tail.acknowledged.position == 0
+    tail.sent_one(first)
+    assert tail.acknowledged.position == 8
+
+
+STEPS = st.lists(
+    st.sampled_from(
+        [
+            "append",
+            "append",
+            "part",
+            "poll",
+            "poll",
+            "unsaved",
+            "kill",
+            "rename",
+            "copytruncate",
+            "recreate",
+            "wait",
+        ]
+    ),
+    max_size=30,
+)
+
+
+class Writer:
+    """Writes lines that are all different, and rotates as log rotation does."""
+
+    def __init__(self, folder: Path, follower: Follower) -> None:
+        self.log, self.follower = folder / "app.log", follower
+        self.written: dict[str, int] = {}
+        self.open_line = ""
+        self.generation = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self.generation += 1
+        self._line(f"{self.generation} {BANNER}")
+        # What is truncated before its first bytes were read cannot be known again in its copy.
+        self.follower.poll()
+
+    def _line(self, text: str) -> None:
+        text = self.open_line + text
+        append(self.log, text[len(self.open_line) :])
+        self.open_line = ""
+        self.written[text] = self.generation
+
+    def append(self) -> None:
+        self._line(f"line {len(self.written)}")
+
+    def part(self) -> None:
+        part = f"part {len(self.written)}.{len(self.open_line)} "
+        self.open_line += part
+        append(self.log, part, end="")
+
+    def _shift(self) -> None:
+        self.append()  # rotation between two lines
+        for number in range(9, 0, -1):
+            older = self.log.with_name(f"app.log.{number}")
+            if older.exists():
+                older.rename(self.log.with_name(f"app.log.{number + 1}"))
+
+    def rename(self) -> None:
+        self._shift()
+        self.log.rename(self.log.with_name("app.log.1"))
+        self._begin()
+
+    def copytruncate(self) -> None:
+        self._shift()
+        copytruncate(self.log, self.log.with_name("app.log.1"))
+        self._begin()
+
+    def recreate(self) -> None:
+        self.append()
+        self.follower.poll()  # what is deleted while nobody has it open is gone
+        self.log.unlink()
+        self._begin()
+
+
+@pytest.mark.parametrize("pattern", ["app.log", "app.log*"])
+def test_follower_any_history_gives_every_line_once_and_in_the_order_of_its_file(
+    pattern: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    @settings(
+        max_examples=int(os.environ.get("HEADWATER_HISTORIES", "60")),
+        deadline=None,
+        print_blob=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(STEPS)
+    def run(steps: list[str]) -> None:
+        folder = tmp_path_factory.mktemp("logs")
+        follower = Follower(folder / pattern)
+        writer = Writer(folder, follower)
+        others: dict[str, Callable[[], None]] = {
+            "poll": follower.poll,
+            "unsaved": lambda: follower.poll(save=False),
+            "kill": follower.kill,
+            "wait": lambda: setattr(follower, "now", follower.now + 100),
+        }
+        for step in steps:
+            (others[step] if step in others else getattr(writer, step))()
+        writer.append()
+        follower.poll()
+        follower.poll()
+        arrived = defaultdict(list)
+        for line in follower.lines:
+            arrived[writer.written[line]].append(line)
+        expected = defaultdict(list)
+        for line, generation in writer.written.items():
+            expected[generation].append(line)
+        assert arrived == expected
+        follower.kill()
+
+    run()

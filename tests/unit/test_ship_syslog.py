@@ -1,0 +1,168 @@
+"""Syslog on its way to the topic: the framings of RFC 6587, and the spool between the port and the broker."""
+
+import random
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.errors import PortInUseError, UsageError
+from headwater.ship.framing import SpoolFrames, frame
+from headwater.ship.listener import SyslogListener, parse_address
+from headwater.ship.spool import Spool
+from headwater.ship.syslog import MAX_MESSAGE_BYTES, FramingError, SyslogFramer, datagram_message
+
+MESSAGES = st.lists(
+    st.tuples(
+        st.booleans(),
+        st.binary(max_size=60).map(lambda text: b"<13>" + text.replace(b"\n", b" ").replace(b"\0", b" ")),
+    ),
+    max_size=8,
+)
+
+
+@given(MESSAGES, st.integers(1, 7))
+def test_framer_both_framings_in_pieces_of_any_size_give_the_messages(
+    messages: list[tuple[bool, bytes]], step: int
+) -> None:
+    stream = b"".join(b"%d %s" % (len(text), text) if counted else text + b"\n" for counted, text in messages)
+    framer = SyslogFramer()
+    found = [each for at in range(0, len(stream), step) for each in framer.feed(stream[at : at + step])]
+    assert found == [text for _, text in messages]
+    assert framer.rest() == []
+
+
+def test_framer_counted_message_may_hold_newlines() -> None:
+    assert SyslogFramer().feed(b"14 <34>1 two\nline7 <34>abc") == [b"<34>1 two\nline", b"<34>abc"]
+
+
+def test_framer_line_that_begins_with_a_number_is_a_line() -> None:
+    assert SyslogFramer().feed(b"2026 was a year\n123456789012 x\n9 lives\n") == [
+        b"2026 was a year",
+        b"123456789012 x",
+        b"9 lives",
+    ]
+
+
+def test_framer_nul_ends_a_message_too_and_empty_ones_are_none() -> None:
+    assert SyslogFramer().feed(b"<34>a\0<34>b\n\n\n") == [b"<34>a", b"<34>b"]
+
+
+def test_framer_end_of_the_connection_ends_the_message() -> None:
+    framer = SyslogFramer()
+    assert framer.feed(b"<34>a\n<34>cut off") == [b"<34>a"]
+    assert framer.rest() == [b"<34>cut off"]
+
+
+@pytest.mark.parametrize("begin", [b"99999999 <34>", b"x" * (MAX_MESSAGE_BYTES + 1)])
+def test_framer_message_without_bounds_is_refused_after_those_before_it(begin: bytes) -> None:
+    framer = SyslogFramer()
+    assert framer.feed(b"<34>good\n" + begin) == [b"<34>good"]
+    with pytest.raises(FramingError):
+        framer.feed(b"y")
+
+
+def test_datagram_end_of_line_is_left_out() -> None:
+    assert datagram_message(b"<34>a\nb\r\n\0") == b"<34>a\nb"
+
+
+@given(st.lists(st.tuples(st.sampled_from([b"192.0.2.7", b"::1"]), st.binary(max_size=80)), max_size=6))
+def test_spool_frames_are_read_back_and_a_torn_last_one_is_left(frames: list[tuple[bytes, bytes]]) -> None:
+    body = b"".join(frame(peer, message) for peer, message in frames)
+    records = SpoolFrames().split(body, 0, ends=True)
+    assert [(each.peer, each.value) for each in records] == frames
+    assert (records[-1].end if records else 0) == len(body)
+    torn = SpoolFrames().split(body[:-1], 0, ends=True)
+    assert [(each.peer, each.value) for each in torn] == frames[:-1]
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:514", ("127.0.0.1", 514)), ("[::1]:0", ("::1", 0)), (":6514", ("0.0.0.0", 6514))],
+)
+def test_address_forms(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+
+
+@pytest.mark.parametrize("text", ["5514", "host:", "host:x", "host:70000", "::1:514"])
+def test_address_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not of the form host:port"):
+        parse_address(text)
+
+
+def _spooled(folder: Path) -> list[tuple[bytes | None, bytes | None]]:
+    bodies = [each.read_bytes() for each in sorted(folder.glob("*.spool"))]
+    return [(each.peer, each.value) for body in bodies for each in SpoolFrames().split(body, 0, ends=True)]
+
+
+def _await(folder: Path, count: int) -> list[tuple[bytes | None, bytes | None]]:
+    deadline = time.monotonic() + 10
+    while len(found := _spooled(folder)) < count and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return found
+
+
+def test_listener_tcp_and_udp_messages_are_in_the_spool(tmp_path: Path) -> None:
+    said: list[str] = []
+    spool = Spool(tmp_path, 1 << 20)
+    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    host, port = parse_address(listener.address)
+    try:
+        with socket.create_connection((host, port)) as tcp:
+            tcp.sendall(b"8 <34>one\n<34>two\n")
+            _await(tmp_path, 2)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            udp.sendto(b"<34>three\n", (host, port))
+            found = _await(tmp_path, 3)
+        with pytest.raises(PortInUseError):
+            SyslogListener(listener.address, spool, said.append)
+    finally:
+        listener.close()
+        spool.close()
+    assert found == [(b"127.0.0.1", b"<34>one\n"), (b"127.0.0.1", b"<34>two"), (b"127.0.0.1", b"<34>three")]
+    assert said == []
+
+
+def test_listener_full_spool_makes_tcp_wait_and_loses_nothing(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1_000_000)
+    listener = SyslogListener("127.0.0.1:0", spool, lambda _: None)
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    messages = [b"<13>%d %s" % (number, b"x" * rng.randrange(20_000)) for number in range(1200)]
+    found: list[tuple[bytes | None, bytes | None]] = []
+    try:
+        with socket.create_connection(parse_address(listener.address)) as tcp:
+            tcp.setblocking(False)
+            stream = memoryview(b"".join(b"%d %s" % (len(each), each) for each in messages))
+            waits = 0
+            deadline = time.monotonic() + 30
+            while stream and time.monotonic() < deadline:
+                try:
+                    stream = stream[tcp.send(stream) :]
+                except BlockingIOError:
+                    waits += 1
+                    time.sleep(0.01)
+                    if spool.full:  # the shipper has caught up with the files that no longer grow
+                        found += _drain(tmp_path, spool)
+            tcp.shutdown(socket.SHUT_WR)
+            while len(found) < len(messages) and time.monotonic() < deadline:
+                time.sleep(0.01)
+                found += _drain(tmp_path, spool)
+    finally:
+        listener.close()
+        spool.close()
+    assert waits > 0
+    assert [message for _, message in found] == messages
+
+
+def _drain(folder: Path, spool: Spool) -> list[tuple[bytes | None, bytes | None]]:
+    spool.close()  # the next message begins a new file
+    files = [each for each in sorted(folder.glob("*.spool")) if not spool.writes(str(each))]
+    bodies = [each.read_bytes() for each in files]
+    for each in files:
+        spool.remove(str(each))
+    return [(each.peer, each.value) for body in bodies for each in SpoolFrames().split(body, 0, ends=True)]
