@@ -1,0 +1,55 @@
+r"""key=value lines, as logfmt and many firewalls write them.
+
+    level=info msg="he said \"hi\"" took_ms=12 cached
+
+A value is a run without spaces or a quoted text with escapes; a word without `=` is allowed and says nothing.
+"""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, let, unescaped
+
+_KEY = r'[^\s="]++'
+_PAIR = rf'({_KEY})=({QUOTED.replace("(", "(?:", 1)}(?!\S)|[^\s"]\S*+|(?!\S))'
+_LINE = rf'(?s)\A\s*+(?:(?:{_PAIR}|[^\s="]++(?!\S))\s*+)++\z'
+
+
+def key_value(schema: str | T.StructType) -> Parser:
+    """key=value lines, of which a schema names the keys that are wanted.
+
+    A line does not parse if it has none of the wanted keys, is no sequence of pairs and words, or has a value that is
+    not of its column's type. An empty value is null, and of a repeated key the first counts.
+
+    Args:
+        schema: The columns, named as the keys, as Spark DDL or a type: `"level STRING, took_ms DOUBLE"`.
+    """
+    wanted = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert isinstance(wanted, T.StructType)
+
+    def parse(text: Column, _timestamp: Column) -> Column:
+        keys = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(1))
+        values = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(2))
+        pairs = F.when(text.rlike(_LINE), F.struct(keys.alias("keys"), values.alias("values")))
+        return let(pairs, lambda found: _columns(wanted, found))
+
+    return Parser("key_value", wanted, parse)
+
+
+def _columns(wanted: T.StructType, pairs: Column) -> Column:
+    keys, values = pairs["keys"], pairs["values"]
+    columns, wrong = [], F.lit(False)
+    for field in wanted.fields:
+        place = F.array_position(keys, F.lit(field.name)).cast("int")
+        text = _content(F.get(values, place - 1))
+        typed = text if isinstance(field.dataType, T.StringType) else text.try_cast(field.dataType)
+        columns.append(typed.alias(field.name))
+        wrong |= text.isNotNull() & typed.isNull()
+    some = F.arrays_overlap(keys, F.array(*[F.lit(name) for name in wanted.fieldNames()]))
+    return F.when(some & ~wrong, F.struct(*columns))
+
+
+def _content(value: Column) -> Column:
+    inner = unescaped(F.substring(value, F.lit(2), F.char_length(value) - 2))
+    return F.when(value.startswith('"'), inner).when(value != "", value)

@@ -1,0 +1,78 @@
+"""What a parser is, and how one regular expression gives all of its groups in one pass."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+_BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text that is meant for others has it
+
+QUOTED = r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
+"""A quoted text with escapes; possessive throughout, since Java's matcher recurses for what it may go back on, and a
+line of some 10,000 characters would overflow its stack."""
+
+
+@dataclass(frozen=True)
+class Parser:
+    """A format of lines.
+
+    Attributes:
+        name: What it is called in messages.
+        schema: The columns that it gives.
+        parse: From the line (STRING) and its record's timestamp to a struct of the schema; null if it is not one.
+    """
+
+    name: str
+    schema: T.StructType
+    parse: Callable[[Column, Column], Column]
+
+    def __call__(self, line: Column, timestamp: Column) -> Column:
+        """Parses a line.
+
+        Args:
+            line: STRING or BINARY; what is not UTF-8 does not parse.
+            timestamp: When its record was made; completes a time of day or a date without a year.
+        """
+        text = line.cast("string")
+        return F.when(F.is_valid_utf8(text), self.parse(text, timestamp)).cast(self.schema)
+
+
+def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Column]], Column]) -> Column:
+    """Builds a column from the groups of a regular expression that covers the whole text; null if it does not.
+
+    `regexp_extract` would match once for each group. This replaces the text by its groups and splits that, once: an
+    array's element is bound to a lambda's variable, which Spark does not evaluate again.
+
+    Args:
+        text: The text.
+        pattern: Java's regular expression, without anchors.
+        groups: How many groups it has.
+        build: Takes the groups as STRING columns; one that took no part is empty.
+    """
+    replaced = F.regexp_replace(
+        text, rf"(?s)\A{pattern}\z", "".join(f"{_BETWEEN}${number}" for number in range(1, groups + 1))
+    )
+    parts = F.when(~F.contains(text, F.lit(_BETWEEN)), F.split(replaced, _BETWEEN))
+
+    def built(found: Column) -> Column:
+        fields = [F.get(found, F.lit(number)) for number in range(1, groups + 1)]
+        return F.when(F.size(found) == groups + 1, build(fields))
+
+    return let(parts, built)
+
+
+def let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """Evaluates a column once for an expression that uses it several times."""
+    return F.get(F.transform(F.array(value), body), F.lit(0))
+
+
+def unless(text: Column, *absent: str) -> Column:
+    """The text, or null where it is what stands for nothing."""
+    return F.when(~text.isin(*absent), text)
+
+
+def unescaped(text: Column) -> Column:
+    r"""A quoted text's content: `\"` and `\\` (and `\]`) as what they stand for, other backslashes as they are."""
+    return F.when(F.contains(text, F.lit("\\")), F.regexp_replace(text, r'\\(["\\\]])', "$1")).otherwise(text)

@@ -1,0 +1,351 @@
+"""Lines of real logs to rows; what is not of the format gives null."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser, key_value, syslog, template
+
+SHIPPED = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
+Parse = Callable[..., list[Row | None]]
+
+
+@pytest.fixture
+def parse(spark: SparkSession) -> Parse:
+    """Parses lines in one Spark job, and shows times as text in UTC."""
+
+    def run(parser: Parser, lines: list[str | bytes], shipped: datetime = SHIPPED) -> list[Row | None]:
+        rows = [
+            (i, line.encode() if isinstance(line, str) else line, shipped) for i, line in enumerate(lines)
+        ]
+        frame = spark.createDataFrame(rows, "i INT, line BINARY, shipped TIMESTAMP")
+        found = frame.select("i", parser(F.col("line"), F.col("shipped")).alias("row"))
+        assert found.schema["row"].dataType == parser.schema
+        return [row["row"] for row in found.sort("i").collect()]
+
+    return run
+
+
+def at(text: str) -> datetime:
+    """A time as Spark's collect() gives it: in the machine's zone, without saying so."""
+    return datetime.fromisoformat(text).astimezone().replace(tzinfo=None)
+
+
+def fields(row: Row | None, *names: str) -> tuple[Any, ...] | None:
+    return None if row is None else tuple(row[name] for name in names)
+
+
+def test_access_combined_line_gives_every_column(parse: Parse) -> None:
+    line = (
+        '192.0.2.7 - frank [10/Oct/2000:13:55:36 -0700] "GET /a/b?c=1&d HTTP/1.0" 200 2326 '
+        '"http://www.example.com/start" "Mozilla/4.08 [en] (Win98; I ;Nav)"'
+    )
+    (row,) = parse(ACCESS, [line])
+    assert row is not None
+    assert row.asDict() == {
+        "host": "192.0.2.7",
+        "ident": None,
+        "user": "frank",
+        "time": at("2000-10-10T20:55:36Z"),
+        "request": "GET /a/b?c=1&d HTTP/1.0",
+        "method": "GET",
+        "path": "/a/b",
+        "query": "c=1&d",
+        "protocol": "HTTP/1.0",
+        "status": 200,
+        "bytes": 2326,
+        "referer": "http://www.example.com/start",
+        "agent": "Mozilla/4.08 [en] (Win98; I ;Nav)",
+    }
+
+
+_BEFORE = "h - - [10/Oct/2000:13:55:36 +0000] "
+
+
+@pytest.mark.parametrize("case", range(2))
+def test_access_requests_as_servers_log_them(parse: Parse, case: int) -> None:
+    tail = ["", ' "-" "-"'][case]
+    requests = {
+        "GET / HTTP/1.1": ("GET", "/", None, "HTTP/1.1"),
+        "GET /": ("GET", "/", None, None),
+        "GET /a b c HTTP/1.1": ("GET", "/a b c", None, "HTTP/1.1"),
+        "GET /?q=a?b HTTP/2.0": ("GET", "/", "q=a?b", "HTTP/2.0"),
+        "PROPFIND /x HTTP/1.1": ("PROPFIND", "/x", None, "HTTP/1.1"),
+        "CONNECT example.com:443 HTTP/1.1": ("CONNECT", "example.com:443", None, "HTTP/1.1"),
+        r"\x16\x03\x01\x02": (None, None, None, None),
+        r"GET /\"quoted\" HTTP/1.1": ("GET", r"/\"quoted\"", None, "HTTP/1.1"),
+        "-": (None, None, None, None),
+        "": (None, None, None, None),
+    }
+    found = parse(ACCESS, [f'{_BEFORE}"{request}" 400 -{tail}' for request in requests])
+    assert [fields(row, "method", "path", "query", "protocol") for row in found] == list(requests.values())
+    assert [fields(row, "request", "bytes") for row in found] == [
+        (None if request in ("-", "") else request, 0) for request in requests
+    ]
+
+
+def test_access_hosts_users_and_agents_of_all_kinds(parse: Parse) -> None:
+    rest = '[10/Oct/2000:13:55:36 +0200] "GET / HTTP/1.1" 304 -'
+    found = parse(
+        ACCESS,
+        [
+            f"2001:db8::1 - - {rest}",
+            f"host.example.com ident a user name {rest}",
+            f"::1 - - {rest}",
+            rf'h - - {rest} "-" "a \"quoted\" agent \\ \x41"',
+            f'h - - {rest} "-" "an "unescaped" agent"',
+            f'h - - {rest} "http://x/" ""',
+        ],
+    )
+    assert [fields(row, "host", "ident", "user", "referer", "agent") for row in found] == [
+        ("2001:db8::1", None, None, None, None),
+        ("host.example.com", "ident", "a user name", None, None),
+        ("::1", None, None, None, None),
+        ("h", None, None, None, r'a "quoted" agent \ \x41'),
+        ("h", None, None, None, 'an "unescaped" agent'),
+        ("h", None, None, "http://x/", None),
+    ]
+
+
+def test_access_lines_of_other_formats_are_null(parse: Parse) -> None:
+    good = '"GET / HTTP/1.1" 200 1'
+    lines: list[str | bytes] = [
+        "",
+        "no access log",
+        f"{_BEFORE}{good} ",
+        f'{_BEFORE}{good} "-"',
+        f'{_BEFORE}{good} "-" "agent" "more"',
+        f'{_BEFORE}"GET / HTTP/1.1 200 1',
+        f'{_BEFORE}"GET / HTTP/1.1" 2000 1',
+        f"h - - [32/Oct/2000:13:55:36 +0000] {good}",
+        f"h - - [10/Okt/2000:13:55:36 +0000] {good}",
+        f"h - - [10/Oct/2000:13:55:36] {good}",
+        f"example.com:80 192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] {good}",
+        f"{_BEFORE}{good}\nand a second line",
+        f"{_BEFORE}".encode() + b'"GET /\xff HTTP/1.1" 200 1',
+        f"\ufdd0{_BEFORE}{good}",
+    ]
+    assert parse(ACCESS, lines) == [None] * len(lines)
+
+
+def test_parsers_lines_of_a_megabyte_overflow_no_stack(parse: Parse) -> None:
+    long = r"\"x y=z" * 150_000
+    access = f'{_BEFORE}"GET /{long} HTTP/1.1" 200 1 "{long}" "{long}"'
+    (row, bad) = parse(ACCESS, [access, access + '"x'])
+    assert row is not None
+    assert len(row["agent"]) == len(long) - 150_000
+    assert bad is None
+    (row, bad) = parse(
+        SYSLOG, [f'<1>1 - h a p m [id v="{long}"] {long}', f'<1>1 - h a p m [id v="{long}] {long}']
+    )
+    assert row is not None
+    assert len(row["message"]) == len(long)
+    assert bad is None
+    (row, bad) = parse(key_value("a STRING"), [f'a="{long}" ' + "b=c d " * 100_000, f'a="{long}'])
+    assert row is not None
+    assert len(row["a"]) == len(long) - 150_000
+    assert bad is None
+    (row, bad) = parse(template("{a:quoted} {b}!"), [f'"{long}" {long}!', f'"{long}" {long}'])
+    assert row is not None
+    assert len(row["b"]) == len(long)
+    assert bad is None
+
+
+def test_syslog_new_form_gives_every_column(parse: Parse) -> None:
+    line = (
+        r'<165>1 2003-10-11T22:14:15.003-07:00 host app 111 ID47 [ex@1 a="1" a="two \"2\" \] \\ \n" b=""][empty]'
+        ' \ufeffAn event [with] "everything"'
+    )
+    (row,) = parse(SYSLOG, [line])
+    assert row is not None
+    data = [tuple(each) for each in row["structured_data"]]
+    assert data == [
+        ("ex@1", "a", "1"),
+        ("ex@1", "a", 'two "2" ] \\ \\n'),
+        ("ex@1", "b", ""),
+        ("empty", None, None),
+    ]
+    assert row.asDict() | {"structured_data": None} == {
+        "facility": 20,
+        "severity": 5,
+        "version": 1,
+        "time": at("2003-10-12T05:14:15.003Z"),
+        "host": "host",
+        "app": "app",
+        "pid": "111",
+        "message_id": "ID47",
+        "structured_data": None,
+        "message": 'An event [with] "everything"',
+    }
+
+
+def test_syslog_new_form_nil_values_are_null(parse: Parse) -> None:
+    names = (
+        "facility",
+        "severity",
+        "version",
+        "time",
+        "host",
+        "app",
+        "pid",
+        "message_id",
+        "structured_data",
+        "message",
+    )
+    nothing = (None, None, None, None, None, None, None)
+    found = parse(SYSLOG, ["<0>1 - - - - - -", "<0>1 - - - - - - ", "<0>1 - - - - - - two\nlines"])
+    assert [fields(row, *names) for row in found] == [
+        (0, 0, 1, *nothing[:6], None),
+        (0, 0, 1, *nothing[:6], None),
+        (0, 0, 1, *nothing[:6], "two\nlines"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("shipped", "logged", "time"),
+    [
+        ("2026-11-21T10:00:00", "Nov 21 09:59:59", "2026-11-21T09:59:59"),
+        ("2026-01-01T00:00:05", "Dec 31 23:59:59", "2025-12-31T23:59:59"),
+        ("2025-12-31T23:59:59", "Jan  1 00:00:05", "2026-01-01T00:00:05"),
+        ("2026-03-01T00:00:00", "Nov  1 00:00:00", "2025-11-01T00:00:00"),
+        ("2024-03-01T00:00:00", "Feb 29 12:00:00", "2024-02-29T12:00:00"),
+        ("2025-01-01T00:00:00", "Feb 29 12:00:00", "2024-02-29T12:00:00"),
+        ("2026-11-21T10:00:00", "Nov 21 2019 09:59:59", "2019-11-21T09:59:59"),
+        ("2026-11-21T10:00:00", "Nov  1 09:59:59.123", "2026-11-01T09:59:59.123000"),
+    ],
+)
+def test_syslog_old_form_takes_the_year_nearest_to_the_record(
+    parse: Parse, shipped: str, logged: str, time: str
+) -> None:
+    moment = datetime.fromisoformat(shipped).replace(tzinfo=UTC)
+    (row,) = parse(SYSLOG, [f"<34>{logged} host su[230]: 'su root' failed"], moment)
+    assert row is not None
+    assert row["time"] == at(f"{time}+00:00")
+
+
+def test_syslog_old_form_of_all_kinds(parse: Parse) -> None:
+    found = parse(
+        SYSLOG,
+        [
+            "<34>Oct 11 22:14:15 host su[230]: 'su root' failed",
+            "Oct 11 22:14:15 host kernel: [12.3] usb 1-1: new device",
+            "<13>Oct 11 22:14:15 host just words",
+            "<13>Oct 11 22:14:15 2001:db8::1 postfix/smtpd[12]: connect",
+            "<13>2026-10-11T22:14:15.5+02:00 host app: text",
+            "<13>Oct 11 22:14:15 host app:",
+        ],
+    )
+    assert [fields(row, "facility", "severity", "host", "app", "pid", "message") for row in found] == [
+        (4, 2, "host", "su", "230", "'su root' failed"),
+        (None, None, "host", "kernel", None, "[12.3] usb 1-1: new device"),
+        (1, 5, "host", None, None, "just words"),
+        (1, 5, "2001:db8::1", "postfix/smtpd", "12", "connect"),
+        (1, 5, "host", "app", None, "text"),
+        (1, 5, "host", "app", None, None),
+    ]
+    assert found[4] is not None
+    assert found[4]["time"] == at("2026-10-11T20:14:15.5Z")
+    assert {row["version"] for row in found if row is not None} == {None}
+
+
+def test_syslog_old_form_is_in_the_zone_that_was_named(parse: Parse) -> None:
+    (row,) = parse(
+        syslog("Europe/Berlin"), ["Jul  1 12:00:00 host app: summer"], datetime(2026, 7, 2, tzinfo=UTC)
+    )
+    assert row is not None
+    assert row["time"] == at("2026-07-01T10:00:00Z")
+
+
+def test_syslog_other_lines_are_null(parse: Parse) -> None:
+    lines: list[str | bytes] = [
+        "",
+        "a line",
+        "<192>1 - - - - - -",
+        "<34>Oct 32 22:14:15 host app: x",
+        "<999>Oct 11 22:14:15 host app: x",
+        '<1>1 - h a p m [id v="open] x',
+        "<1>1 2003-13-41T22:14:15Z h a p m - x",
+        b"<34>Oct 11 22:14:15 host app: \xff",
+    ]
+    assert parse(SYSLOG, lines) == [None] * len(lines)
+
+
+def test_key_value_takes_the_wanted_keys_with_their_types(parse: Parse) -> None:
+    parser = key_value("level STRING, msg STRING, took_ms DOUBLE, n INT")
+    found = parse(
+        parser,
+        [
+            r'level=info msg="he said \"hi\" = \\" took_ms=12.5 cached n=3',
+            "  n=1\tlevel=   msg=a=b n=2 ",
+            'other=1 level="" path=/x?y=1',
+            'url=http://x/?a="b" level=warn',
+        ],
+    )
+    assert [fields(row, "level", "msg", "took_ms", "n") for row in found] == [
+        ("info", r'he said "hi" = \ '.rstrip(), 12.5, 3),
+        (None, "a=b", None, 1),
+        ("", None, None, None),
+        ("warn", None, None, None),
+    ]
+
+
+def test_key_value_other_lines_are_null(parse: Parse) -> None:
+    lines: list[str | bytes] = [
+        "",
+        "words only",
+        "other=1",
+        'level="open',
+        'level="a"b',
+        "n=three",
+        "=x level=info",
+        b"level=\xff",
+    ]
+    assert parse(key_value("level STRING, n INT"), lines) == [None] * len(lines)
+
+
+def test_template_placeholders_of_every_kind(parse: Parse) -> None:
+    parser = template(
+        "{{x}} [{at:time yyyy-MM-dd HH:mm:ss VV}] {iso:time} {level:word} {n:int} {f:double} {q:quoted} "
+        "{who}: {message}"
+    )
+    assert parser.schema.simpleString() == (
+        "struct<at:timestamp,iso:timestamp,level:string,n:bigint,f:double,q:string,who:string,message:string>"
+    )
+    found = parse(
+        parser,
+        [
+            r'{x} [2026-11-21 10:00:00 UTC]   2026-11-21T10:00:00Z WARN -5 1.5e3 "a \"b\"" a b: c: d',
+            '{x} [-] - - - - "" :  ',
+        ],
+    )
+    assert [tuple(row) if row else None for row in found] == [
+        (at("2026-11-21T10:00:00Z"), at("2026-11-21T10:00:00Z"), "WARN", -5, 1500.0, 'a "b"', "a b", "c: d"),
+        (None, None, "-", None, None, "", "", ""),
+    ]
+    bad: list[str | bytes] = [
+        '{x} [2026-11-41 10:00:00 UTC] - w 1 1 "" a: b',
+        '{x} [-] - w 99999999999999999999 1 "" a: b',
+        '{x} [-] - w 1 1 "" a',
+        "",
+    ]
+    assert parse(parser, bad) == [None] * len(bad)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{a:float}", r"\{a:float\} is of no known kind; there are word, quoted, int, double, time"),
+        ("{a:int 3}", "is of no known kind"),
+        ("{a} {a}", "a comes twice"),
+        ("{a", r"what begins with '\{a' is no placeholder"),
+        ("text", "it has no placeholder"),
+    ],
+)
+def test_template_wrong_one_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(JobDefinitionError, match=message):
+        template(text)
