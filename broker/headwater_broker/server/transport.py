@@ -220,6 +220,8 @@ class Channel:
         """Sends until the output is empty or the kernel takes no more."""
         try:
             while True:
+                if not self._unsent and not self.connection.output:
+                    return
                 data, file_range = self._gather()
                 if not data and file_range is None:
                     return
