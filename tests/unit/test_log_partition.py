@@ -299,6 +299,28 @@ def test_roll_by_time_counts_from_the_first_timestamp(tmp_path: Path) -> None:
     broker.manager.close()
 
 
+def test_roll_by_time_jitter_spreads_partitions_within_the_time_and_stays(tmp_path: Path) -> None:
+    def rolls_after_ms(partition: int, config: LogConfig) -> int:
+        path = tmp_path / f"{config.segment_jitter_ms}-{partition}"
+        manager = LogManager([str(path)], config_for=lambda _: config)
+        manager.load()
+        log = manager.create("t", partition, None)
+        waited_ms = log._segment_ms
+        manager.close()
+        return waited_ms
+
+    config = LogConfig(segment_ms=1000, segment_jitter_ms=400)
+    waits = [rolls_after_ms(partition, config) for partition in range(20)]
+    assert all(600 < wait_ms <= 1000 for wait_ms in waits)
+    assert len(set(waits)) > 10
+    assert rolls_after_ms(3, config) == waits[3]
+    # More than the time itself means at most the time itself, as in Kafka.
+    beyond = LogConfig(segment_ms=1000, segment_jitter_ms=10**9)
+    waits = [rolls_after_ms(partition, beyond) for partition in range(20)]
+    assert all(0 < wait_ms <= 1000 for wait_ms in waits)
+    assert len(set(waits)) > 10
+
+
 def test_roll_by_age_in_tick_counts_by_the_brokers_clock(tmp_path: Path) -> None:
     broker = Broker(tmp_path, **{"segment.ms": "1000", "retention.ms": "-1"})
     broker.time_ms = 500
@@ -438,6 +460,35 @@ def test_retention_by_size_keeps_at_least_that_much(tmp_path: Path) -> None:
     broker.manager.tick(0)
     assert 300 <= broker.log.size_bytes < 300 + 150
     assert broker.read_offsets() == list(range(broker.log.log_start_offset, 20))
+    broker.manager.close()
+
+
+def test_retention_by_size_of_nothing_keeps_the_end(tmp_path: Path) -> None:
+    broker = small_segments(
+        tmp_path, **{"retention.ms": "-1", "retention.bytes": "0", "file.delete.delay.ms": "0"}
+    )
+    for _ in range(5):
+        broker.write(b"a")
+    broker.manager.tick(0)
+    assert (broker.log.log_start_offset, broker.log.log_end_offset) == (5, 5)
+    assert broker.write(b"b").base_offset == 5
+    broker.manager.close()
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "retention_bytes", "start"),
+    [(2 * DAY_MS, -1, 4), (-1, 300, 2), (2 * DAY_MS, 300, 4), (4 * DAY_MS, 150, 4), (4 * DAY_MS, 300, 2)],
+)
+def test_retention_by_time_and_size_removes_what_either_would(
+    tmp_path: Path, retention_ms: int, retention_bytes: int, start: int
+) -> None:
+    # Segments of 138 bytes, by the days of their records: [0 1] [2 3] [4 5] [6 7]; now it is day 6.
+    settings = {"retention.ms": str(retention_ms), "retention.bytes": str(retention_bytes)}
+    broker = small_segments(tmp_path, **settings)
+    for day in range(8):
+        broker.write(b"a", timestamps_ms=[day * DAY_MS])
+    broker.manager.tick(6 * DAY_MS)
+    assert broker.log.log_start_offset == start
     broker.manager.close()
 
 

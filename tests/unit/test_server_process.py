@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -137,12 +138,21 @@ def test_process_data_directory_in_use_exits_1(tmp_path: Path, capsys: pytest.Ca
     assert str(tmp_path) in message
 
 
+def test_process_takes_all_the_descriptors_that_it_may_have(tmp_path: Path) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with started(tmp_path, "sh", "-c", 'ulimit -Sn 200 && exec "$@"', "sh") as process:
+        assert resource.prlimit(process.pid, resource.RLIMIT_NOFILE) == (hard, hard)
+
+
 @contextlib.contextmanager
-def started(data: Path) -> Iterator[subprocess.Popen[str]]:
+def started(data: Path, *under: str) -> Iterator[subprocess.Popen[str]]:
     """A broker process that is ready."""
     command = [sys.executable, "-m", "headwater_broker", "--listen", "127.0.0.1:0", "--data", str(data)]
     process = subprocess.Popen(
-        [*command, "--coordinator", "memory"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [*under, *command, "--coordinator", "memory"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     try:

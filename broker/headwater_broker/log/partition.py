@@ -153,8 +153,9 @@ class PartitionLog:
         self._max_batch_bytes = config.max_message_bytes
         self._segment_bytes = config.segment_bytes
         # Jitter by name, so that partitions made at once do not roll at once, and a restart changes nothing.
-        jitter_ms = crc32(self._health.name.encode()) % (config.segment_jitter_ms + 1)
         segment_ms = config.segment_ms
+        most_ms = min(config.segment_jitter_ms, segment_ms)
+        jitter_ms = crc32(self._health.name.encode()) % most_ms if most_ms else 0
         if config.compacts:
             # Only sealed segments are compacted.
             segment_ms = min(segment_ms, config.max_compaction_lag_ms)

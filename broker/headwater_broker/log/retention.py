@@ -21,7 +21,8 @@ def expired_segments(
 ) -> int:
     """How many segments from the oldest on are to be deleted.
 
-    The newest is among them only where every record of it is too old; it must be rolled first. Nothing at or past the
+    The newest is among them only where every record of it is too old, or none is to be kept (`retention.bytes=0`); it
+    must be rolled first. Nothing at or past the
     high watermark goes.
 
     Args:
@@ -43,12 +44,7 @@ def expired_segments(
         latest_ms = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else modified_ms(segment)
         expired = config.deletes and 0 <= config.retention_ms < now_ms - latest_ms
         before_start = end_offset <= log_start_offset and not newest
-        excess = (
-            config.deletes
-            and config.retention_bytes >= 0
-            and excess_bytes >= segment.size_bytes
-            and not newest
-        )
+        excess = config.deletes and config.retention_bytes >= 0 and excess_bytes >= segment.size_bytes
         if not (expired or before_start or excess):
             break
         excess_bytes -= segment.size_bytes

@@ -3,9 +3,11 @@
 import asyncio
 import gc
 import logging
+import resource
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from headwater_broker.coordination import Coordinator, CorruptState, MemoryCoordinator, ZooKeeperCoordinator
 from headwater_broker.log import LogDirError
@@ -30,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:
         options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+        _raise_descriptor_limit()
         coordinator = make_coordinator(options)
         asyncio.run(_serve(options.broker, coordinator))
     except ServerError as error:
@@ -39,6 +42,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"headwater_broker: {error}", file=sys.stderr)
         return _FAILED
     return 0
+
+
+def _raise_descriptor_limit() -> None:
+    """Takes all the files and connections that the process may have, as Java does for Kafka (MaxFDLimit).
+
+    Every partition and every client holds one; shells often give 1024.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with suppress(ValueError, OSError):  # some systems have a lower bound that they do not tell
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    _LOG.info("files and connections together: at most %d", resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def make_coordinator(options: ProcessOptions) -> Coordinator:
