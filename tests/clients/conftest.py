@@ -10,10 +10,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headwater_broker.coordination import ZooKeeperCoordinator
 from headwater_broker.testing import RunningBroker, broker
@@ -138,3 +140,23 @@ def class_path() -> str:
         pytest.skip("needs kafka-clients (headwater setup) and pyspark's jars")
     jars = Path(spark.origin).parent / "jars"
     return ":".join([str(clients[-1]), *map(str, jars.glob("slf4j-api-*.jar"))])
+
+
+@pytest.fixture
+def admin(any_broker: RunningBroker) -> AdminClient:
+    """An operator's client of that broker."""
+    return AdminClient({"bootstrap.servers": any_broker.bootstrap})
+
+
+@pytest.fixture
+def new_topic(admin: AdminClient) -> Callable[[int], str]:
+    """Makes a topic of so many partitions that only the test knows."""
+
+    def made(partitions: int) -> str:
+        name = f"topic-{uuid4().hex[:8]}"
+        admin.create_topics([NewTopic(name, partitions, 1)], operation_timeout=10)[name].result(
+            READY_TIMEOUT_S
+        )
+        return name
+
+    return made

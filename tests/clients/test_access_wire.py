@@ -351,7 +351,8 @@ def test_limits_of_all_connections_let_others_wait_until_somebody_leaves(
             assert client.receive().error_code is ErrorCode.none
         waiting = stack.enter_context(asked(running, "ONE"))
         assert not is_answered(waiting, 0.1)
-        assert is_answered(stack.enter_context(asked(running, "TWO")), 10 if elsewhere else 0.1) is elsewhere
+        with asked(running, "TWO") as other:
+            assert is_answered(other, 10 if elsewhere else 0.1) is elsewhere
         inside[0].close()
         assert waiting.receive().error_code is ErrorCode.none
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
 
@@ -27,16 +27,9 @@ DEADLINE_S = 30
 
 
 @pytest.fixture
-def admin(any_broker: RunningBroker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": any_broker.bootstrap})
-
-
-@pytest.fixture
-def topic(admin: AdminClient) -> str:
+def topic(new_topic: Callable[[int], str]) -> str:
     """A topic of three partitions that only this test knows."""
-    name = f"topic-{uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, 3, 1)], operation_timeout=10)[name].result(DEADLINE_S)
-    return name
+    return new_topic(3)
 
 
 @pytest.fixture

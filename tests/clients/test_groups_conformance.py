@@ -74,15 +74,8 @@ class Member:
 
 
 @pytest.fixture
-def admin(any_broker: RunningBroker) -> AdminClient:
-    return AdminClient({"bootstrap.servers": any_broker.bootstrap})
-
-
-@pytest.fixture
-def topic(admin: AdminClient) -> str:
-    name = f"topic-{uuid4().hex[:8]}"
-    admin.create_topics([NewTopic(name, 6, 1)], operation_timeout=10)[name].result(DEADLINE_S)
-    return name
+def topic(new_topic: Callable[[int], str]) -> str:
+    return new_topic(6)
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from pathlib import Path
 from headwater_broker.server.broker import BrokerOptions
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.listeners import ListenerSpec, parse_listeners
-from headwater_broker.server.settings import PLACES, has_no_effect, parse_settings
+from headwater_broker.server.properties import PLACES, has_no_effect
+from headwater_broker.server.settings import parse_settings
 
 _LOG = logging.getLogger(__name__)
 _DEFAULT_LISTEN = "127.0.0.1:9092"

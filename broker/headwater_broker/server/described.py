@@ -6,7 +6,8 @@ from typing import Any
 from headwater_broker.log import BROKER_DEFAULTS, CONFIG_KEYS, ConfigKey, LogConfig, format_value
 from headwater_broker.server.kafka_keys import kafka_keys
 from headwater_broker.server.live import LiveSettings, may_change
-from headwater_broker.server.settings import PROPERTIES, BrokerSettings
+from headwater_broker.server.properties import PROPERTIES
+from headwater_broker.server.settings import BrokerSettings
 
 FROM_TOPIC, FROM_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT = 1, 2, 3, 4, 5
 """Kafka's numbers: TOPIC_CONFIG, DYNAMIC_BROKER_CONFIG, DYNAMIC_DEFAULT_BROKER_CONFIG, STATIC_BROKER_CONFIG,

@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.kafka_keys import kafka_keys
-from headwater_broker.server.settings import LISTENER_PREFIX, BrokerSettings, parse_settings
+from headwater_broker.server.properties import LISTENER_PREFIX
+from headwater_broker.server.settings import BrokerSettings, parse_settings
 
 _LOG = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -15,13 +15,9 @@ from headwater_broker.server.connection import Connection
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.quotas import Quotas
 from headwater_broker.server.settings import BrokerSettings
+from headwater_broker.server.watcher import RETRY_S, Ask, Watcher
 
 _LOG = logging.getLogger(__name__)
-_RETRY_S = 1.0
-
-Ask = Callable[..., Awaitable[Any]]
-"""Runs a blocking call in a helper thread."""
-
 ClientConfigs = Mapping[ConfigKind, Mapping[str, Mapping[str, str]]]
 """Settings of users, clients, users' clients and addresses."""
 
@@ -30,7 +26,7 @@ _CLIENT_KINDS = (ConfigKind.USER, ConfigKind.CLIENT, ConfigKind.USER_CLIENT, Con
 _TOPIC_PREFIXES = (f"{ConfigKind.TOPIC.value}/", f"{ConfigKind.BROKER.value}/")
 
 
-class SecurityState:
+class SecurityState(Watcher):
     """Rules, users, tokens and quotas for answering without asking.
 
     Attributes:
@@ -62,34 +58,14 @@ class SecurityState:
         self.client_configs: ClientConfigs = {kind: {} for kind in _CLIENT_KINDS}
         self.tokens: Mapping[str, DelegationToken] = {}
         self.token_key = settings.delegation_token_secret_key or settings.delegation_token_master_key
-        self._coordinator = coordinator
+        super().__init__(coordinator, ask)
         self._clock = clock
-        self._ask = ask
         self._wanted: set[ChangeKind] = set()
-        self._wake = asyncio.Event()
         self._reading = asyncio.Lock()
-        self._task: asyncio.Task[None] | None = None
         self._on_client_configs: list[Callable[[ClientConfigs], None]] = []
         self._on_rules: list[Callable[[bool], None]] = []
 
     # -- life ------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Subscribes to changes and goes on until `stop`."""
-        loop = asyncio.get_running_loop()
-
-        def report(change: Change) -> None:
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._note, change)
-
-        self._coordinator.watch(report)
-        self._task = loop.create_task(self._run())
-
-    async def stop(self) -> None:
-        """Ends the upkeep."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     def on_rules(self, callback: Callable[[bool], None]) -> None:
         """Has `callback` told whether anybody can be refused anything, now and after each change of rules."""
@@ -101,7 +77,8 @@ class SecurityState:
         self._on_client_configs.append(callback)
         callback(self.client_configs)
 
-    def _note(self, change: Change) -> None:
+    def note(self, change: Change) -> None:
+        """Takes a report of a watch."""
         if change.kind in (ChangeKind.CONNECTED, ChangeKind.SESSION_RESTORED):
             self._wanted |= _ALL
         elif change.kind not in _ALL or (change.name or "").startswith(_TOPIC_PREFIXES):
@@ -109,19 +86,16 @@ class SecurityState:
         self._wanted.add(change.kind) if change.kind in _ALL else None
         self._wake.set()
 
-    async def _run(self) -> None:
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            wanted, self._wanted = self._wanted, set()
-            try:
-                await self.refresh(*wanted)
-            except CoordinationError as error:
-                # What is known stays in force: nobody gains a right by cutting this broker off.
-                _LOG.warning("rules and users cannot be read, trying again: %s", error)
-                self._wanted |= wanted
-                await asyncio.sleep(_RETRY_S)
-                self._wake.set()
+    async def _act(self) -> None:
+        wanted, self._wanted = self._wanted, set()
+        try:
+            await self.refresh(*wanted)
+        except CoordinationError as error:
+            # What is known stays in force: nobody gains a right by cutting this broker off.
+            _LOG.warning("rules and users cannot be read, trying again: %s", error)
+            self._wanted |= wanted
+            await asyncio.sleep(RETRY_S)
+            self._wake.set()
 
     async def load(self) -> None:
         """Reads everything once.

@@ -2,8 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
-from typing import Any
+from collections.abc import Callable, Collection
 
 from headwater_broker.coordination import (
     NO_LEADER,
@@ -23,18 +22,14 @@ from headwater_broker.log import (
 )
 from headwater_broker.server.cluster import ClusterView, Wanted
 from headwater_broker.server.live import LiveSettings
+from headwater_broker.server.watcher import RETRY_S, Ask, Watcher
 
 _LOG = logging.getLogger(__name__)
-_RETRY_S = 1.0
-
 ALL_BROKERS = "<default>"
 """The entity in shared state whose settings hold for every broker."""
 
-Ask = Callable[..., Awaitable[Any]]
-"""Runs a blocking call in a helper thread."""
 
-
-class StateKeeper:
+class StateKeeper(Watcher):
     """Reads shared state when a watch reports a change, and acts on what it finds.
 
     Acting means: opening logs of partitions that this broker has a replica of, giving changed settings to
@@ -50,39 +45,16 @@ class StateKeeper:
         on_log_gone: Callable[[PartitionLog], None],
         live: LiveSettings,
     ) -> None:
-        self._coordinator = coordinator
+        super().__init__(coordinator, ask)
         self._view = view
         self._manager = manager
         self._live = live
         self._seen: set[tuple[str, int, bytes]] = set()
         self._has_opened = False
-        self._ask = ask
         self._on_log_gone = on_log_gone
         self._wanted = Wanted()
-        self._wake = asyncio.Event()
         self._waiters: list[asyncio.Future[None]] = []
-        self._task: asyncio.Task[None] | None = None
         self._configured: dict[str, dict[str, str]] = {}
-
-    # -- life ------------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Subscribes to changes and goes on until `stop`."""
-        loop = asyncio.get_running_loop()
-
-        def report(change: Change) -> None:
-            # After the loop has closed nobody is interested any more.
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self.note, change)
-
-        self._coordinator.watch(report)
-        self._task = loop.create_task(self._run())
-
-    async def stop(self) -> None:
-        """Ends the upkeep."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
 
     def note(self, change: Change) -> None:
         """Takes a report of a watch."""
@@ -112,26 +84,23 @@ class StateKeeper:
         self._wake.set()
         await future
 
-    async def _run(self) -> None:
+    async def _act(self) -> None:
+        wanted, self._wanted = self._wanted, Wanted()
+        waiters, self._waiters = self._waiters, []
         while True:
-            await self._wake.wait()
-            self._wake.clear()
-            wanted, self._wanted = self._wanted, Wanted()
-            waiters, self._waiters = self._waiters, []
-            while True:
-                try:
-                    await self._refresh(wanted)
-                    break
-                except CoordinationError as error:
-                    _LOG.warning("shared state cannot be read, trying again: %s", error)
-                    await asyncio.sleep(_RETRY_S)
-                except Exception:
-                    # A fault in acting on one change must not end the upkeep of all that come after.
-                    _LOG.exception("acting on a change of shared state failed")
-                    break
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+            try:
+                await self._refresh(wanted)
+                break
+            except CoordinationError as error:
+                _LOG.warning("shared state cannot be read, trying again: %s", error)
+                await asyncio.sleep(RETRY_S)
+            except Exception:
+                # A fault in acting on one change must not end the upkeep of all that come after.
+                _LOG.exception("acting on a change of shared state failed")
+                break
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _refresh(self, wanted: Wanted) -> None:
         snapshot = await self._ask(wanted.read, self._coordinator)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headwater_broker.coordination import Coordinator, MemoryCoordinator
 from headwater_broker.server import Broker, BrokerOptions, parse_listeners, parse_settings
-from headwater_broker.server.settings import LISTENER_PLACES
+from headwater_broker.server.properties import LISTENER_PLACES
 
 _START_TIMEOUT_S = 30.0
 _FOR_TESTS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}

@@ -6,6 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import AlreadyOwned, CoordinationError
 from headwater_broker.groups import GroupDescription, GroupError, describe_registered
+from headwater_broker.server.answers import undescribed_group
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError
 from headwater_broker.server.group_offsets import GroupOffsets
@@ -37,7 +38,7 @@ class GroupAdminApis:
             try:
                 answer = _described(await self._describe(group_id, stored))
             except ApiError as error:
-                answer = _undescribed(group_id, error.code)
+                answer = undescribed_group(group_id, error.code)
             answers.append(answer)
         return {"groups": answers}
 
@@ -124,17 +125,6 @@ class GroupAdminApis:
             return await self._node.ask(self._node.coordinator.groups, names)
         except CoordinationError:
             return None
-
-
-def _undescribed(group_id: str, code: ErrorCode) -> Response:
-    return {
-        "error_code": code,
-        "group_id": group_id,
-        "group_state": "",
-        "protocol_type": "",
-        "protocol_data": "",
-        "members": [],
-    }
 
 
 def _described(description: GroupDescription) -> Response:

@@ -13,6 +13,7 @@ from headwater_broker.coordination import (
     PartitionState,
     TopicState,
 )
+from headwater_broker.server.answers import no_coordinator
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
@@ -176,16 +177,16 @@ class MetadataApis:
             return self._coordinator(request, request.body.key, key_type)
         return {"coordinators": [{"key": key, **self._coordinator(request, key, key_type)} for key in keys]}
 
-    def _coordinator(self, request: Request, key: str, key_type: int) -> dict[str, Any]:
+    def _coordinator(self, request: Request, key: str, key_type: int) -> Response:
         if key_type == _GROUP_KEY:
             broker = self._node.cluster.group_coordinator(key)
         elif key_type == _TRANSACTION_KEY:
             broker = self._transaction_coordinator(key)
         else:
             message = f"coordinators of type {key_type} are not known: 0 is a group's, 1 a transaction's"
-            return _no_coordinator(ErrorCode.invalid_request, message)
+            return no_coordinator(ErrorCode.invalid_request, message)
         if broker is None:
-            return _no_coordinator(ErrorCode.coordinator_not_available, "no live broker coordinates it")
+            return no_coordinator(ErrorCode.coordinator_not_available, "no live broker coordinates it")
         endpoint = broker.endpoint(request.connection.listener)
         return {
             "error_code": ErrorCode.none,
@@ -209,10 +210,6 @@ class MetadataApis:
             return None
         state = self._node.cluster.topics[TRANSACTION_TOPIC].partitions.get(partition)
         return None if state is None else self._brokers().get(state.leader)
-
-
-def _no_coordinator(code: ErrorCode, message: str) -> dict[str, Any]:
-    return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
 
 
 def _broker(broker: BrokerInfo, listener: str, *, id_field: str = "node_id") -> Response:

@@ -5,6 +5,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import LogError
+from headwater_broker.server.answers import undescribed_transaction
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
@@ -77,17 +78,7 @@ class TransactionAdminApis:
             self._transactions.check_here(transactional_id)
             found = self._transactions.coordinator.describe(transactional_id)
         except (ApiError, TransactionRefused) as error:
-            code = error_code(error)
-            return {
-                "error_code": code,
-                "transactional_id": transactional_id,
-                "transaction_state": "",
-                "transaction_timeout": 0,
-                "transaction_start_time": 0,
-                "producer_id": 0,
-                "producer_epoch": 0,
-                "topics": [],
-            }
+            return undescribed_transaction(transactional_id, error_code(error))
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(found.partitions):
             topics.setdefault(topic, []).append(partition)

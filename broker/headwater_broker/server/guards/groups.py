@@ -6,6 +6,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.security import Operation, ResourceType
+from headwater_broker.server.answers import no_coordinator, undescribed_group, undescribed_transaction
 from headwater_broker.server.core import Handler, Request, Response
 from headwater_broker.server.guards.access import (
     CODES,
@@ -159,17 +160,7 @@ def describe_groups(caller: Caller, request: Request, handler: Handler) -> Answe
             else group
             for group in answer["groups"]
         ]
-        refused = [
-            {
-                "error_code": CODES[_GROUP],
-                "group_id": group,
-                "group_state": "",
-                "protocol_type": "",
-                "protocol_data": "",
-                "members": [],
-            }
-            for group in hidden
-        ]
+        refused = [undescribed_group(group, CODES[_GROUP]) for group in hidden]
         return {**answer, "groups": [*described, *refused]}
 
     return then(handler(narrowed(request, groups=allowed)), finish)
@@ -195,14 +186,7 @@ def _find_coordinator(caller: Caller, request: Request, handler: Handler) -> Ans
     keys = request.get("coordinator_keys")
 
     def refusal(key: str) -> Response:
-        return {
-            "key": key,
-            "error_code": CODES[kind],
-            "error_message": None,
-            "node_id": -1,
-            "host": "",
-            "port": -1,
-        }
+        return {"key": key, **no_coordinator(CODES[kind], None)}
 
     if keys is None:
         key = request.body.key
@@ -290,19 +274,7 @@ def _describe_transactions(caller: Caller, request: Request, handler: Handler) -
             }
             for state in answer["transaction_states"]
         ]
-        refused = [
-            {
-                "error_code": CODES[_TRANSACTION],
-                "transactional_id": each,
-                "transaction_state": "",
-                "transaction_timeout": 0,
-                "transaction_start_time": 0,
-                "producer_id": 0,
-                "producer_epoch": 0,
-                "topics": [],
-            }
-            for each in hidden
-        ]
+        refused = [undescribed_transaction(each, CODES[_TRANSACTION]) for each in hidden]
         return {**answer, "transaction_states": [*states, *refused]}
 
     return then(handler(narrowed(request, transactional_ids=allowed)), finish)
