@@ -72,7 +72,12 @@ class MetadataApis:
         return self._metadata(request, [self._describe_asked(each, {}) for each in asked])
 
     async def _create_and_describe(self, request: Request, missing: list[str]) -> Response:
-        errors: dict[str, ErrorCode] = {}
+        """Whoever makes a topic by asking for it is told to ask again.
+
+        Apache Kafka answers so before the leader is there (`AutoTopicCreationManager`), and its clients count on
+        it: one that asks after a topic that it just deleted takes a described topic for the deleted one.
+        """
+        errors = dict.fromkeys(missing, ErrorCode.leader_not_available)
         for name in missing:
             try:
                 await self._topics.create_automatically(name)
@@ -91,7 +96,7 @@ class MetadataApis:
             return self._describe(found)
         name = asked.name or ""
         found = cluster.topics.get(name)
-        if found is None:
+        if name in errors or found is None:
             return _missing(name, errors.get(name, self._topics.why_missing(name)))
         return self._describe(found)
 

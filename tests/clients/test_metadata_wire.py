@@ -1,0 +1,48 @@
+"""What Metadata answers about topics that are not there, as bytes of Kafka's protocol."""
+
+from __future__ import annotations
+
+import time
+from uuid import uuid4
+
+from kio.schema.errors import ErrorCode
+
+from headwater_broker.testing import RunningBroker
+from headwater_broker.testing.wire import WireClient
+from headwater_broker.wire import apis
+
+DEADLINE_S = 10
+
+
+def test_metadata_that_creates_a_topic_answers_leader_not_available_once(any_broker: RunningBroker) -> None:
+    name = f"topic-{uuid4().hex[:8]}"
+    with WireClient(any_broker.bootstrap) as client:
+        [created] = client.ask(
+            apis.METADATA, 4, topics=[{"name": name}], allow_auto_topic_creation=True
+        ).topics
+        assert (created.error_code, created.partitions) == (ErrorCode.leader_not_available, ())
+        [described] = client.ask(
+            apis.METADATA, 4, topics=[{"name": name}], allow_auto_topic_creation=True
+        ).topics
+        assert (described.error_code, len(described.partitions)) == (ErrorCode.none, 1)
+
+
+def test_metadata_just_after_a_deletion_shows_no_partitions(any_broker: RunningBroker) -> None:
+    """kafka-go's own tests ask so, with a request that would create the topic again."""
+    name = f"topic-{uuid4().hex[:8]}"
+    topic = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    with WireClient(any_broker.bootstrap) as client:
+        [made] = client.ask(
+            apis.CREATE_TOPICS, 4, topics=[topic], timeout=DEADLINE_S * 1000, validate_only=False
+        ).topics
+        assert made.error_code is ErrorCode.none
+        [gone] = client.ask(apis.DELETE_TOPICS, 3, topic_names=[name], timeout=DEADLINE_S * 1000).responses
+        assert gone.error_code is ErrorCode.none
+        [described] = client.ask(apis.METADATA, 1, topics=[{"name": name}]).topics
+        assert (described.error_code, described.partitions) == (ErrorCode.leader_not_available, ())
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            [described] = client.ask(apis.METADATA, 1, topics=[{"name": name}]).topics
+            if described.error_code is ErrorCode.none:
+                break
+        assert len(described.partitions) == 1
