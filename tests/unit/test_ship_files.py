@@ -172,6 +172,21 @@ def test_follower_killed_after_an_unended_line_cuts_it_at_the_same_byte(log: Pat
     assert len(follower.sent) > 4, "nothing was sent twice"
 
 
+def test_follower_second_cut_waits_until_the_first_is_acknowledged(log: Path) -> None:
+    append(log, "tw", end="")
+    follower = Follower(log)
+    follower.acknowledges = False
+    follower.poll(ends=True)
+    append(log, "o", end="")
+    follower.poll(ends=True)
+    assert [each[3] for each in follower.sent] == [b"tw"]
+    ((tail, chunk),) = follower.unacknowledged
+    assert follower.saved[tail.file_id].cut == 2
+    tail.sent_one(chunk)
+    follower.poll(ends=True)
+    assert [each[3] for each in follower.sent] == [b"tw", b"o"]
+
+
 @pytest.mark.parametrize("save", [True, False])
 def test_follower_killed_sends_what_was_not_saved_under_the_same_coordinates(log: Path, save: bool) -> None:
     append(log, "one")
