@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, match, unescaped, unless
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, let, match, unescaped, unless
 
 SCHEMA = T.StructType(
     [
@@ -45,24 +45,29 @@ _REQUEST = r"([A-Za-z][A-Za-z_-]*+) ([^?]*?)(?:\?(.*?))?(?: (HTTP/[0-9](?:\.[0-9
 def _build(fields: Sequence[Column]) -> Column:
     host, ident, user, time, request, status, size, referer, agent = fields
     when = F.try_to_timestamp(time, F.lit("dd/MMM/yyyy:HH:mm:ss Z"))
-    line = match(request, _REQUEST, 4, lambda found: F.struct(*found))
-    columns = [
-        host,
-        unless(ident, "-"),
-        unless(user, "-", ""),
-        when,
-        unless(request, "-", ""),
-        line["col1"],
-        line["col2"],
-        unless(line["col3"], ""),
-        unless(line["col4"], ""),
-        F.try_to_number(status, F.lit("999")).cast("int"),
-        F.when(size == "-", F.lit(0)).otherwise(size.try_cast("long")),
-        unless(unescaped(referer), "-", ""),
-        unless(unescaped(agent), "-", ""),
-    ]
-    named = [column.alias(field.name) for column, field in zip(columns, SCHEMA.fields, strict=True)]
-    return F.when(when.isNotNull(), F.struct(*named))
+    line = match(request, _REQUEST, 4, lambda found: F.array(*found))
+
+    def row(known: Column) -> Column:
+        method, path, query, protocol = (F.get(known["line"], F.lit(place)) for place in range(4))
+        columns = [
+            host,
+            unless(ident, "-"),
+            unless(user, "-", ""),
+            known["time"],
+            unless(request, "-", ""),
+            method,
+            path,
+            unless(query, ""),
+            unless(protocol, ""),
+            status.try_cast("int"),
+            F.when(size == "-", F.lit(0)).otherwise(size.try_cast("long")),
+            unless(unescaped(referer), "-", ""),
+            unless(unescaped(agent), "-", ""),
+        ]
+        named = [column.alias(field.name) for column, field in zip(columns, SCHEMA.fields, strict=True)]
+        return F.when(known["time"].isNotNull(), F.struct(*named))
+
+    return let(F.struct(when.alias("time"), line.alias("line")), row)
 
 
 ACCESS = Parser("access", SCHEMA, lambda text, _: match(text, _LINE, 9, _build))

@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.parsers.parser import Parser, match, unescaped, unless
+from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless
 
 _PARAMETER = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "name", "value")])
 SCHEMA = T.StructType(
@@ -32,6 +32,7 @@ SCHEMA = T.StructType(
 """`structured_data` has one entry for each parameter (an element may repeat a name, so that a map would lose some), and
 one with null name and value for an element without parameters. `version` is null for RFC 3164."""
 
+_HALF_A_YEAR_US = 180 * 86_400_000_000
 _VALUE = r'"([^"\\\]]*+(?:\\.[^"\\\]]*+)*+)"'
 _NAME = r'[^\s=\]"]++'
 _ELEMENT = rf"\[{_NAME}(?: {_NAME}={_VALUE.replace('(', '(?:', 1)})*+\]"
@@ -67,10 +68,7 @@ def syslog(zone: str = "UTC") -> Parser:
 
 def _build_new(fields: Sequence[Column]) -> Column:
     priority, version, time, host, app, pid, message_id, data, message = fields
-    when = F.try_to_timestamp(unless(time, "-"))
     columns = [
-        version.cast("int"),
-        when,
         unless(host, "-"),
         unless(app, "-"),
         unless(pid, "-"),
@@ -78,7 +76,10 @@ def _build_new(fields: Sequence[Column]) -> Column:
         F.when(data != "-", _parameters(data)),
         unless(message, ""),
     ]
-    return _row(priority, columns, when.isNotNull() | (time == "-"))
+    return let(
+        F.try_to_timestamp(unless(time, "-")),
+        lambda when: _row(priority, [version.cast("int"), when, *columns], when.isNotNull() | (time == "-")),
+    )
 
 
 def _build_old(fields: Sequence[Column], timestamp: Column, zone: str) -> Column:
@@ -91,16 +92,23 @@ def _build_old(fields: Sequence[Column], timestamp: Column, zone: str) -> Column
             F.concat(found.cast("string"), rest), F.lit("yyyy MMM d HH:mm:ss[.SSSSSS] VV")
         )
 
-    def distance(found: Column) -> Column:
-        apart = F.abs(F.unix_micros(found) - F.unix_micros(timestamp))
-        return F.when(found.isNotNull(), F.struct(apart.alias("apart"), found.alias("time")))
+    def apart(found: Column) -> Column:
+        return F.abs(F.unix_micros(found) - F.unix_micros(timestamp))
 
-    years = [dated(F.year(timestamp) + more) for more in (-1, 0, 1)]
-    nearest = F.array_min(F.array(*[distance(each) for each in years]))["time"]
-    when = F.when(iso != "", F.try_to_timestamp(iso)).when(year != "", dated(year)).otherwise(nearest)
+    def nearest() -> Column:
+        times = [dated(F.year(timestamp) + more) for more in (-1, 0, 1)]
+        known = F.filter(F.array(*times), lambda found: found.isNotNull())
+        return F.array_min(F.transform(known, lambda found: F.struct(apart(found), found.alias("time"))))[
+            "time"
+        ]
+
+    # Within half a year the record's own year is the nearest, and one time is read instead of three.
+    this_year = let(
+        dated(F.year(timestamp)),
+        lambda found: F.when(apart(found) < _HALF_A_YEAR_US, found).otherwise(nearest()),
+    )
+    when = F.when(iso != "", F.try_to_timestamp(iso)).when(year != "", dated(year)).otherwise(this_year)
     columns = [
-        nothing.cast("int"),
-        when,
         host,
         unless(app, ""),
         unless(pid, ""),
@@ -108,7 +116,7 @@ def _build_old(fields: Sequence[Column], timestamp: Column, zone: str) -> Column
         F.lit(None).cast(T.ArrayType(_PARAMETER)),
         unless(message, ""),
     ]
-    return _row(priority, columns, when.isNotNull())
+    return let(when, lambda time: _row(priority, [nothing.cast("int"), time, *columns], time.isNotNull()))
 
 
 def _row(priority: Column, columns: Sequence[Column], good: Column) -> Column:
