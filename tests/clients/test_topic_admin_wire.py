@@ -228,3 +228,14 @@ def test_alter_configs_of_brokers_takes_what_may_change_while_they_run(client: W
     finally:
         for name in ("", "1"):
             assert alter(client, BROKER, name) is ErrorCode.none
+
+
+def test_alter_configs_of_kerberos_are_taken_for_one_broker_only(client: WireClient) -> None:
+    """Nothing here depends on them, but librdkafka's own tests change one, as a setting that every broker takes."""
+    key = "sasl.kerberos.min.time.before.relogin"
+    try:
+        assert alter(client, BROKER, "1", configs={key: "58000"}) is ErrorCode.none
+        assert described(client, BROKER, "1", key) == {key: ("58000", 2)}
+        assert alter(client, BROKER, "", configs={key: "58000"}) is ErrorCode.invalid_request
+    finally:
+        assert alter(client, BROKER, "1") is ErrorCode.none

@@ -64,6 +64,12 @@ def test_parse_value_not_allowed_tells_what_is(name: str, text: str) -> None:
         parse_value(name, text)
 
 
+@pytest.mark.parametrize("version", ["0.10.0", "0.10.0.0", "0.11.0-IV2", "2.4", "3.0-IV1", "3.9.1"])
+def test_parse_message_format_version_of_any_release_taken(version: str) -> None:
+    """Kafka 3 takes them all and uses none; librdkafka's own tests give four numbers."""
+    assert parse_value("message.format.version", version) == version
+
+
 def test_parse_lags_that_contradict_each_other_refused() -> None:
     with pytest.raises(
         InvalidConfigError, match=r"min\.compaction\.lag\.ms \(5\) > max\.compaction\.lag\.ms \(4\)"

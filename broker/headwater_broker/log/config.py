@@ -174,7 +174,7 @@ def _local_only(value: Value) -> str | None:
 
 
 def _format_version(value: Value) -> str | None:
-    known = isinstance(value, str) and re.fullmatch(r"\d+\.\d+(\.\d+)?(-IV\d+)?", value)
+    known = isinstance(value, str) and re.fullmatch(r"\d+\.\d+(\.\d+){0,2}(-IV\d+)?", value)
     return None if known else "not a version of Kafka, such as 3.0"
 
 

@@ -16,6 +16,7 @@ class KafkaKey:
         kind: Kafka's word for its type: INT, LONG, SHORT, DOUBLE, BOOLEAN, STRING, LIST, CLASS or PASSWORD.
         default: Kafka's default as text; None: it has none.
         is_dynamic: Whether a running broker takes a new value.
+        is_per_broker: Whether it takes it for itself only, not among the settings of all brokers.
         doc: One sentence.
     """
 
@@ -23,6 +24,7 @@ class KafkaKey:
     kind: str
     default: str | None
     is_dynamic: bool
+    is_per_broker: bool
     doc: str
 
 
@@ -37,5 +39,5 @@ def kafka_keys() -> Mapping[str, KafkaKey]:
     for line, doc in zip(lines[::2], lines[1::2], strict=True):
         name, kind, default, scope = line.split()
         text = {"-": None, '""': ""}.get(default, default)
-        keys[name] = KafkaKey(name, kind, text, scope == "cluster", doc.strip())
+        keys[name] = KafkaKey(name, kind, text, scope != "fixed", scope == "broker", doc.strip())
     return MappingProxyType(keys)

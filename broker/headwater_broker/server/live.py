@@ -64,6 +64,20 @@ class LiveSettings:
             raise UsageError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
         parse_settings({**self.static, **changed})
 
+    def check_for_all(self, changed: Mapping[str, str]) -> None:
+        """Checks that every broker could run with these changes.
+
+        Raises:
+            UsageError: As `check` has it, or a broker takes the name only for itself.
+        """
+        self.check(changed)
+        own = sorted(name for name in changed if name in kafka_keys() and kafka_keys()[name].is_per_broker)
+        if own:
+            raise UsageError(
+                "Cannot update these configs at default cluster level, broker id must be specified: "
+                + ", ".join(own)
+            )
+
     def _merged(self, changed: Mapping[str, str]) -> BrokerSettings:
         good = dict(self.static)
         for name, value in changed.items():

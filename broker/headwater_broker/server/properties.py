@@ -209,6 +209,9 @@ _NOT_TO_BE_IGNORED = (
     "zookeeper.s",
 )
 
+_OF_MECHANISMS_NOT_SPOKEN = ("sasl.kerberos.", "sasl.login.refresh.")
+"""Details of mechanisms that a listener cannot ask for here: they seem to promise nothing."""
+
 
 LISTENER_PREFIX = "listener.name."
 _PER_LISTENER = (
@@ -246,6 +249,8 @@ def has_no_effect(name: str) -> bool:
         return False
     if name.startswith(LISTENER_PREFIX):
         return False
+    if name.startswith(_OF_MECHANISMS_NOT_SPOKEN):
+        return name in kafka_keys()
     return name in kafka_keys() and not name.startswith(_NOT_TO_BE_IGNORED)
 
 

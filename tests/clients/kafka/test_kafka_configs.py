@@ -132,6 +132,8 @@ CHANGES = [
     (ResourceType.BROKER, "1", "log.cleaner.threads", "2", SET),
     (ResourceType.BROKER, "1", "log.cleanup.policy", "compact", APPEND),
     (ResourceType.BROKER, "1", "message.max.bytes", "2000000", SET),
+    (ResourceType.BROKER, "1", "sasl.kerberos.min.time.before.relogin", "58000", SET),
+    (ResourceType.TOPIC, "t", "message.format.version", "0.10.0.0", SET),
 ]
 
 

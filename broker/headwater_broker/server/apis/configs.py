@@ -25,6 +25,9 @@ _FROM_LOGGER = 6
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
+Check = Callable[[Mapping[str, str]], None]
+"""Raises where a resource may not have these settings."""
+
 Merge = Callable[[Mapping[str, str], Any], dict[str, str]]
 """Makes a resource's new settings from its old ones and what the request says."""
 
@@ -140,11 +143,13 @@ class ConfigApis:
         _check_entries(resource.configs)
         if resource.resource_type == _TOPIC:
             self._check_topic(name)
-            kind, entity, check = ConfigKind.TOPIC, name, self._check_topic_configs
+            kind, entity = ConfigKind.TOPIC, name
+            check: Check = self._check_topic_configs
         elif resource.resource_type == _BROKER:
             if name:
                 self._check_broker(name)
-            kind, entity, check = ConfigKind.BROKER, name or ALL_BROKERS, self._check_broker_configs
+            kind, entity = ConfigKind.BROKER, name or ALL_BROKERS
+            check = _refusing(self._node.live.check if name else self._node.live.check_for_all)
         else:
             raise ApiError(ErrorCode.invalid_request, f"Unknown resource type {resource.resource_type}")
         node = self._node
@@ -173,12 +178,6 @@ class ConfigApis:
     def _check_topic_configs(self, values: Mapping[str, str]) -> None:
         LogConfig.parse(values, self._node.settings.log)
 
-    def _check_broker_configs(self, values: Mapping[str, str]) -> None:
-        try:
-            self._node.live.check(values)
-        except UsageError as error:
-            raise ApiError(ErrorCode.invalid_request, str(error)) from error
-
     def _merged(self, present: Mapping[str, str], configs: Any) -> dict[str, str]:
         values = dict(present)
         for each in configs:
@@ -205,6 +204,18 @@ def _describe_logger(name: str, level: str) -> Entry:
         "config_type": 0,
         "documentation": None,
     }
+
+
+def _refusing(check: Check) -> Check:
+    """A check of a broker's settings that refuses as the protocol does."""
+
+    def checked(values: Mapping[str, str]) -> None:
+        try:
+            check(values)
+        except UsageError as error:
+            raise ApiError(ErrorCode.invalid_request, str(error)) from error
+
+    return checked
 
 
 def _check_entries(configs: Any) -> None:
