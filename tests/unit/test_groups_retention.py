@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, cast
@@ -11,8 +12,14 @@ from uuid import uuid4
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.coordination import BrokerInfo, Committed, Endpoint, MemoryCoordinator
-from headwater_broker.groups import GroupError, JoinRequest, Leaver, OffsetUse, SyncRequest
+from headwater_broker.coordination import (
+    BrokerInfo,
+    Committed,
+    CoordinatorUnavailable,
+    Endpoint,
+    MemoryCoordinator,
+)
+from headwater_broker.groups import GroupError, JoinRequest, Leaver, OffsetUse, SyncRequest, decode_group
 from headwater_broker.groups.subscription import encode_subscription
 from headwater_broker.server import parse_settings
 from headwater_broker.server.apis.group_admin import GroupAdminApis
@@ -218,6 +225,51 @@ def test_group_that_is_not_loaded_yet_is_said_to_be_loading(helpers: ThreadPoolE
         await fixture.runner.load()
         assert fixture.runner.refusal("g") is GroupError.NONE
         assert "mangled" not in fixture.runner.groups
+
+    run(story, helpers)
+
+
+def joined_alone(fixture: Fixture, metadata: bytes, assignment: bytes) -> asyncio.Future[Any]:
+    """A member alone, whose SyncGroup is on its way; returns what it will be answered."""
+    runner, machine = fixture.runner, fixture.runner.groups
+    machine._new_id = lambda: "1"
+    join = JoinRequest(
+        *("g", "", None, "c", "/h", 1_000_000, 60_000, "consumer", (("range", metadata),)),
+    )
+    runner.deliver(machine.join(runner.now_ms(), "join", join))
+    fixture.clock.ms += 3000
+    runner.deliver(machine.tick(runner.now_ms()))
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    sync = SyncRequest("g", "c-1", 1, assignments={"c-1": assignment})
+    runner.deliver(machine.sync(runner.now_ms(), answer, sync))
+    return answer
+
+
+def test_assignment_that_shared_state_does_not_take_is_not_handed_out(
+    helpers: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_: object) -> None:
+        raise CoordinatorUnavailable("no answer")
+
+    async def story(fixture: Fixture) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(fixture.coordinator, "keep_group", unavailable)
+            answer = await joined_alone(fixture, b"m", b"mine")
+            assert (answer.error, answer.assignment) == (GroupError.COORDINATOR_NOT_AVAILABLE, b"")
+        assert fixture.runner.groups.describe("g").state.value == "PreparingRebalance"
+        assert fixture.coordinator.kept_groups() == {}
+
+    run(story, helpers)
+
+
+def test_group_that_is_too_large_to_keep_goes_on_and_keeps_its_generation(
+    helpers: ThreadPoolExecutor,
+) -> None:
+    async def story(fixture: Fixture) -> None:
+        answer = await joined_alone(fixture, b"m", random.Random(1).randbytes(700_000))
+        assert (answer.error, len(answer.assignment)) == (GroupError.NONE, 700_000)
+        kept, _ = decode_group("g", fixture.coordinator.kept_groups()["g"])
+        assert (kept.generation, kept.members, kept.leader) == (1, (), None)
 
     run(story, helpers)
 
