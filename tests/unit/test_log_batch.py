@@ -145,17 +145,19 @@ def test_stamp_append_time_every_record_gets_it() -> None:
 @pytest.mark.parametrize("stamps", [[900, 1050], [1000, 1000], [-1, -1]])
 def test_check_timestamps_within_bounds_accepted(stamps: list[int]) -> None:
     config = LogConfig(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
-    check_timestamps(
-        check_batch(memoryview(build_batch([b"a", b"b"], timestamps_ms=stamps)), 1000), config, 1000
-    )
+    batch = memoryview(build_batch([b"a", b"b"], timestamps_ms=stamps))
+    check_timestamps(batch, check_batch(batch, 1000), config, 1000)
 
 
-@pytest.mark.parametrize(("stamps", "message"), [([899, 1000], "before"), ([1000, 1051], "after")])
+@pytest.mark.parametrize(
+    ("stamps", "message"),
+    [([899, 1000, 1000], "before"), ([1000, 1051, 1000], "after"), ([1000, 899, 1000], "before")],
+)
 def test_check_timestamps_out_of_bounds_refused(stamps: list[int], message: str) -> None:
     config = LogConfig(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
-    header = check_batch(memoryview(build_batch([b"a", b"b"], timestamps_ms=stamps)), 1000)
+    batch = memoryview(build_batch([b"a", b"b", b"c"], timestamps_ms=stamps))
     with pytest.raises(InvalidTimestampError, match=message):
-        check_timestamps(header, config, 1000)
+        check_timestamps(batch, check_batch(batch, 1000), config, 1000)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])

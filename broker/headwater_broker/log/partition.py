@@ -266,7 +266,7 @@ class PartitionLog:
             stamp_append_time(records, now_ms)
             max_timestamp_ms = append_time_ms = now_ms
         elif self._bounds_time:
-            check_timestamps(header, self.config, now_ms)
+            check_timestamps(records, header, self.config, now_ms)
         if self._needs_keys:
             check_keys(records, header, self._health.name)
         active = self._active

@@ -32,7 +32,7 @@ from headwater_broker.log.batch import (
     HeaderTuple,
 )
 from headwater_broker.log.compression import LONGEST_MAGIC_BYTES, is_likely
-from headwater_broker.log.config import LogConfig
+from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -120,11 +120,12 @@ def check_keys(records: memoryview, header: HeaderTuple, name: str) -> None:
         raise InvalidRecordError("One or more records have been rejected", keyless)
 
 
-def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> None:
-    """Checks the first and the greatest timestamp of a batch against the broker's clock.
+def check_timestamps(records: memoryview, header: HeaderTuple, config: LogConfig, now_ms: int) -> None:
+    """Checks the timestamps of a batch's records against the broker's clock.
 
     Raises:
-        InvalidTimestampError: Outside of what the topic allows.
+        InvalidTimestampError: One is outside of what the topic allows.
+        InvalidRecordError: The records cannot be told apart.
     """
     first_ms, greatest_ms = header[BASE_TIMESTAMP_MS], header[MAX_TIMESTAMP_MS]
     after_ms, before_ms = config.timestamp_after_max_ms, config.timestamp_before_max_ms
@@ -132,9 +133,17 @@ def check_timestamps(header: HeaderTuple, config: LogConfig, now_ms: int) -> Non
         raise InvalidTimestampError(
             f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are {after_ms}"
         )
-    if first_ms != NO_TIMESTAMP and now_ms - first_ms > before_ms:
+    if first_ms == NO_TIMESTAMP or before_ms == LONG_MAX:
+        return
+    try:
+        # The header names the first and the greatest; one in between may be older than both.
+        parsed = split_records(uncompressed_records(records, header), header[RECORD_COUNT])
+        oldest_ms = first_ms + min((record.timestamp_delta_ms for record in parsed), default=0)
+    except UnreadableBatchError as error:
+        raise InvalidRecordError(str(error)) from error
+    if now_ms - oldest_ms > before_ms:
         raise InvalidTimestampError(
-            f"timestamp {first_ms} is {now_ms - first_ms} ms before the broker's clock, allowed are {before_ms}"
+            f"timestamp {oldest_ms} is {now_ms - oldest_ms} ms before the broker's clock, allowed are {before_ms}"
         )
 
 
