@@ -6,6 +6,7 @@ from headwater_streams.quality.check import Check
 from headwater_streams.runtime.job import check, job
 from headwater_streams.sinks.target import DeltaTarget, delta
 from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
+from headwater_streams.sources.parsers import Parser, key_value, syslog, template
 from headwater_streams.windows.tumbling import TumblingWindow, tumbling
 
 __all__ = [
@@ -13,6 +14,7 @@ __all__ = [
     "Check",
     "DeltaTarget",
     "IntervalJoin",
+    "Parser",
     "TableInput",
     "TopicInput",
     "TumblingWindow",
@@ -21,7 +23,10 @@ __all__ = [
     "delta",
     "job",
     "join",
+    "key_value",
+    "syslog",
     "table",
+    "template",
     "topic",
     "tumbling",
 ]

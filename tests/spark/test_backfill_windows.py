@@ -95,7 +95,9 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
     verdict = backfill.verify(context, planned.id, job)
     assert verdict.passed, verdict.findings
     assert verdict.diff.digest == previewed.digest
-    assert verdict.accounting == {"read": 6, "folded": 6, "quarantined": 0, "late_folded": 1, "before": 5}
+    assert verdict.accounting == {
+        "read": 6, "folded": 6, "filtered": 0, "quarantined": 0, "late_folded": 1, "before": 5,
+    }  # fmt: skip
     assert windows(driver) == CUT, "nothing has changed yet"
     swapped = backfill.swap(context, planned.id)
     assert windows(driver) == MENDED
@@ -157,7 +159,9 @@ def test_window_backfill_of_offsets_over_a_rewritten_input_survives_kill_and_con
     assert backfill.run(context, planned.id, job).rows_read == 5
     verdict = backfill.verify(context, planned.id, job)
     assert verdict.passed, verdict.findings
-    assert verdict.accounting == {"read": 5, "folded": 5, "quarantined": 0, "late_folded": 1, "before": 4}
+    assert verdict.accounting == {
+        "read": 5, "folded": 5, "filtered": 0, "quarantined": 0, "late_folded": 1, "before": 4,
+    }  # fmt: skip
 
     updates = [f"UPDATE delta.`{home.table('gold.delays')}` SET max_delay = 77 WHERE hour(window_start) = 11"]
 

@@ -53,7 +53,7 @@ def test_join_job_pairs_waiting_expired_and_late_rows_add_up(drive: Callable[...
     driver.run()
     (entry,) = [e for e in driver.ledger("gold.flights") if e.accounting["departures"]["read"]]
     assert entry.accounting["departures"] == {
-        "read": 2, "matched": 1, "waiting": 1, "expired": 0, "late": 0, "quarantined": 0,
+        "read": 2, "matched": 1, "waiting": 1, "expired": 0, "filtered": 0, "late": 0, "quarantined": 0,
     }  # fmt: skip
     # Four days on, b's partner can no longer come; c departs so late that its state is gone.
     driver.send("departures", departure("d", "05T10:00"), timestamp=AT)

@@ -25,7 +25,7 @@ def parse(spark: SparkSession) -> Parse:
         ]
         frame = spark.createDataFrame(rows, "i INT, line BINARY, shipped TIMESTAMP")
         found = frame.select("i", parser(F.col("line"), F.col("shipped")).alias("row"))
-        assert found.schema["row"].dataType == parser.schema
+        assert found.schema["row"].dataType == parser.columns()
         return [row["row"] for row in found.sort("i").collect()]
 
     return run
@@ -61,7 +61,30 @@ def test_access_combined_line_gives_every_column(parse: Parse) -> None:
         "bytes": 2326,
         "referer": "http://www.example.com/start",
         "agent": "Mozilla/4.08 [en] (Win98; I ;Nav)",
+        "forwarded_for": None,
+        "took_s": None,
     }
+
+
+def test_access_fields_that_servers_add_behind_the_combined_format(parse: Parse) -> None:
+    rest = '[10/Oct/2000:13:55:36 +0200] "GET / HTTP/1.1" 200 5 "-"'
+    found = parse(
+        ACCESS,
+        [
+            f'h - - {rest} "curl/8" "203.0.113.9, 10.0.0.1"',
+            f'h - - {rest} "curl/8" "-" 0.125',
+            f'h - - {rest} "curl/8" 3',
+            f'h - - {rest} "an "unescaped" agent" 0.5',
+            f'h - - {rest} "curl/8" soon',
+        ],
+    )
+    assert [fields(row, "agent", "forwarded_for", "took_s") for row in found] == [
+        ("curl/8", "203.0.113.9, 10.0.0.1", None),
+        ("curl/8", None, 0.125),
+        ("curl/8", None, 3.0),
+        ('an "unescaped" agent', None, 0.5),
+        None,
+    ]
 
 
 _BEFORE = "h - - [10/Oct/2000:13:55:36 +0000] "
@@ -119,7 +142,7 @@ def test_access_lines_of_other_formats_are_null(parse: Parse) -> None:
         "no access log",
         f"{_BEFORE}{good} ",
         f'{_BEFORE}{good} "-"',
-        f'{_BEFORE}{good} "-" "agent" "more"',
+        f'{_BEFORE}{good} "-" "agent" "forwarded" "more"',
         f'{_BEFORE}"GET / HTTP/1.1 200 1',
         f'{_BEFORE}"GET / HTTP/1.1" 2000 1',
         f"h - - [32/Oct/2000:13:55:36 +0000] {good}",
@@ -313,7 +336,7 @@ def test_template_placeholders_of_every_kind(parse: Parse) -> None:
         "{{x}} [{at:time yyyy-MM-dd HH:mm:ss VV}] {iso:time} {level:word} {n:int} {f:double} {q:quoted} "
         "{who}: {message}"
     )
-    assert parser.schema.simpleString() == (
+    assert parser.columns().simpleString() == (
         "struct<at:timestamp,iso:timestamp,level:string,n:bigint,f:double,q:string,who:string,message:string>"
     )
     found = parse(

@@ -102,7 +102,8 @@ class _WindowSteps:
         self._replay.judge_input(affected, folded.gate, chunk.number)
         seen = folded.counts.get
         terms = {name: int(seen[name]) for name in ("read", "quarantined", "late_folded")}
-        return files, terms
+        filtered = terms["read"] - terms["quarantined"] - int(folded.entered.get["rows"])
+        return files, terms | {"filtered": filtered}
 
     def preview(self) -> DataFrame:
         return self._replay.fold(self._backfill, self._backfill.affected, self._earlier).rows

@@ -178,6 +178,7 @@ def _window_accounting(terms: dict[str, int], shadow: DataFrame, before: DataFra
     return {
         "read": terms["read"],
         "folded": int(folded["rows"]),
+        "filtered": terms["filtered"],
         "quarantined": terms["quarantined"],
         "late_folded": terms["late_folded"],
         "before": int(replaced["rows"]),
@@ -187,10 +188,9 @@ def _window_accounting(terms: dict[str, int], shadow: DataFrame, before: DataFra
 def _window_findings(
     planned: BackfillPlan, entries: list[LedgerEntry], accounting: dict[str, int], replay: WindowReplay
 ) -> list[Finding]:
-    balanced = accounting["read"] == accounting["folded"] + accounting["quarantined"]
-    identity = (
-        f"read {accounting['read']} = folded {accounting['folded']} + quarantined {accounting['quarantined']}"
-    )
+    parts = {name: accounting[name] for name in ("folded", "filtered", "quarantined")}
+    balanced = accounting["read"] == sum(parts.values())
+    identity = f"read {accounting['read']} = " + " + ".join(f"{name} {n}" for name, n in parts.items())
     spans = [chunk.span for chunk in planned.chunks if chunk.span is not None]
     tiled = all(one[1] == other[0] for one, other in pairwise(spans))
     covered = (spans[0][0], spans[-1][1]) == (planned.windows[0][0], planned.windows[-1][1])

@@ -16,6 +16,7 @@ from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.window_stage import window_sources
 from headwater_streams.sinks.delta_table import read_version
@@ -44,11 +45,13 @@ class Replayed:
     Attributes:
         rows: The rows, with the target's columns.
         counts: What was observed on the way; ready once the rows have been written.
+        entered: How many rows the function gave to its window.
         gate: The checks of the input, to be judged with `counts.get`.
     """
 
     rows: DataFrame
     counts: Observation
+    entered: Observation
     gate: CheckGate
 
 
@@ -107,12 +110,14 @@ class WindowReplay:
         )
         # The observed branch feeds the function; the sources are read beside it.
         good = seen.filter(~_is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
-        result = self._plan.job.function(**{self._name: hide(good, ROW_COLUMNS)})
+        entered = Observation()
+        with counting(lambda rows, _: rows.observe(entered, F.count(F.lit(1)).alias("rows"))):
+            result = self._plan.job.function(**{self._name: hide(good, ROW_COLUMNS)})
         result = reveal(result, [ROWS, WINDOW_KEY])
         sources = window_sources(self._window, kept).withColumnRenamed(WINDOW_KEY, "_of")
         same = F.col(WINDOW_KEY).eqNullSafe(F.col("_of"))
         result = result.join(sources, same, "left").drop(WINDOW_KEY, "_of")
-        return Replayed(self._with_commit(result, backfill, affected), counts, gate)
+        return Replayed(self._with_commit(result, backfill, affected), counts, entered, gate)
 
     def judge_input(self, affected: Affected, gate: CheckGate, chunk: int) -> None:
         """Judges the checks of the input over the rows of the affected windows.

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.operators import record
+from headwater_streams.runtime.operators import counted, record
 from headwater_streams.sources.coordinates import (
     OFFSET,
     PARTITION,
@@ -86,8 +86,14 @@ def join(
         left, right = reveal(left, ROW_COLUMNS), reveal(right, ROW_COLUMNS)
         hidden = [F.col(f"l.`{name}`") for name in ROW_COLUMNS]
         hidden.append(F.array(_range("l"), _range("r")).cast(SOURCES_TYPE).alias(SOURCES))
-    joined = left.alias("l").join(
-        right.alias("r"), spec.condition(), "full_outer" if left.isStreaming else "inner"
+    joined = (
+        counted(left, "left")
+        .alias("l")
+        .join(
+            counted(right, "right").alias("r"),
+            spec.condition(),
+            "full_outer" if left.isStreaming else "inner",
+        )
     )
     if left.isStreaming:
         joined = _keep_pairs(joined, spec)

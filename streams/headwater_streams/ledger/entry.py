@@ -13,15 +13,16 @@ row stages all of them (up to 64 partitions in a batch), for stateful stages `re
 `accounting` has one set of terms for each input:
 
 - row stages: `read = written + filtered + duplicate + quarantined`
-- windows: `read = folded + late + quarantined`
-- joins, each side: `read = matched + waiting + expired + late + quarantined`, where `waiting` is the change in the
-  number of waiting rows, so that the sum over all batches is the number that waits now.
+- windows: `read = folded + filtered + late + quarantined`
+- joins, each side: `read = matched + waiting + expired + filtered + late + quarantined`, where `waiting` is the change
+  in the number of waiting rows, so that the sum over all batches is the number that waits now.
 
 A commit of kind "backfill" replaces rows, so its terms say what came and what stood there `before`; a rollback's entry
 has the two changed about, so that what a table holds is the live entries' terms and, over all backfills, the sums of
 
-- windows: `folded - before` (rows that the windows count; `read = folded + quarantined`), and `late_folded`, the rows
-  of the late table that are counted from now on (negative in a rollback), each once however often it is folded;
+- windows: `folded - before` (rows that the windows count; `read = folded + filtered + quarantined`), and
+  `late_folded`, the rows of the late table that are counted from now on (negative in a rollback), each once however
+  often it is folded;
 - row stages: `written - before` and `quarantined - quarantined_before` (`read = written + filtered + duplicate +
   quarantined`); in the quarantine table, whose rows of the range change hands in a commit of its own:
   `quarantined - before`.
@@ -44,8 +45,8 @@ Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
 
 TERMS: Mapping[str, tuple[str, ...]] = {
     "row": ("written", "filtered", "duplicate", "quarantined"),
-    "window": ("folded", "late", "quarantined"),
-    "join": ("matched", "waiting", "expired", "late", "quarantined"),
+    "window": ("folded", "filtered", "late", "quarantined"),
+    "join": ("matched", "waiting", "expired", "filtered", "late", "quarantined"),
 }
 """The terms whose sum is `read`, by the kind of stage."""
 

@@ -17,8 +17,16 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stateful import StatefulInput, observed, prepare_tables, sources_of
+from headwater_streams.runtime.stateful import (
+    StatefulInput,
+    count_entering,
+    entered,
+    observed,
+    prepare_tables,
+    sources_of,
+)
 from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, reveal
 
 
@@ -53,7 +61,9 @@ class JoinStage:
 
     def stream(self) -> DataFrame:
         """The query's plan: rows in time of both inputs, joined by the job's function."""
-        result = self._job.function(**{name: stateful.stream() for name, stateful in self._inputs.items()})
+        streams = {name: stateful.stream() for name, stateful in self._inputs.items()}
+        with counting(count_entering):
+            result = self._job.function(**streams)
         return observe_output(self._job, reveal(result, [*ROW_COLUMNS, SOURCES]))
 
     def run_batch(
@@ -79,13 +89,14 @@ class JoinStage:
         for name, stateful in self._inputs.items():
             split = stateful.divert(batch, inputs[name], metrics) if name in inputs else None
             partitions |= split.partitions if split else {}
-            kept = observed(metrics, f"{name}_kept")
+            joined = entered(metrics, self._sides[name])
             expired = observed(metrics, EXPIRED_METRIC, f"expired_{self._sides[name]}")
             accounting[name] = {
                 "read": observed(metrics, f"{name}_read"),
                 "matched": matched[name],
-                "waiting": kept - matched[name] - expired,
+                "waiting": joined - matched[name] - expired,
                 "expired": expired,
+                "filtered": observed(metrics, f"{name}_kept") - joined,
                 "late": split.late if split else 0,
                 "quarantined": split.quarantined if split else 0,
             }
@@ -136,7 +147,7 @@ def _ends(pairs: pa.Table) -> set[tuple[Any, ...]]:
     return set(zip(itertools.cycle((0, 1)), *columns, strict=False))
 
 
-def _sides(plan: JobPlan) -> dict[str, str]:
+def _sides(plan: JobPlan) -> dict[str, Place]:
     """Which input is the join's left side: the one whose event time is the left time."""
     operator = plan.operator
     assert isinstance(operator, IntervalJoin)

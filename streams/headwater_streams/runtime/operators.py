@@ -1,14 +1,20 @@
-"""How the library learns which stateful operators a job's function uses: it calls it once on empty input.
+"""How the library learns which stateful operators a job's function uses, and which rows come as far as to them.
 
-An operator (`hw.tumbling`, `hw.join`) tells the recorder in force what it is. In a user's own call, as in a test
-on plain DataFrames, no recorder is in force and nothing is told.
+An operator (`hw.tumbling`, `hw.join`) tells the recorder in force what it is, and shows its rows to the counter in
+force: what the function filtered before is known by that. In a user's own call, as in a test on plain DataFrames,
+neither is in force and nothing is told.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from pyspark.sql import DataFrame
+
+Place = Literal["window", "left", "right"]
+"""Where rows enter an operator."""
 
 
 @dataclass
@@ -18,6 +24,9 @@ class Recorder:
     operators: list[Any] = field(default_factory=list)
 
 
+_counter: ContextVar[Callable[[DataFrame, Place], DataFrame] | None] = ContextVar(
+    "headwater_counter", default=None
+)
 _recorder: ContextVar[Recorder | None] = ContextVar("headwater_recorder", default=None)
 
 
@@ -37,3 +46,19 @@ def record(operator: Any) -> None:
     recorder = _recorder.get()
     if recorder is not None:
         recorder.operators.append(operator)
+
+
+@contextmanager
+def counting(count: Callable[[DataFrame, Place], DataFrame]) -> Iterator[None]:
+    """Has `count` observe the rows that enter operators while the block runs."""
+    token = _counter.set(count)
+    try:
+        yield
+    finally:
+        _counter.reset(token)
+
+
+def counted(rows: DataFrame, place: Place) -> DataFrame:
+    """The rows that enter an operator, observed by the counter in force, if any."""
+    count = _counter.get()
+    return rows if count is None else count(rows, place)

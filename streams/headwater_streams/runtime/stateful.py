@@ -18,6 +18,7 @@ from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
+from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan, require_ingest
 from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sinks.side import INPUT, late_schema, quarantine_rows, quarantine_schema, write_side
@@ -209,6 +210,16 @@ def prepare_tables(context: StageContext, plan: JobPlan) -> None:
         (target.late_table, late_schema(plan.inputs)),
     ):
         ensure_table(context.spark, context.home.table(name), name, schema)
+
+
+def count_entering(rows: DataFrame, place: Place) -> DataFrame:
+    """Observes the rows that a stream's function hands to its operator; see `entered`."""
+    return rows.observe(f"headwater_entered_{place}", F.count(F.lit(1)).alias("rows"))
+
+
+def entered(metrics: Mapping[str, Any], place: Place) -> int:
+    """How many rows the operator was given in this batch; the others were filtered by the job's function."""
+    return observed(metrics, f"headwater_entered_{place}")
 
 
 def sources_of(inputs: Mapping[str, BatchInput]) -> tuple[SourceRange, ...]:

@@ -9,8 +9,16 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stateful import StatefulInput, observed, prepare_tables, sources_of
+from headwater_streams.runtime.stateful import (
+    StatefulInput,
+    count_entering,
+    entered,
+    observed,
+    prepare_tables,
+    sources_of,
+)
 from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sinks.upsert import upsert_rows
 from headwater_streams.sources.coordinates import (
@@ -52,7 +60,8 @@ class WindowStage:
 
     def stream(self) -> DataFrame:
         """The query's plan: rows in time, folded by the job's function."""
-        result = self._job.function(**{self._name: self._input.stream()})
+        with counting(count_entering):
+            result = self._job.function(**{self._name: self._input.stream()})
         return observe_output(self._job, reveal(result, [ROWS, WINDOW_KEY]))
 
     def run_batch(
@@ -75,7 +84,8 @@ class WindowStage:
         rows = rows.withColumns(commit_columns(batch, self._generation))
         accounting = {
             "read": observed(metrics, f"{self._name}_read"),
-            "folded": observed(metrics, f"{self._name}_kept"),
+            "folded": entered(metrics, "window"),
+            "filtered": observed(metrics, f"{self._name}_kept") - entered(metrics, "window"),
             "late": split.late,
             "quarantined": split.quarantined,
         }

@@ -26,6 +26,7 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.json_value import json_problem, parse_json
+from headwater_streams.sources.line_value import line_problem
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 
 KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
@@ -62,12 +63,21 @@ class Decoded:
 class _Decoder:
     """What both decoders do: expressions are made once, for each one made is a call to the JVM."""
 
-    def __init__(self, columns: Sequence[str], problems: Sequence[Problem], checks: Sequence[Check]) -> None:
+    def __init__(
+        self,
+        columns: Sequence[str],
+        checks: Sequence[Check],
+        of_columns: Sequence[Problem],
+        of_record: Sequence[Problem] = (),
+    ) -> None:
+        """Args: the value's columns; input checks that quarantine; what can be wrong with columns, and before them."""
         self._columns = {name: F.col(f"{VALUE}.`{name}`").alias(name) for name in columns}
-        found = [*problems]
-        found += [Problem(c.name, F.expr(c.violation_sql), f"{c.name}: {c.expression}") for c in checks]
-        self._problems = tuple(found)
-        self._bad = any_of(found).alias(BAD)
+        later = [*of_columns]
+        later += [Problem(c.name, F.expr(c.violation_sql), f"{c.name}: {c.expression}") for c in checks]
+        self._bad = any_of([*of_record, *later]).alias(BAD)
+        # Of a value that could not be read nothing is said but that; what is missing in it follows.
+        read = ~any_of(of_record)
+        self._problems = (*of_record, *[replace(p, condition=p.condition & read) for p in later])
 
     def _judged(self, frame: DataFrame, names: Sequence[str]) -> Decoded:
         # Checks speak of the value's columns by their bare names; none of them begins with "_".
@@ -81,11 +91,17 @@ class RecordDecoder(_Decoder):
     def __init__(self, declared: TopicInput, checks: Sequence[Check], *, origin: bool) -> None:
         """Args: the topic's declaration; input checks that quarantine; whether the origin headers are honoured."""
         schema = value_schema(declared)
-        problems = [json_problem(F.col(RAW).cast("string"), F.col(VALUE), schema)]
+        text, value = F.col(RAW).cast("string"), F.col(VALUE)
+        parser = declared.parser
+        if parser is None:
+            problems = [json_problem(text, value, schema)]
+            self._value = parse_json(text, schema).alias(VALUE)
+        else:
+            problems = [line_problem(F.col(RAW), value, parser)]
+            self._value = parser(text, F.col(TIMESTAMP)).alias(VALUE)
         if origin:
             problems.append(_origin_problem())
-        super().__init__(schema.fieldNames(), [*problems, *time_problems(declared, ahead=True)], checks)
-        self._value = parse_json(F.col(RAW).cast("string"), schema).alias(VALUE)
+        super().__init__(schema.fieldNames(), checks, time_problems(declared, ahead=True), problems)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
         where = origin_of(F.col("_origin_texts")) if origin else F.lit(None).cast(ORIGIN_TYPE)
@@ -109,7 +125,7 @@ class RowDecoder(_Decoder):
 
     def __init__(self, declared: Input, columns: Sequence[str], checks: Sequence[Check]) -> None:
         """Args: the table's declaration; its own columns; input checks that quarantine."""
-        super().__init__(columns, time_problems(declared, ahead=False), checks)
+        super().__init__(columns, checks, time_problems(declared, ahead=False))
         value = F.struct(*[F.col(f"`{name}`") for name in columns])
         self._own = frozenset(columns)
         self._row = [
@@ -136,13 +152,7 @@ def value_schema(declared: TopicInput) -> T.StructType:
     Raises:
         JobDefinitionError: The schema is not Spark DDL, or a column begins with the reserved `_`.
     """
-    try:
-        schema = T.StructType.fromDDL(declared.schema)
-        assert isinstance(schema, T.StructType)
-    except Exception as error:
-        raise JobDefinitionError(
-            f"topic {declared.name!r}: schema {declared.schema!r} is not Spark DDL; write 'name TYPE, name TYPE'"
-        ) from error
+    schema = _own_columns(declared)
     for name in schema.fieldNames():
         if name.startswith("_"):
             raise JobDefinitionError(
@@ -153,6 +163,18 @@ def value_schema(declared: TopicInput) -> T.StructType:
             f"topic {declared.name!r}: event_time {declared.event_time!r} is not a column; "
             f"there are {', '.join(schema.fieldNames())}"
         )
+    return schema
+
+
+def _own_columns(declared: TopicInput) -> T.StructType:
+    given = declared.schema if declared.parser is None else declared.parser.schema
+    try:
+        schema = T.StructType.fromDDL(given) if isinstance(given, str) else given
+        assert isinstance(schema, T.StructType)
+    except Exception as error:
+        raise JobDefinitionError(
+            f"topic {declared.name!r}: schema {given!r} is not Spark DDL; write 'name TYPE, name TYPE'"
+        ) from error
     return schema
 
 

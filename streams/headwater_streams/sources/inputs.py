@@ -5,8 +5,10 @@ from typing import Literal
 
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
 
-Format = Literal["json"]
+Format = Literal["json", "access", "syslog"] | Parser
+_PARSERS = {"access": ACCESS, "syslog": SYSLOG}
 
 
 @dataclass(frozen=True)
@@ -15,17 +17,19 @@ class TopicInput:
 
     Attributes:
         name: The topic.
-        schema: The value's columns as Spark DDL, `"carrier STRING, departed_at TIMESTAMP"`.
+        schema: The value's columns as Spark DDL, `"carrier STRING, departed_at TIMESTAMP"`; a parser has its own.
         event_time: The column that says when the event happened; rows without it go to quarantine.
         watermark: How far behind the greatest event time seen a row may be and still count ("30 minutes").
-        format: How values are encoded: `"json"`, one object in each value.
+        format: How values are encoded: `"json"`, one object in each value; or one line of text in each, taken apart
+            by a parser: `"access"` (the common and the combined log format), `"syslog"`, `hw.syslog(zone=...)`,
+            `hw.key_value("level STRING, took_ms DOUBLE")`, `hw.template("{at:time} {level:word} {message}")`.
         max_ahead: How far an event time may be ahead of its record's timestamp before it is quarantined.
         max_offsets_per_batch: The most records that one batch reads, over all partitions; their
             coordinates pass through the driver.
     """
 
     name: str
-    schema: str
+    schema: str | None = None
     event_time: str | None = None
     watermark: str | None = None
     format: Format = "json"
@@ -35,10 +39,28 @@ class TopicInput:
     def __post_init__(self) -> None:
         _check_time(self.name, self.event_time, self.watermark)
         parse_duration(self.max_ahead)
-        if self.format != "json":
-            raise JobDefinitionError(f"topic {self.name!r}: format {self.format!r} is not one of 'json'")
+        if self.format == "json":
+            if self.schema is None:
+                raise JobDefinitionError(
+                    f"topic {self.name!r}: schema= names the columns of its JSON, as 'name TYPE, name TYPE'"
+                )
+        elif self.parser is None:
+            raise JobDefinitionError(
+                f"topic {self.name!r}: format {self.format!r} is not one of 'json', 'access', 'syslog', "
+                "hw.syslog(...), hw.key_value(...), hw.template(...)"
+            )
+        elif self.schema is not None:
+            raise JobDefinitionError(
+                f"topic {self.name!r}: the format {self.parser.name!r} has columns of its own; "
+                "leave schema= out and select in the job"
+            )
         if self.max_offsets_per_batch < 1:
             raise JobDefinitionError(f"topic {self.name!r}: max_offsets_per_batch must be 1 or more")
+
+    @property
+    def parser(self) -> Parser | None:
+        """What takes the lines apart; None for JSON."""
+        return self.format if isinstance(self.format, Parser) else _PARSERS.get(self.format)
 
 
 @dataclass(frozen=True)
@@ -65,7 +87,7 @@ Input = TopicInput | TableInput
 def topic(
     name: str,
     *,
-    schema: str,
+    schema: str | None = None,
     event_time: str | None = None,
     watermark: str | None = None,
     format: Format = "json",  # noqa: A002 - the word that Spark's readers use

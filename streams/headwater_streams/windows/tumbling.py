@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.operators import record
+from headwater_streams.runtime.operators import counted, record
 from headwater_streams.sources.coordinates import ROWS, hide
 
 WINDOW_KEY = "_window_key"
@@ -69,7 +69,11 @@ class Windowed:
         """
         record(self.spec)
         rows = F.count(F.lit(1)).alias(ROWS)
-        grouped = self.df.groupBy(*self.spec.by, self.spec.column().alias("_window")).agg(*aggregates, rows)
+        grouped = (
+            counted(self.df, "window")
+            .groupBy(*self.spec.by, self.spec.column().alias("_window"))
+            .agg(*aggregates, rows)
+        )
         names = [name for name in grouped.columns if name not in (*self.spec.by, "_window", ROWS)]
         flat = grouped.select(
             *self.spec.by,

@@ -25,16 +25,16 @@ def key_value(schema: str | T.StructType) -> Parser:
     Args:
         schema: The columns, named as the keys, as Spark DDL or a type: `"level STRING, took_ms DOUBLE"`.
     """
-    wanted = T.StructType.fromDDL(schema) if isinstance(schema, str) else schema
-    assert isinstance(wanted, T.StructType)
 
     def parse(text: Column, _timestamp: Column) -> Column:
         keys = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(1))
         values = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(2))
         pairs = F.when(text.rlike(_LINE), F.struct(keys.alias("keys"), values.alias("values")))
+        wanted = parser.columns()
         return let(pairs, lambda found: _columns(wanted, found))
 
-    return Parser("key_value", wanted, parse)
+    parser = Parser("key_value", schema, parse)
+    return parser
 
 
 def _columns(wanted: T.StructType, pairs: Column) -> Column:

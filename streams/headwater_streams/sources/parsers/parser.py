@@ -1,7 +1,7 @@
 """What a parser is, and how one regular expression gives all of its groups in one pass."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -20,13 +20,28 @@ class Parser:
 
     Attributes:
         name: What it is called in messages.
-        schema: The columns that it gives.
+        schema: The columns that it gives, as a type or as Spark DDL.
         parse: From the line (STRING) and its record's timestamp to a struct of the schema; null if it is not one.
+        variant: What tells it from others of its name and schema: a template's text, a time zone. A job whose
+            declaration is compared with an earlier run's sees a change of it.
     """
 
     name: str
-    schema: T.StructType
-    parse: Callable[[Column, Column], Column]
+    schema: T.StructType | str
+    parse: Callable[[Column, Column], Column] = field(repr=False, compare=False)
+    variant: str = ""
+
+    def columns(self) -> T.StructType:
+        """The columns that it gives; DDL is read by Spark, so that this may need a session.
+
+        Raises:
+            ParseException: The schema is not DDL.
+        """
+        if isinstance(self.schema, T.StructType):
+            return self.schema
+        columns = T.StructType.fromDDL(self.schema)
+        assert isinstance(columns, T.StructType)
+        return columns
 
     def __call__(self, line: Column, timestamp: Column) -> Column:
         """Parses a line.
@@ -36,7 +51,7 @@ class Parser:
             timestamp: When its record was made; completes a time of day or a date without a year.
         """
         text = line.cast("string")
-        return F.when(F.is_valid_utf8(text), self.parse(text, timestamp)).cast(self.schema)
+        return F.when(F.is_valid_utf8(text), self.parse(text, timestamp)).cast(self.columns())
 
 
 def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Column]], Column]) -> Column:

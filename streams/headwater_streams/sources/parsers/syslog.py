@@ -63,7 +63,7 @@ def syslog(zone: str = "UTC") -> Parser:
         old = match(text, _OLD, 11, lambda fields: _build_old(fields, timestamp, zone))
         return F.coalesce(new, F.when(~text.rlike(r"\A<[0-9]{1,3}>[1-9][0-9]{0,2} "), old))
 
-    return Parser("syslog", SCHEMA, parse)
+    return Parser("syslog", SCHEMA, parse, zone)
 
 
 def _build_new(fields: Sequence[Column]) -> Column:

@@ -83,7 +83,7 @@ def template(text: str) -> Parser:
                 good &= typed.isNotNull() | (field == "-")
         return F.when(good, F.struct(*columns))
 
-    return Parser("template", schema, lambda line, _: match(line, pattern, len(names), build))
+    return Parser("template", schema, lambda line, _: match(line, pattern, len(names), build), text)
 
 
 def _time(field: Column, pattern: str | None) -> Column:

@@ -1,0 +1,19 @@
+"""Values that are one line of text each: judged. A parser takes them apart."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.sources.parsers import Parser
+from headwater_streams.sources.problems import Problem
+
+
+def line_problem(raw: Column, value: Column, parser: Parser) -> Problem:
+    """What is wrong with a line: null, empty, not UTF-8, or not of the parser's format."""
+    text = raw.cast("string")
+    reason = (
+        F.when(raw.isNull(), F.lit("the value is null"))
+        .when(F.btrim(text) == "", F.lit("the line is empty"))
+        .when(~F.is_valid_utf8(text), F.lit("the line is not UTF-8"))
+        .otherwise(F.lit(f"the line is not of the format {parser.name!r}"))
+    )
+    return Problem("value", value.isNull(), reason)

@@ -1,0 +1,40 @@
+"""What a topic's declaration allows, and what of it a job's fingerprint sees."""
+
+import pytest
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.inputs import topic
+from headwater_streams.sources.parsers import key_value, syslog, template
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, "schema= names the columns"),
+        ({"schema": "a INT", "format": "xml"}, "format 'xml' is not one of 'json', 'access'"),
+        ({"schema": "a INT", "format": "access"}, "has columns of its own"),
+        ({"schema": "a INT", "watermark": "1 hour"}, "a watermark needs event_time="),
+        ({"schema": "a INT", "max_offsets_per_batch": 0}, "max_offsets_per_batch must be 1 or more"),
+    ],
+)
+def test_topic_wrong_declaration_is_refused_in_a_sentence(arguments: dict[str, object], told: str) -> None:
+    with pytest.raises(JobDefinitionError, match=r"^(topic|input) 't'") as refused:
+        topic("t", **arguments)  # type: ignore[arg-type]
+    assert told in str(refused.value)
+
+
+def test_topic_parsers_of_other_text_are_other_declarations() -> None:
+    formats = [
+        "access",
+        "syslog",
+        syslog("Europe/Berlin"),
+        key_value("level STRING"),
+        key_value("took_ms DOUBLE"),
+        template("{level:word} {message}"),
+        template("{level:word}: {message}"),
+    ]
+    declared = [repr(topic("t", format=each)) for each in formats]  # type: ignore[arg-type]
+    assert len(set(declared)) == len(formats)
+    again = repr(topic("t", format=template("{level:word} {message}")))
+    assert again in declared, "the same declaration must be told alike in another process"
+    assert " at 0x" not in "".join(declared)
