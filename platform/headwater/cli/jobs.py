@@ -10,6 +10,7 @@ from headwater.cli._common import (
     BootstrapOption,
     HomeOption,
     JsonOption,
+    console,
     print_json,
     print_table,
     progress_console,
@@ -100,6 +101,44 @@ def check(
         (p["job"], p["kind"], ", ".join(p["inputs"].values()), p["target"], len(p["checks"])) for p in found
     ]
     print_table(["job", "kind", "reads", "writes", "checks"], rows, empty="no job")
+
+
+@app.command()
+def graph(
+    references: ReferencesArgument = None,
+    svg: Annotated[
+        Path | None, typer.Option("--svg", metavar="FILE", help="Write a picture, too.", show_default=False)
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Show which topics feed which jobs, and which tables they write. No Spark session is started.
+
+    \b
+    Examples:
+      headwater jobs graph
+      headwater jobs graph jobs/flights.py --svg flights.svg
+    """
+    from headwater.cli._graph import svg_of, tree_of
+    from headwater_streams.errors import JobDefinitionError
+    from headwater_streams.runtime.graph import graph_of
+
+    found = graph_of(_jobs(references))
+    try:
+        layers = found.layers
+    except JobDefinitionError as error:
+        raise UsageError(str(error)) from error
+    if svg is not None:
+        try:
+            svg.write_text(svg_of(found), encoding="utf-8")
+        except OSError as error:
+            raise UsageError(f"{svg} cannot be written: {error.strerror}") from error
+    if json_output:
+        nodes = [{"kind": node.kind, "name": node.name} for layer in layers for node in layer]
+        edges = [{"from": source.name, "to": target.name} for source, target in found.edges]
+        print_json({"nodes": nodes, "edges": edges})
+        return
+    for tree in tree_of(found):
+        console().print(tree, markup=False)
 
 
 @app.command()

@@ -1,0 +1,100 @@
+"""The graph of topics, jobs and tables, from declarations alone."""
+
+import xml.etree.ElementTree as ET
+from io import StringIO
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from rich.console import Console
+
+import headwater as hw
+from headwater.cli._graph import svg_of, tree_of
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.runtime.graph import Graph, Node, graph_of
+from headwater_streams.runtime.job import bind
+
+clicks = hw.topic("clicks", schema="page STRING", event_time=None)
+pages = hw.topic("pages", schema="page STRING")
+silver_clicks = hw.table("silver.clicks")
+silver_pages = hw.table("silver.pages")
+gold_named = hw.table("gold.named")
+
+
+@hw.job(target=hw.delta("silver.clicks"))
+def clean_clicks(clicks: DataFrame) -> DataFrame:
+    return clicks
+
+
+@hw.job(target=hw.delta("silver.pages"))
+def clean_pages(pages: DataFrame) -> DataFrame:
+    return pages
+
+
+@hw.job(target=hw.delta("gold.named"))
+def name_clicks(silver_clicks: DataFrame, silver_pages: DataFrame) -> DataFrame:
+    return silver_clicks.join(silver_pages, "page")
+
+
+@hw.job(target=hw.delta("silver.pages"), name="again")
+def again(gold_named: DataFrame) -> DataFrame:
+    return gold_named
+
+
+def _graph(*jobs: Any) -> Graph:
+    return graph_of([bind(job) for job in jobs])
+
+
+def test_graph_layers_stand_behind_what_feeds_them() -> None:
+    layers = _graph(name_clicks, clean_clicks, clean_pages).layers
+    assert [sorted(node.name for node in layer) for layer in layers] == [
+        ["clicks", "pages"],
+        ["clean_clicks", "clean_pages"],
+        ["silver.clicks", "silver.pages"],
+        ["name_clicks"],
+        ["gold.named"],
+    ]
+    assert layers[0][0].kind == "topic"
+
+
+def test_graph_of_no_jobs_is_empty() -> None:
+    assert _graph().layers == []
+    assert ET.fromstring(svg_of(_graph())) is not None
+
+
+def test_graph_jobs_in_a_circle_are_named() -> None:
+    with pytest.raises(JobDefinitionError, match=r"name_clicks, again|again, name_clicks"):
+        _ = _graph(clean_clicks, name_clicks, again).layers
+
+
+def test_graph_topic_and_table_of_one_name_are_two() -> None:
+    assert Node("topic", "x") != Node("table", "x")
+
+
+def test_graph_tree_names_each_place_once() -> None:
+    console = Console(width=100, file=StringIO())
+    for tree in tree_of(_graph(clean_clicks, clean_pages, name_clicks)):
+        console.print(tree, markup=False)
+    assert isinstance(console.file, StringIO)
+    told = console.file.getvalue()
+    assert told.count("gold.named") == 1
+    assert "name_clicks()  (with silver.pages)" in told
+    assert "name_clicks()  (above)" in told
+
+
+def test_graph_svg_has_a_box_for_each_node_and_a_line_for_each_edge() -> None:
+    graph = _graph(clean_clicks, clean_pages, name_clicks)
+    root = ET.fromstring(svg_of(graph))
+    space = "{http://www.w3.org/2000/svg}"
+    texts = {text.text for text in root.iter(f"{space}text")}
+    assert texts == {
+        "clicks (topic)", "pages (topic)", "clean_clicks()", "clean_pages()", "silver.clicks", "silver.pages",
+        "name_clicks()", "gold.named",
+    }  # fmt: skip
+    assert len(list(root.iter(f"{space}path"))) == len(graph.edges) == 7
+    width, height = float(root.get("width", "0")), float(root.get("height", "0"))
+    boxes = [rect for rect in root.iter(f"{space}rect") if rect.get("x")]
+    for rect in boxes:
+        x, y = float(rect.get("x", "-1")), float(rect.get("y", "-1"))
+        assert 0 <= x <= x + float(rect.get("width", "0")) <= width
+        assert 0 <= y <= y + float(rect.get("height", "0")) <= height
