@@ -1,0 +1,145 @@
+"""What may be seen of a log: bytes from an offset on, look-ups by time and leader epoch, producers and transactions.
+
+Segments and indexes are searched by `reader`; this knows how far each kind of reader may see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headwater_broker.log.batch import NO_TIMESTAMP
+from headwater_broker.log.config import LONG_MAX
+from headwater_broker.log.errors import OffsetOutOfRangeError, PartitionOfflineError
+from headwater_broker.log.producers import ProducerEntry
+from headwater_broker.log.results import EpochEnd, FileRange, Isolation, TimestampAndOffset
+from headwater_broker.log.tail import LogTail
+from headwater_broker.log.txnindex import AbortedTransaction
+
+
+class LogView(LogTail):
+    """What `PartitionLog` reads with; a base class for `LogTail`'s reason."""
+
+    @property
+    def offline(self) -> PartitionOfflineError | None:
+        """Why the partition is offline, or None."""
+        return self._health.error
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything before it is on the disk for certain."""
+        return self._flusher.recovery_point
+
+    @property
+    def last_stable_offset(self) -> int:
+        """What read_committed may see: up to the first record of a transaction that is not decided yet."""
+        unstable = self._producers.first_unstable_offset
+        if unstable is None:
+            return self.high_watermark
+        return min(max(unstable, self.log_start_offset), self.high_watermark)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes in all segments, without indexes."""
+        return sum(segment.size_bytes for segment in self._reader.segments)
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        isolation: Isolation = Isolation.READ_UNCOMMITTED,
+        at_least_one: bool = True,
+    ) -> FileRange:
+        """Finds whole batches from the one that holds `offset` on, in one segment, that a consumer may see.
+
+        Args:
+            offset: Of the first record that is wanted; its batch is returned whole.
+            max_bytes: At most so much; what is returned may be up to an index interval less.
+            isolation: Up to the high watermark, or up to the last stable offset.
+            at_least_one: Return the first batch even where it is larger than `max_bytes`.
+
+        Returns:
+            A range with `count` 0 where nothing can be sent (yet).
+
+        Raises:
+            OffsetOutOfRangeError: Before the log's start or past its end.
+            CorruptLogError: A stored batch is damaged; the partition is now offline.
+            StorageError: The disk refused; the partition is now offline.
+        """
+        if self._health.error is not None:
+            raise self._health.error
+        end_offset = high_watermark = stable_offset = self.high_watermark
+        bound = None
+        if self._producers.unstable:
+            stable_offset = self.last_stable_offset
+            if isolation and stable_offset < high_watermark:
+                end_offset = bound = stable_offset
+        if not self.log_start_offset <= offset < end_offset:
+            self._check_offset(offset)
+            return FileRange(-1, 0, 0, high_watermark, stable_offset, self.log_start_offset, None)
+        segment, position, count = self._reader.read(offset, max_bytes, bound, at_least_one=at_least_one)
+        file = segment.file
+        aborted: Sequence[tuple[int, int]] = ()
+        if isolation and self._has_aborted and count:
+            found = self._reader.find_aborted(offset, segment, position + count, end_offset)
+            aborted = [(each.producer_id, each.first_offset) for each in found]
+        return FileRange(
+            file.fd, position, count, high_watermark, stable_offset, self.log_start_offset, file, aborted
+        )
+
+    def aborted_transactions(self) -> list[AbortedTransaction]:
+        """All that the log knows of, in the order of their markers."""
+        self._health.check()
+        first = self._reader.segments[0]
+        return self._reader.find_aborted(first.base_offset, first, first.size_bytes, LONG_MAX)
+
+    def producers(self) -> Iterable[tuple[int, ProducerEntry]]:
+        """Ids and states of the idempotent producers that wrote here and have not expired."""
+        self._health.check()
+        return self._producers.items()
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> TimestampAndOffset | None:
+        """The first record that consumers may see whose timestamp is not before `timestamp_ms`, if any."""
+        self._health.check()
+        found = self._reader.find_timestamp(timestamp_ms, self.log_start_offset)
+        if found is None or (isolation and found[1] >= self.last_stable_offset):
+            return None
+        return TimestampAndOffset(*found, self.epoch_at(found[1]))
+
+    def max_timestamp(self) -> TimestampAndOffset | None:
+        """The first record with the greatest timestamp; None in an empty log."""
+        self._health.check()
+        found = self._reader.find_greatest()
+        return TimestampAndOffset(*found, self.epoch_at(found[1])) if found else None
+
+    def earliest(self) -> TimestampAndOffset:
+        """The log's start (timestamp -1), as ListOffsets answers it."""
+        self._health.check()
+        start = self.log_start_offset
+        return TimestampAndOffset(NO_TIMESTAMP, start, self.epoch_at(start))
+
+    def latest(self, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> TimestampAndOffset:
+        """High watermark or last stable offset (timestamp -1), as ListOffsets answers it."""
+        self._health.check()
+        committed = isolation is Isolation.READ_COMMITTED
+        end = self.last_stable_offset if committed else self.high_watermark
+        return TimestampAndOffset(NO_TIMESTAMP, end, self.epoch_at(end))
+
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch in which `offset` was (or is being) written; -1 if not known."""
+        return self._epochs.at(offset)
+
+    def end_of_epoch(self, leader_epoch: int) -> EpochEnd:
+        """Where `leader_epoch` ends, as OffsetForLeaderEpoch answers it."""
+        return self._epochs.end_of(leader_epoch, self.log_end_offset)
+
+    def _check_offset(self, offset: int) -> None:
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"{self.topic}-{self.partition} holds offsets {self.log_start_offset} to {self.log_end_offset}, not "
+                f"{offset}",
+                self.log_start_offset,
+                self.log_end_offset,
+            )
