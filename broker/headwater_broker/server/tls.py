@@ -150,6 +150,8 @@ def _openssl_name(cipher: str) -> str:
 class TlsChannel(Channel):
     """One client's socket with TLS over it."""
 
+    _MORE = 0  # TLS takes no flags
+
     __slots__ = ("_is_greeted", "_rules", "_tls")
 
     def __init__(
@@ -209,16 +211,6 @@ class TlsChannel(Channel):
         super()._watch_reads(wanted)
         if wanted and self._is_greeted:
             self._read_on()
-
-    def _send_bytes(self, data: bytes | memoryview, *, more: bool) -> bool:
-        try:
-            sent = self._tls.send(data)
-        except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
-            sent = 0
-        if sent == len(data):
-            return True
-        self._unsent.insert(0, memoryview(data)[sent:])
-        return False
 
     def _send_file(self, file_range: FileRange) -> bool:
         while file_range.count:

@@ -45,6 +45,9 @@ class _FileError(Exception):
 class Channel:
     """One client's socket."""
 
+    _MORE = int(socket.MSG_MORE)
+    """Flag for bytes that a file range follows."""
+
     __slots__ = (
         "_buffer",
         "_core",
@@ -260,8 +263,8 @@ class Channel:
 
     def _send_bytes(self, data: bytes | memoryview, *, more: bool) -> bool:
         try:
-            sent = self.sock.send(data, socket.MSG_MORE if more else 0)
-        except (BlockingIOError, InterruptedError):
+            sent = self.sock.send(data, self._MORE if more else 0)
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             sent = 0
         if sent == len(data):
             return True
