@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pytest
 from kio.records.readers import read_batch
 
-from headwater_broker.log import InvalidRecordError, LogConfig, LogManager, Marker, PartitionLog
+from headwater_broker.log import InvalidRecordError, Marker
 from headwater_broker.log.batch import DELETE_HORIZON, HEADER
 from headwater_broker.log.cleaner import CleanerConfig
 from headwater_broker.log.cleaner.keys import BYTES_PER_KEY, KeyOffsets
@@ -24,6 +24,7 @@ from headwater_broker.log.records import read_varint, split_records, uncompresse
 from headwater_broker.log.txnindex import AbortedTransaction
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.faults import FaultyFileSystem
+from headwater_broker.testing.logs import OneLog
 
 HOUR_MS = 3_600_000
 CONTROL_KEYS = {"abort": struct.pack(">hh", 0, 0), "commit": struct.pack(">hh", 0, 1)}
@@ -38,41 +39,20 @@ class Found(NamedTuple):
     timestamp_ms: int
 
 
-class Broker:
+class Broker(OneLog):
     """A manager with one compacted partition, on a clock that the test sets; two batches fill a segment."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
-        self.directory = directory
-        self.fs = FaultyFileSystem()
-        self.time_ms = HOUR_MS
-        self.memory_bytes = 1 << 20
-        self.settings = {
+        compacted = {
             "cleanup.policy": "compact",
             "segment.bytes": "300",
             "index.interval.bytes": "0",
             "file.delete.delay.ms": "0",
             "min.cleanable.dirty.ratio": "0",
-        } | settings
-        self.open()
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def monotonic(self) -> float:
-        return self.time_ms / 1000
-
-    def open(self) -> PartitionLog:
-        self.manager = LogManager(
-            [str(self.directory)],
-            config_for=lambda _: LogConfig.parse(self.settings),
-            clock=self,
-            fs=self.fs,
-            cleaner=CleanerConfig(self.memory_bytes),
+        }
+        super().__init__(
+            directory, "t", compacted | settings, time_ms=HOUR_MS, retention_check_interval_ms=300_000
         )
-        self.manager.load()
-        self.log = self.manager.create("t", 0, bytes(16))
-        self.log.become_leader(0)
-        return self.log
 
     def put(self, *pairs: tuple[str, str | None], **batch: int) -> int:
         """One batch of these keys and values; returns its base offset."""
@@ -287,7 +267,7 @@ def test_last_batch_of_a_producer_stays_without_records(broker: Broker) -> None:
 def test_compaction_goes_on_where_the_map_was_full(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     broker.manager.close()
-    broker.memory_bytes = 10 * BYTES_PER_KEY
+    broker.cleaner = CleanerConfig(10 * BYTES_PER_KEY)
     broker.open()
     for number in range(100):
         broker.put((f"{number % 50}", f"{number}"))

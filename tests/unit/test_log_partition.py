@@ -21,46 +21,23 @@ from headwater_broker.log import (
     LogManager,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
-    PartitionLog,
     PartitionOfflineError,
     RecordTooLargeError,
     StorageError,
     TimestampAndOffset,
 )
 from headwater_broker.testing.batches import build_batch
-from headwater_broker.testing.faults import FaultyFileSystem, broken_disk, no_space
+from headwater_broker.testing.faults import broken_disk, no_space
+from headwater_broker.testing.logs import OneLog
 
 DAY_MS = 86_400_000
 
 
-class Broker:
+class Broker(OneLog):
     """A manager with one partition, on a clock that the test sets."""
 
     def __init__(self, directory: Path, **settings: str) -> None:
-        self.directory = directory
-        self.fs = FaultyFileSystem()
-        self.time_ms = 0
-        self.settings = settings
-        self.open()
-
-    def now_ms(self) -> int:
-        return self.time_ms
-
-    def monotonic(self) -> float:
-        return self.time_ms / 1000
-
-    def open(self) -> PartitionLog:
-        self.manager = LogManager(
-            [str(self.directory)],
-            config_for=lambda _: LogConfig.parse(self.settings),
-            clock=self,
-            fs=self.fs,
-            retention_check_interval_ms=0,
-        )
-        self.manager.load()
-        self.log = self.manager.create("events", 0, bytes(16))
-        self.log.become_leader(0)
-        return self.log
+        super().__init__(directory, "events", settings)
 
     def append(self, *values: bytes, **batch: object) -> Appended:
         data = build_batch(values or (b"x",), **batch)  # type: ignore[arg-type]
