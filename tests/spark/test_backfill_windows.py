@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
+from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
@@ -173,6 +174,9 @@ def test_window_backfill_of_offsets_over_a_rewritten_input_survives_kill_and_con
     repaired = [("DL", 10, 1, 5), ("UA", 10, 3, 800), ("UA", 11, 1, 77), ("UA", 12, 1, 300)]
     assert windows(driver) == repaired
     assert swapped["proof"]["rows_outside"] == 1
+    (audited,) = audit_home(home, ["gold.delays"])
+    moved = "it accounts for +1 rows, +1 of them late ones"
+    assert audited.notes == [f"gold.delays: since the swap of backfill {planned.id} {moved}"]
     driver.send("departures", event("13:30", "UA", 3), timestamp=AT)
     driver.run()
     assert windows(driver) == [*repaired, ("UA", 13, 1, 3)], "the live jobs run on over both swaps"

@@ -1,6 +1,7 @@
 """What the verbs share: the options that all of them take, JSON for machines, tables for people."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -44,7 +45,9 @@ def console() -> "Console":
     """Where tables for people go: standard output."""
     from rich.console import Console
 
-    return Console(highlight=False)
+    # A pipe has no width: names in it are to be found and copied whole.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 10_000
+    return Console(highlight=False, width=width)
 
 
 def progress_console() -> "Console":

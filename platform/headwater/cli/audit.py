@@ -64,8 +64,8 @@ def _print(audits: "list[TableAudit]") -> None:
     columns = ["table", "topic", "partition", "offsets", "read = …", ""]
     print_table(columns, rows, empty="no table that a job writes: headwater jobs run")
     for found in audits:
-        for finding in found.findings:
-            print(finding)
+        for sentence in (*found.notes, *found.findings):
+            print(sentence)
     if audits and all(found.ok for found in audits):
         print(f"{len(audits)} tables: every offset is accounted for")
 

@@ -1,5 +1,6 @@
 """`headwater jobs`: list, check and run streaming jobs, and show how far they are."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -66,7 +67,8 @@ def list_jobs(references: ReferencesArgument = None, json_output: JsonOption = F
 def check(
     references: ReferencesArgument = None, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
 ) -> None:
-    """Plan jobs without running them: columns, keys, operators, checks. Exit status 0: all are well, 2: one is not.
+    """Plan jobs without running them: kinds, columns, keys, checks. A stateful job that names a topic is two: its
+    ingest table, from which every row can be read again, comes first. Exit status 0: all are well, 2: one is not.
 
     \b
     Examples:
@@ -98,9 +100,18 @@ def check(
         print_json(found)
         return
     rows = [
-        (p["job"], p["kind"], ", ".join(p["inputs"].values()), p["target"], len(p["checks"])) for p in found
+        (
+            p["job"],
+            p["kind"],
+            ", ".join(p["inputs"].values()),
+            p["target"],
+            ", ".join(p["keys"]),
+            ", ".join(name for name in p["columns"] if not name.startswith("_")),
+            ", ".join(name.partition(":")[0] for name in p["checks"]),
+        )
+        for p in found
     ]
-    print_table(["job", "kind", "reads", "writes", "checks"], rows, empty="no job")
+    print_table(["job", "kind", "reads", "writes", "keys", "columns", "checks"], rows, empty="no job")
 
 
 @app.command()
@@ -160,6 +171,7 @@ def run(
     """
     from headwater.running.environment import job_settings, open_environment
     from headwater.running.signals import stop_requested
+    from headwater.running.status import job_totals
     from headwater_streams.errors import JobDefinitionError
     from headwater_streams.runtime.query import explain
     from headwater_streams.runtime.runner import JobRunner
@@ -168,6 +180,7 @@ def run(
     settings = job_settings()
     environment = open_environment(home, bootstrap, app_name="headwater jobs run")
     runner: JobRunner | None = None
+    before = job_totals(home)
     try:
         with stop_requested() as stopping:
             runner = JobRunner(
@@ -186,7 +199,7 @@ def run(
     except Exception as error:
         raise UserError(explain(error), EXIT_FAILED) from error
     finally:
-        _report(runner, json_output)
+        _report(runner, home, before, json_output)
         environment.context.spark.stop()
 
 
@@ -234,13 +247,24 @@ def _terms(totals: dict[str, int]) -> str:
     return ", ".join(f"{value:,} {term}" for term, value in totals.items() if value)
 
 
-def _report(runner: "JobRunner | None", json_output: bool) -> None:
+def _report(
+    runner: "JobRunner | None", home: Path, before: dict[str, Counter[str]], json_output: bool
+) -> None:
+    from headwater.running.status import job_totals
+
     if runner is None:
         return
     batches = {name: query.batches for name, query in runner.queries.items()}
     runner.stop()
+    after = job_totals(home)
+    rows: dict[str, dict[str, int]] = {}
+    for name in batches:
+        earlier = before.get(name, Counter())
+        rows[name] = {term: value - earlier[term] for term, value in after.get(name, Counter()).items()}
     if json_output:
-        print_json({"batches": batches})
-    else:
-        for name, count in batches.items():
-            progress_console().print(f"{name}: {count} batches", markup=False)
+        print_json({"batches": batches, "rows": rows})
+        return
+    for name, count in batches.items():
+        became = _terms({term: value for term, value in rows[name].items() if term != "read"})
+        read = f": {rows[name].get('read', 0):,} read, {became}" if became else ""
+        progress_console().print(f"{name}: {count} batches{read}", markup=False)

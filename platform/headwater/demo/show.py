@@ -13,6 +13,8 @@ from rich.text import Text
 
 from headwater.demo.producer import ReplayProgress
 
+_TELL_EVERY_S = 15.0  # where no bar can be drawn
+
 
 class Show:
     """Writes to one console; what it writes is for eyes, never for scripts."""
@@ -57,9 +59,16 @@ class Show:
         )
         with Progress(*columns, console=self.console, transient=True) as bar:
             task = bar.add_task("replaying", total=of_slices, completed=done)
+            told_s = self.seconds
 
             def move(progress: ReplayProgress) -> None:
+                nonlocal told_s
                 day = time.strftime("%d %b %Y", time.gmtime(progress.clock_ms / 1000))
                 bar.update(task, completed=progress.slices, description=f"replaying {day}")
+                if not self.console.is_terminal and self.seconds - told_s >= _TELL_EVERY_S:
+                    told_s = self.seconds
+                    self.say(
+                        f"[{told_s:5.1f} s] replayed until {day}, {progress.slices:,} of {of_slices:,} slices"
+                    )
 
             yield move

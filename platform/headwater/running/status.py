@@ -1,6 +1,7 @@
 """How far the jobs of a home are, from their tables' ledger entries; no Spark is needed."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,29 @@ def job_status(home: Path, bootstrap: str | None) -> list[dict[str, Any]]:
         generation, `lag` is in records over all topics that the job's rows come from.
     """
     address = bootstrap or _running(home)
-    found = []
+    return sorted(
+        (_status(table, made, address) for table, made in _committed(home)),
+        key=lambda status: str(status["job"]),
+    )
+
+
+def job_totals(home: Path) -> dict[str, Counter[str]]:
+    """What became of all rows that each job ever read, by term, `read` among them."""
+    found: dict[str, Counter[str]] = {}
+    for _, made in _committed(home):
+        for commit in made:
+            if commit.entry is not None:
+                for terms in commit.entry.accounting.values():
+                    found.setdefault(commit.entry.job, Counter()).update(terms)
+    return found
+
+
+def _committed(home: Path) -> Iterator[tuple[str, list[Commit]]]:
     for table in Home(home).tables():
-        made = [
-            c for c in commits(Home(home).table(table)) if c.entry is not None and c.entry.kind in _STAGES
-        ]
+        log = commits(Home(home).table(table))
+        made = [c for c in log if c.entry is not None and c.entry.kind in _STAGES]
         if made:
-            found.append(_status(table, made, address))
-    return sorted(found, key=lambda status: str(status["job"]))
+            yield table, made
 
 
 def _status(table: str, made: list[Commit], bootstrap: str) -> dict[str, Any]:

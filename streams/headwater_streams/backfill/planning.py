@@ -172,8 +172,8 @@ def _plan_windows(
     still_open = _open_windows(job_plan, input_history, [w.start_us + size_us for w in touched])
     if still_open:
         notes.append(
-            f"{still_open} of the windows' starts are still open in the live job: it will write those windows again "
-            "with what its state holds"
+            f"windows of {still_open} start times are still open in the live job: when more rows of them come it "
+            "writes them again from its own state, without this repair; plan again once they are closed"
         )
     return replace(
         draft,

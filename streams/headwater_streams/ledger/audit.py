@@ -65,6 +65,7 @@ class TableAudit:
         totals: The terms of the identity, summed over the batches, by input.
         partitions: The account of each partition.
         findings: What is wrong, a sentence each; empty if all is well.
+        notes: What backfills moved since the batches that `partitions` accounts for, a sentence each.
     """
 
     table: str
@@ -73,6 +74,7 @@ class TableAudit:
     totals: dict[str, dict[str, int]] = field(default_factory=dict)
     partitions: list[PartitionAudit] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
     @property
     def ok(self) -> bool:
@@ -107,6 +109,7 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     _sum_up(audit, entries)
     for entry in entries:
         audit.findings += entry.imbalances()
+    audit.notes += [_moved_by(entry) for entry in repairs if "before" in _all_terms(entry)]
     _check_sequence(audit, entries)
     if last.kind == "row":
         _check_rows(audit, home, live, repairs)
@@ -117,6 +120,21 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     for suffix, term in ((LATE_SUFFIX, "late"), (QUARANTINE_SUFFIX, "quarantined")):
         _check_side(audit, home, table + suffix, term, entries)
     return audit
+
+
+def _all_terms(repair: LedgerEntry) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for terms in repair.accounting.values():
+        total.update(terms)
+    return total
+
+
+def _moved_by(repair: LedgerEntry) -> str:
+    terms = _all_terms(repair)
+    rows = terms.get("folded", terms.get("written", 0)) - terms["before"]
+    late = f", {terms['late_folded']:+,} of them late ones" if terms.get("late_folded") else ""
+    action, backfill = repair.extra.get("action", "swap"), repair.extra.get("backfill", "")
+    return f"{repair.table}: since the {action} of backfill {backfill} it accounts for {rows:+,} rows{late}"
 
 
 def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
