@@ -79,5 +79,8 @@ def test_wheel_installed_plans_the_packaged_jobs(installed: Installation) -> Non
         "clean_arrivals",
         "delay_by_carrier",
         "join_flights",
+        "parse_requests",
+        "traffic_by_minute",
+        "slow_paths",
     }
     assert all("_shipped" in job["module"] for job in found)
