@@ -41,6 +41,7 @@ def test_files_with_only_files_that_hold_a_key(tmp_path: Path) -> None:
     assert _found(table, 1, [("UA", _hour(1))]) == [second]
     assert _found(table, 1, [("AA", _hour(3)), ("UA", _hour(1))]) in ([first, second], [second, first])
     assert _found(table, 1, [("AA", _hour(1))]) == []
+    assert _found(table, 1, [("UA", _hour(3))]) == [], "both parts are in the first file, in different rows"
     assert _found(table, 0, [("UA", _hour(1))]) == [], "the file came with the next version"
 
 

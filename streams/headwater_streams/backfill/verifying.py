@@ -178,7 +178,7 @@ def _window_accounting(terms: dict[str, int], shadow: DataFrame, before: DataFra
     return {
         "read": terms["read"],
         "folded": int(folded["rows"]),
-        "filtered": terms["filtered"],
+        "filtered": terms.get("filtered", 0),
         "quarantined": terms["quarantined"],
         "late_folded": terms["late_folded"],
         "before": int(replaced["rows"]),
