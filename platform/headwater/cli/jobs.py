@@ -1,6 +1,5 @@
 """`headwater jobs`: list, check and run streaming jobs, and show how far they are."""
 
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -171,7 +170,7 @@ def run(
     """
     from headwater.running.environment import job_settings, open_environment
     from headwater.running.signals import stop_requested
-    from headwater.running.status import job_totals
+    from headwater.running.status import log_ends
     from headwater_streams.errors import JobDefinitionError
     from headwater_streams.runtime.query import explain
     from headwater_streams.runtime.runner import JobRunner
@@ -180,7 +179,7 @@ def run(
     settings = job_settings()
     environment = open_environment(home, bootstrap, app_name="headwater jobs run")
     runner: JobRunner | None = None
-    before = job_totals(home)
+    ends = log_ends(home)
     try:
         with stop_requested() as stopping:
             runner = JobRunner(
@@ -199,7 +198,7 @@ def run(
     except Exception as error:
         raise UserError(explain(error), EXIT_FAILED) from error
     finally:
-        _report(runner, home, before, json_output)
+        _report(runner, home, ends, json_output)
         environment.context.spark.stop()
 
 
@@ -247,20 +246,15 @@ def _terms(totals: dict[str, int]) -> str:
     return ", ".join(f"{value:,} {term}" for term, value in totals.items() if value)
 
 
-def _report(
-    runner: "JobRunner | None", home: Path, before: dict[str, Counter[str]], json_output: bool
-) -> None:
-    from headwater.running.status import job_totals
+def _report(runner: "JobRunner | None", home: Path, ends: dict[str, int], json_output: bool) -> None:
+    from headwater.running.status import totals_since
 
     if runner is None:
         return
     batches = {name: query.batches for name, query in runner.queries.items()}
     runner.stop()
-    after = job_totals(home)
-    rows: dict[str, dict[str, int]] = {}
-    for name in batches:
-        earlier = before.get(name, Counter())
-        rows[name] = {term: value - earlier[term] for term, value in after.get(name, Counter()).items()}
+    totals = totals_since(home, ends)
+    rows = {name: dict(totals.get(name, {})) for name in batches}
     if json_output:
         print_json({"batches": batches, "rows": rows})
         return

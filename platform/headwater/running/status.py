@@ -1,7 +1,7 @@
 """How far the jobs of a home are, from their tables' ledger entries; no Spark is needed."""
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 from headwater.errors import UserError
 from headwater.stack.local import bootstrap_of
 from headwater_streams.errors import StreamsError
-from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.ledger.log import Commit, commits, next_commit
 from headwater_streams.runtime.home import Home
 
 _STAGES = ("row", "window", "join")
@@ -33,20 +33,24 @@ def job_status(home: Path, bootstrap: str | None) -> list[dict[str, Any]]:
     )
 
 
-def job_totals(home: Path) -> dict[str, Counter[str]]:
-    """What became of all rows that each job ever read, by term, `read` among them."""
+def log_ends(home: Path) -> dict[str, int]:
+    """The version that each table's next commit will be."""
+    return {table: next_commit(Home(home).table(table)) for table in Home(home).tables()}
+
+
+def totals_since(home: Path, ends: Mapping[str, int]) -> dict[str, Counter[str]]:
+    """What became of the rows that each job read since `log_ends` was asked, by term, `read` among them."""
     found: dict[str, Counter[str]] = {}
-    for _, made in _committed(home):
+    for _, made in _committed(home, ends):
         for commit in made:
             if commit.entry is not None:
-                for terms in commit.entry.accounting.values():
-                    found.setdefault(commit.entry.job, Counter()).update(terms)
+                found.setdefault(commit.entry.job, Counter()).update(commit.entry.totals)
     return found
 
 
-def _committed(home: Path) -> Iterator[tuple[str, list[Commit]]]:
+def _committed(home: Path, since: Mapping[str, int] | None = None) -> Iterator[tuple[str, list[Commit]]]:
     for table in Home(home).tables():
-        log = commits(Home(home).table(table))
+        log = commits(Home(home).table(table), since=(since or {}).get(table, 0))
         made = [c for c in log if c.entry is not None and c.entry.kind in _STAGES]
         if made:
             yield table, made
@@ -55,15 +59,13 @@ def _committed(home: Path) -> Iterator[tuple[str, list[Commit]]]:
 def _status(table: str, made: list[Commit], bootstrap: str) -> dict[str, Any]:
     last = made[-1]
     assert last.entry is not None
-    totals: dict[str, int] = defaultdict(int)
+    totals: Counter[str] = Counter()
     ends: dict[tuple[str, int], int] = {}
     for commit in made:
         entry = commit.entry
         if entry is None or entry.generation != last.entry.generation:
             continue
-        for terms in entry.accounting.values():
-            for term, value in terms.items():
-                totals[term] += value
+        totals.update(entry.totals)
         for source in entry.sources:
             for topic, partitions in source.ranges.items():
                 for partition, (_, end) in partitions.items():

@@ -3,7 +3,7 @@
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource
+from confluent_kafka.admin import ConfigResource
 
 from headwater.errors import UserError
 from headwater.ship.errors import ShipError
@@ -20,19 +20,17 @@ class Brokers(Protocol):
     def client_properties(self) -> dict[str, Any]:
         """What every client starts from."""
 
+    def admin(self) -> Any:
+        """An admin client."""
+
     def explain(self, error: Any, subject: str) -> UserError:
         """The sentence for one of librdkafka's errors."""
-
-
-def admin_of(brokers: Brokers) -> Any:
-    """An admin client."""
-    return AdminClient(brokers.client_properties())
 
 
 def answers(brokers: Brokers) -> bool:
     """Whether a broker answers in time."""
     try:
-        admin_of(brokers).list_topics(timeout=brokers.timeout_s)
+        brokers.admin().list_topics(timeout=brokers.timeout_s)
     except KafkaException:
         return False
     return True
@@ -48,7 +46,7 @@ def require_topic(brokers: Brokers, topic: str) -> int:
         ShipError: There is no such topic, and the brokers make none.
         UserError: They do not answer.
     """
-    admin = admin_of(brokers)
+    admin = brokers.admin()
     try:
         found = admin.list_topics(topic, timeout=brokers.timeout_s).topics[topic]
         # A topic that was just made has no leader yet.

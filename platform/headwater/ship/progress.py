@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
 
-from headwater.ship.brokers import Brokers, admin_of
+from headwater.ship.brokers import Brokers
 from headwater.ship.errors import ShipError
 from headwater.ship.mark import Mark
 
@@ -81,7 +81,7 @@ def require_progress_topic(brokers: Brokers) -> None:
         ShipError: The brokers refuse.
     """
     new = NewTopic(PROGRESS_TOPIC, num_partitions=1, replication_factor=-1, config=_CONFIG)
-    admin = admin_of(brokers)
+    admin = brokers.admin()
     try:
         admin.create_topics([new], request_timeout=brokers.timeout_s)[PROGRESS_TOPIC].result()
     except KafkaException as error:
@@ -116,7 +116,7 @@ def load_progress(brokers: Brokers, shipper: str | None, topic: str | None) -> l
     }
     found: dict[bytes, bytes | None] = {}
     try:
-        if PROGRESS_TOPIC not in admin_of(brokers).list_topics(timeout=brokers.timeout_s).topics:
+        if PROGRESS_TOPIC not in brokers.admin().list_topics(timeout=brokers.timeout_s).topics:
             return []
         consumer = Consumer(properties)
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
@@ -111,9 +111,10 @@ _CLASSES = (
 
 def _know_classes(session: "SparkSession") -> None:
     """PySpark asks the JVM for these with each column, some by a last name that is looked for in every jar."""
-    jvm: Any = session._jvm  # noqa: SLF001 - there is no public door
+    from headwater_streams.gateway import jvm_class
+
     for name in _CLASSES:
-        setattr(jvm, name, getattr(jvm, name))
+        jvm_class(session, name)
 
 
 def _silence_statement_errors() -> None:

@@ -1,6 +1,7 @@
 """Runs a backfill into its shadow table, chunk by chunk, each committed once; and previews what it would change."""
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -116,12 +117,10 @@ def shadow_entries(folder: BackfillFolder) -> list[LedgerEntry]:
 
 def summed(entries: list[LedgerEntry]) -> dict[str, int]:
     """The terms of all chunks."""
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for entry in entries:
-        for terms in entry.accounting.values():
-            for name, value in terms.items():
-                total[name] = total.get(name, 0) + value
-    return total
+        total.update(entry.totals)
+    return dict(total)
 
 
 def require_done(folder: BackfillFolder, planned: BackfillPlan) -> list[LedgerEntry]:

@@ -109,7 +109,7 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     _sum_up(audit, entries)
     for entry in entries:
         audit.findings += entry.imbalances()
-    audit.notes += [_moved_by(entry) for entry in repairs if "before" in _all_terms(entry)]
+    audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
     _check_sequence(audit, entries)
     if last.kind == "row":
         _check_rows(audit, home, live, repairs)
@@ -122,15 +122,8 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     return audit
 
 
-def _all_terms(repair: LedgerEntry) -> Counter[str]:
-    total: Counter[str] = Counter()
-    for terms in repair.accounting.values():
-        total.update(terms)
-    return total
-
-
 def _moved_by(repair: LedgerEntry) -> str:
-    terms = _all_terms(repair)
+    terms = repair.totals
     rows = terms.get("folded", terms.get("written", 0)) - terms["before"]
     late = f", {terms['late_folded']:+,} of them late ones" if terms.get("late_folded") else ""
     action, backfill = repair.extra.get("action", "swap"), repair.extra.get("backfill", "")

@@ -33,6 +33,7 @@ folded). Its `sources` are what was read again.
 """
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -86,6 +87,14 @@ class LedgerEntry:
     seen: Mapping[str, list[tuple[int, int]]] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     partitions: Partitions = field(default_factory=dict)
+
+    @property
+    def totals(self) -> Counter[str]:
+        """The terms of all inputs together."""
+        total: Counter[str] = Counter()
+        for terms in self.accounting.values():
+            total.update(terms)
+        return total
 
     def imbalances(self) -> list[str]:
         """The inputs whose terms do not add up, each as a sentence; empty when the books balance."""

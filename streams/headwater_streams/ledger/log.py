@@ -47,6 +47,12 @@ def commits(table: Path, *, since: int = 0, until: int | None = None) -> Iterato
             yield _read(version, path)
 
 
+def next_commit(table: Path) -> int:
+    """The version that the table's next commit will be; no log file is read."""
+    files = _log_files(table)
+    return files[-1][0] + 1 if files else 0
+
+
 def commits_backwards(table: Path) -> Iterator[Commit]:
     """The commits whose log files exist, newest first."""
     for version, path in reversed(_log_files(table)):

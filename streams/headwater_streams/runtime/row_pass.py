@@ -28,15 +28,15 @@ class RowPass:
     """How a row job reads its input."""
 
     def __init__(self, plan: JobPlan) -> None:
-        self._job, self._plan = plan.job, plan
-        self.name, self._declared = next(iter(plan.job.inputs.items()))
+        self._job = plan.job
+        self._name, self._declared = next(iter(plan.job.inputs.items()))
         checks = [c for c in plan.job.checks_for("input", "row") if c.action == "quarantine"]
         origin = plan.job.dedup is not None and plan.job.dedup.origin
         self._decoder: RecordDecoder | RowDecoder
         if isinstance(self._declared, TopicInput):
             self._decoder = RecordDecoder(self._declared, checks, origin=origin)
         else:
-            self._decoder = RowDecoder(self._declared, plan.inputs[self.name].fieldNames(), checks)
+            self._decoder = RowDecoder(self._declared, plan.inputs[self._name].fieldNames(), checks)
         key = F.concat_ws(
             "\t",
             F.coalesce(F.col(f"{ORIGIN}.cluster"), F.lit("")),
@@ -79,7 +79,7 @@ class RowPass:
         good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *ROW_COLUMNS)
         if gate_in.aggregates():
             good = counted.observe("input", good, {}, gate_in.aggregates())
-        result = reveal(self._job.function(**{self.name: hide(good, ROW_COLUMNS)}), ROW_COLUMNS)
+        result = reveal(self._job.function(**{self._name: hide(good, ROW_COLUMNS)}), ROW_COLUMNS)
         result = counted.observe("result", result, {"rows": F.lit(True)}, gate_out.aggregates())
         rejected = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
         return PassedRows(result, rejected, gate_in, gate_out, counted, self._job.name)

@@ -72,7 +72,8 @@ def _holds(file: Path, keys: pa.Table) -> bool:
     if not there.issuperset(names):
         return bool(any(keys[name].null_count for name in names))  # a column that was added later
     held = ds.dataset(file).to_table(names).cast(keys.schema)
-    for name in names:  # what is left has parts of keys in each column, and is few rows where the keys are few
+    # What is left has parts of keys in each column, and is few rows where the keys are few.
+    for name in names:
         held = held.filter(pc.is_in(held[name], value_set=keys[name].combine_chunks()))
     return bool(held.num_rows) and not _rows(held, names).isdisjoint(_rows(keys, names))
 

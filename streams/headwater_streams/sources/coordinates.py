@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.gateway import scala_object, to_list, to_seq
+from headwater_streams.sources.expressions import let
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
@@ -77,7 +78,7 @@ def changing(value: Column) -> Column:
     Spark writes a number into the Java that it makes of a plan, and would compile each batch's anew; it does not fold
     away a lambda, nor write it out.
     """
-    return F.get(F.transform(F.array(value), lambda x: x), F.lit(0))
+    return let(value, lambda x: x)
 
 
 _METADATA_COLUMN = {"__metadata_col": True}  # catalyst's METADATA_COL_ATTR_KEY
