@@ -91,6 +91,20 @@ def test_api_version_beyond_closes_the_connection_but_for_api_versions(
         assert size > 100
 
 
+@pytest.mark.parametrize(
+    "api",
+    [api for api in APIS.values() if api.key != apis.API_VERSIONS],
+    ids=lambda api: api.name,
+)
+def test_api_version_below_closes_the_connection(running: RunningBroker, api: Api) -> None:
+    """A Fetch of a version that is not known must not be read as one that is."""
+    with WireClient(running.bootstrap) as client:
+        frame = struct.pack(">hhih", api.key, api.lowest - 1, 7, -1) + bytes(64)
+        client._socket.sendall(struct.pack(">i", len(frame)) + frame)
+        with pytest.raises(ConnectionError):
+            client._exactly(1)
+
+
 @pytest.mark.parametrize("version", [0, 1, 2])
 def test_api_produce_versions_of_old_formats_close_the_connection(
     running: RunningBroker, version: int

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
@@ -123,6 +123,36 @@ def test_list_offsets_every_special_timestamp_from_its_version_on(any_broker: Ru
                 code, offset, _ = list_offset(client, topic, timestamp, version - 1)
                 assert (code, offset) == (ErrorCode.unsupported_version, -1)
         assert list_offset(client, topic, -6)[0] == ErrorCode.unsupported_version
+
+
+def old_style_offsets(client: WireClient, topic: str, timestamp: int, most: int) -> tuple[int, list[int]]:
+    asked = {"partition_index": 0, "timestamp": timestamp, "max_num_offsets": most}
+    answer = client.ask(LIST_OFFSETS, 0, replica_id=-1, topics=[{"name": topic, "partitions": [asked]}])
+    (found,) = answer.topics[0].partitions
+    return found.error_code, list(found.old_style_offsets)
+
+
+def test_list_offsets_version_0_tells_where_segments_begin(any_broker: RunningBroker) -> None:
+    """What kafkajs and sarama ask; Kafka 3.9 answers by the times of the files, newest first."""
+    topic = create(any_broker, segment_bytes="100")
+    before_ms = int(time.time() * 1000) - 60_000
+    after_ms = before_ms + 3_600_000
+    with WireClient(any_broker.bootstrap) as client:
+        assert old_style_offsets(client, topic, -1, 5) == (0, [0])
+        for _ in range(3):  # two of these do not fit into a segment
+            produce(any_broker, topic, 0, 5)
+        assert old_style_offsets(client, topic, -1, 1) == (0, [3])
+        assert old_style_offsets(client, topic, -1, 9) == (0, [3, 2, 1, 0])
+        assert old_style_offsets(client, topic, -2, 9) == (0, [0])
+        assert old_style_offsets(client, topic, after_ms, 2) == (0, [3, 2])
+        assert old_style_offsets(client, topic, before_ms, 9) == (0, [])
+        assert old_style_offsets(client, topic, -1, 0) == (0, [])
+        assert old_style_offsets(client, topic, -3, 1) == (ErrorCode.unsupported_version, [])
+        assert old_style_offsets(client, "nowhere", -1, 1) == (ErrorCode.unknown_topic_or_partition, [])
+        admin = AdminClient({"bootstrap.servers": any_broker.bootstrap})
+        admin.delete_records([TopicPartition(topic, 0, 1)])[TopicPartition(topic, 0)].result(30)
+        assert old_style_offsets(client, topic, -2, 9) == (0, [1])
+        assert old_style_offsets(client, topic, -1, 9)[1][-1] == 1
 
 
 def test_list_offsets_of_a_partition_named_twice_is_refused(any_broker: RunningBroker) -> None:

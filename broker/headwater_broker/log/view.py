@@ -108,6 +108,29 @@ class LogView(LogTail):
             return None
         return TimestampAndOffset(*found, self.epoch_at(found[1]))
 
+    def offsets_before(self, timestamp_ms: int, *, now_ms: int) -> list[int]:
+        """Where segments begin, and the end, as ListOffsets answered before messages had timestamps.
+
+        Args:
+            timestamp_ms: Only segments whose files were last written then or before.
+            now_ms: The wall clock, which is the end's time.
+
+        Returns:
+            Offsets, the newest first; none past the high watermark.
+        """
+        self._health.check()
+        segments = self._reader.segments
+        begins = [max(segment.base_offset, self.log_start_offset) for segment in segments]
+        if segments[-1].size_bytes:
+            begins.append(self.log_end_offset)
+        times_ms = [*(self._fs.modified_ms(segment.file.fd) for segment in segments), now_ms]
+        while begins and times_ms[len(begins) - 1] > timestamp_ms:
+            begins.pop()
+        seen = [offset for offset in begins if offset <= self.high_watermark]
+        if len(seen) < len(begins):
+            seen.append(self.high_watermark)
+        return seen[::-1]
+
     def max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp; None in an empty log."""
         self._health.check()

@@ -198,7 +198,7 @@ class Core:
                 return
             header = parse_request_header(frame)
             raw = self._raw_handlers.get(header.api_key)
-            if raw is not None and header.api_version <= APIS[header.api_key].highest:
+            if raw is not None and (api := APIS[header.api_key]).lowest <= header.api_version <= api.highest:
                 if self.meter is None:
                     raw(connection, header, frame)
                 else:
@@ -260,10 +260,10 @@ class Core:
     def _handle_cold(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         api = APIS.get(header.api_key)
         handler = self._handlers.get(header.api_key)
-        if api is None or handler is None:
+        if api is None or (handler is None and header.api_key not in self._raw_handlers):
             raise MalformedFrame(f"API key {header.api_key} is not one that this broker answers")
         version = header.api_version
-        if not api.lowest <= version <= api.highest:
+        if handler is None or not api.lowest <= version <= api.highest:
             if api.key != API_VERSIONS:
                 raise MalformedFrame(
                     f"{api.name} version {version} is not one of {api.lowest} to {api.highest}"

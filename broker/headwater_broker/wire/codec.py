@@ -23,6 +23,7 @@ from headwater_broker.wire.apis import API_VERSIONS, Api
 from headwater_broker.wire.reader import read_message, without_none
 
 _FRAME_START = Struct(">ii")
+_BY_HAND = {("list_offsets", 0): "headwater_broker.wire.list_offsets_v0"}
 _ONE_MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -74,14 +75,14 @@ def milliseconds(time: timedelta) -> int:
 
 @cache
 def message_type(name: str, version: int, kind: str) -> type[Any]:
-    """kio's class of one version of a message; imports its module.
+    """kio's class of one version of a message, or ours where kio has none; imports its module.
 
     Args:
         name: kio's name of the schema package, such as `list_offsets`.
         version: The version.
         kind: `request` or `response`.
     """
-    module = import_module(f"kio.schema.{name}.v{version}.{kind}")
+    module = import_module(_BY_HAND.get((name, version)) or f"kio.schema.{name}.v{version}.{kind}")
     class_name = "".join(word.capitalize() for word in (*name.split("_"), kind))
     found: type[Any] = getattr(module, class_name)
     return found

@@ -20,6 +20,7 @@ _LATEST_TIERED = -5
 _SPOKEN_FROM = {_LATEST: 0, _EARLIEST: 0, _MAX_TIMESTAMP: 7, _EARLIEST_LOCAL: 8, _LATEST_TIERED: 9}
 """The first version of ListOffsets that knows each of them."""
 
+_EVER_MS = 2**63 - 1
 _NOTHING = TimestampAndOffset(-1, -1, -1)
 
 
@@ -46,13 +47,23 @@ class OffsetApis:
             index = partition.partition_index
             epoch = getattr(partition, "current_leader_epoch", -1)
             try:
-                if asked[topic.name, index] > 1:
+                if request.version and asked[topic.name, index] > 1:
                     raise ApiError(ErrorCode.invalid_request, f"{topic.name}-{index} is named twice")
                 if partition.timestamp < 0 and request.version < _SPOKEN_FROM.get(
                     partition.timestamp, 1 << 15
                 ):
                     raise ApiError(ErrorCode.unsupported_version, f"{partition.timestamp} is no timestamp")
-                found = _find(self._log(topic.name, index, epoch), partition.timestamp, isolation)
+                log = self._log(topic.name, index, epoch)
+                if request.version == 0:
+                    offsets = self._find_by_files(log, partition.timestamp)[
+                        : max(0, partition.max_num_offsets)
+                    ]
+                    return {
+                        "partition_index": index,
+                        "error_code": ErrorCode.none,
+                        "old_style_offsets": offsets,
+                    }
+                found = _find(log, partition.timestamp, isolation)
             except (LogError, ApiError) as error:
                 return {"partition_index": index, "error_code": error_code(error)}
             return {
@@ -64,6 +75,12 @@ class OffsetApis:
             }
 
         return {"topics": _each(request.body.topics, answer)}
+
+    def _find_by_files(self, log: PartitionLog, timestamp_ms: int) -> list[int]:
+        if timestamp_ms == _EARLIEST:
+            return [log.earliest().offset]
+        before_ms = _EVER_MS if timestamp_ms == _LATEST else timestamp_ms
+        return log.offsets_before(before_ms, now_ms=self._node.clock.now_ms())
 
     def offset_for_leader_epoch(self, request: Request) -> Response:
         """Where an epoch ended, by which a consumer sees that a log was cut under it."""
