@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Partitions, Ranges
@@ -44,15 +45,15 @@ class RowPass:
             F.coalesce(F.col(f"{ORIGIN}.partition"), F.col(PARTITION)).cast("string"),
         )
         at = F.coalesce(F.col(f"{ORIGIN}.offset"), F.col(OFFSET))
-        self._where = [key.alias("key"), at.alias("at"), F.col(TOPIC), F.col(PARTITION), F.col(OFFSET)]
+        self._origin_key, self._origin_at = key, at
 
     def located(self, df: DataFrame) -> DataFrame:
         """Records, or an ingest table's rows, with their coordinates."""
         return self._decoder.locate(df)
 
     def coordinates(self, located: DataFrame) -> pa.Table:
-        """Where each record first stood, as `dedup.verdicts.judge` wants it: `key, at, _topic, _partition, _offset`."""
-        return located.select(*self._where).toArrow()
+        """Where each record first stood, as `dedup.verdicts.judge` wants it."""
+        return coordinates(located, self._origin_key, self._origin_at)
 
     def over(self, located: DataFrame, verdicts: pa.Table | None, ranges: Ranges) -> "PassedRows":
         """Prepares the pass; it is made when `rows` are written.
@@ -64,17 +65,13 @@ class RowPass:
         """
         decoded = self._marked(self._decoder.decode(located), verdicts)
         counted = _Counts(ranges)
-        repeated, bad = F.lit(False), F.col(BAD)
+        terms = {"quarantined": F.col(BAD), "passed": ~F.col(BAD)}
         if verdicts is not None:
-            repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, repeated)
-        terms = {
-            "read": F.lit(True),
-            "duplicate": repeated,
-            "quarantined": ~repeated & bad,
-            "passed": ~repeated & ~bad,
-        }
+            repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
+            terms = {"duplicate": repeated} | {term: ~repeated & of for term, of in terms.items()}
         newest = F.max(F.when(terms["passed"], self._event_time_us(decoded))).alias("max_event_time_us")
-        frame = counted.observe("read", decoded.frame, terms, [newest])
+        read = F.count(F.lit(1)).alias("read")
+        frame = counted.observe("read", decoded.frame, terms, [read, newest])
         gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
         good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *ROW_COLUMNS)
         if gate_in.aggregates():
@@ -149,7 +146,14 @@ class PassedRows:
         read, result = self._counts.get("read"), self._counts.get("result")
         found: dict[str, dict[int, dict[str, int]]] = {}
         for i, (topic, partition) in enumerate(self._counts.places):
-            found.setdefault(topic, {})[partition] = _terms(read, result, f"_{i}", result[f"rows_{i}"])
+            # A record is exactly one of the three; to count it once more by partition would cost and prove nothing.
+            here = {
+                f"read_{i}": sum(
+                    read.get(f"{term}_{i}", 0) for term in ("duplicate", "quarantined", "passed")
+                )
+            }
+            terms = _terms(read | here, result, f"_{i}", result[f"rows_{i}"])
+            found.setdefault(topic, {})[partition] = terms
         return found
 
 
@@ -158,9 +162,14 @@ def _terms(read: dict[str, Any], result: dict[str, Any], suffix: str, written: i
         "read": read[f"read{suffix}"],
         "written": written,
         "filtered": read[f"passed{suffix}"] - result[f"rows{suffix}"],
-        "duplicate": read[f"duplicate{suffix}"],
+        "duplicate": read.get(f"duplicate{suffix}", 0),
         "quarantined": read[f"quarantined{suffix}"],
     }
+
+
+def _count(condition: Column) -> Column:
+    # count_if is rewritten with a column for each condition, which is written into every row.
+    return F.count(F.when(condition, F.lit(1)))
 
 
 class _Counts:
@@ -175,11 +184,11 @@ class _Counts:
     def observe(
         self, name: str, df: DataFrame, conditions: dict[str, Column], more: list[Column]
     ) -> DataFrame:
-        terms = [F.count_if(condition).alias(term) for term, condition in conditions.items()]
+        terms = [_count(condition).alias(term) for term, condition in conditions.items()]
         if conditions:
             for i, place in enumerate(self.places):
                 here = self._is_of(*place)
-                terms += [F.count_if(here & c).alias(f"{term}_{i}") for term, c in conditions.items()]
+                terms += [_count(here & c).alias(f"{term}_{i}") for term, c in conditions.items()]
         self._taken[name] = Observation()
         return df.observe(self._taken[name], *terms, *more)
 

@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.gateway import scala_object, to_list, to_seq
-from headwater_streams.sources.expressions import let
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
@@ -75,10 +74,10 @@ def commit_columns(batch: int, generation: int) -> dict[str, Column]:
 def changing(value: Column) -> Column:
     """A literal that is another one in each batch.
 
-    Spark writes a number into the Java that it makes of a plan, and would compile each batch's anew; it does not fold
-    away a lambda, nor write it out.
+    Spark writes a number into the Java that it makes of a plan, and would compile each batch's anew; an array it hands
+    over beside the code, if it cannot fold away the look into it.
     """
-    return let(value, lambda x: x)
+    return F.get(F.array(value), F.spark_partition_id() * 0)
 
 
 _METADATA_COLUMN = {"__metadata_col": True}  # catalyst's METADATA_COL_ATTR_KEY

@@ -19,27 +19,35 @@ def json_problem(text: Column, value: Column, schema: T.StructType) -> Problem:
     """What is wrong with a value: null, empty, not UTF-8, not one JSON object, not JSON, or a field of another type."""
     corrupt = value.getField(CORRUPT).isNotNull()
     bare = F.btrim(text, F.lit(" \t\r\n"))
-    # Most values have nothing around them, and then no copy is trimmed.
-    whole = (text.startswith("{") & text.endswith("}")) | (bare.startswith("{") & bare.endswith("}"))
-    not_one = ~whole | _is_several(text, bare)
+    # Spark works out both sides of an AND for every row where they share a part, but not the other branch of a WHEN.
+    not_one = F.when(_is_flat(text), F.lit(False)).otherwise(~_is_one(text, bare))
     condition = text.isNull() | ~F.is_valid_utf8(text) | not_one | corrupt
     reason = (
         F.when(text.isNull(), F.lit("the value is null"))
         .when(bare == "", F.lit("the value is empty"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
-        .when(not_one, F.lit("the value is not one JSON object"))
+        .when(not_one & (~_is_object(bare) | ~corrupt), F.lit("the value is not one JSON object"))
         .when(F.try_parse_json(text).isNull(), F.lit("the value is not valid JSON"))
         .otherwise(_wrong_fields(text, value, schema))
     )
     return Problem("value", condition, reason)
 
 
-def _is_several(text: Column, bare: Column) -> Column:
-    # Spark's parser stops after the first object; what follows it would be lost without a word. Where the first brace
-    # that closes is the last character there is one object, and no regular expression is needed.
-    several_close = (F.instr(text, "}") < F.char_length(text)) & (F.instr(bare, "}") < F.char_length(bare))
-    alone = F.size(F.from_json(F.concat(F.lit("["), text, F.lit("]")), T.ArrayType(T.StringType()))) == 1
-    return several_close & text.rlike(r"\}[^\"{]*\{") & ~F.coalesce(alone, F.lit(False))
+def _is_flat(text: Column) -> Column:
+    """Whether the last character is the first brace that closes: one object at most, seen without parsing."""
+    value = text.cast("binary")  # no copy, and a place in bytes is found at once
+    before_last = F.substring(value, F.lit(1), F.octet_length(value) - 1).cast("string")
+    return text.startswith("{") & text.endswith("}") & ~before_last.contains("}")
+
+
+def _is_object(bare: Column) -> Column:
+    return bare.startswith("{") & bare.endswith("}")
+
+
+def _is_one(text: Column, bare: Column) -> Column:
+    # Spark's parser stops after the first object; what follows it would be lost without a word.
+    alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
+    return _is_object(bare) & F.coalesce(alone, F.lit(False))
 
 
 def _wrong_fields(text: Column, value: Column, schema: T.StructType) -> Column:

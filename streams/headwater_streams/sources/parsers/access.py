@@ -13,8 +13,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.expressions import let
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, match, unescaped, unless
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, let, match, unescaped, unless
 
 SCHEMA = T.StructType(
     [

@@ -9,8 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.expressions import let
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, unescaped
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, let, unescaped
 
 _KEY = r'[^\s="]++'
 _PAIR = rf'({_KEY})=({QUOTED.replace("(", "(?:", 1)}(?!\S)|[^\s"]\S*+|(?!\S))'

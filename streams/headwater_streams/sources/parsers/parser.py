@@ -7,8 +7,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.expressions import let
-
 _BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text that is meant for others has it
 
 QUOTED = r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
@@ -78,6 +76,11 @@ def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Col
         return F.when(F.size(found) == groups + 1, build(fields))
 
     return let(parts, built)
+
+
+def let(value: Column, body: Callable[[Column], Column]) -> Column:
+    """Evaluates a column once for an expression that uses it several times."""
+    return F.get(F.transform(F.array(value), body), F.lit(0))
 
 
 def unless(text: Column, *absent: str) -> Column:

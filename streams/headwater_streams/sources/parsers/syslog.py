@@ -12,8 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.expressions import let
-from headwater_streams.sources.parsers.parser import Parser, match, unescaped, unless
+from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless
 
 _PARAMETER = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "name", "value")])
 SCHEMA = T.StructType(
