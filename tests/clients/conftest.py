@@ -110,7 +110,7 @@ def broker_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[B
         process.kill()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def broker_process_class() -> type[BrokerProcess]:
     """For tests that start several brokers, or one with settings of their own."""
     return BrokerProcess

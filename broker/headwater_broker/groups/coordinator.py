@@ -157,7 +157,7 @@ class GroupCoordinator:
         else:
             at_once = self._join_again(group, now_ms, token, request)
         group.try_complete_join(now_ms)
-        group.expire(now_ms)  # an initial delay of 0 has passed already
+        group.end_initial_delay(now_ms)  # one of 0 has passed already
         return self._settle(group) + at_once
 
     def sync(self, now_ms: int, token: object, request: SyncRequest) -> list[Reply]:

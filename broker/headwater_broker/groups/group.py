@@ -290,6 +290,15 @@ class Group:
         if self.awaiting_join == len(self.members) and not self.pending_members:
             self._complete_join(now_ms)
 
+    def end_initial_delay(self, now_ms: int) -> None:
+        """Ends the first delay where it has passed, and looks at no other deadline."""
+        while (
+            self._initial_round is not None
+            and self._join_deadline_ms is not None
+            and self._join_deadline_ms <= now_ms
+        ):
+            self._join_deadline_passed(now_ms)
+
     def assign(self, assignments: Mapping[str, bytes]) -> None:
         """Takes the leader's assignment, to be handed out once it is kept.
 
