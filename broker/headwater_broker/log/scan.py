@@ -8,6 +8,7 @@ from crc32c import crc32c
 
 from headwater_broker.log.batch import (
     BASE_OFFSET,
+    BASE_SEQUENCE,
     CHECKED_FROM,
     CONTROL,
     HEADER,
@@ -20,9 +21,10 @@ from headwater_broker.log.batch import (
 from headwater_broker.log.producers import BATCHES_KEPT, ProducerStates
 from headwater_broker.log.segment import Segment
 
-_PLAIN = Struct(">qiibIhi8xqq2xi")
-"""Of `HEADER`: base offset, length, leader epoch, magic, checksum, attributes, last offset delta, greatest timestamp,
-producer id, base sequence."""
+_PLAIN = Struct(">qi5sIhi8xqq")
+"""Of `HEADER`: base offset, length, leader epoch with magic, checksum, attributes, last offset delta, greatest
+timestamp, producer id."""
+_EPOCH_AND_MAGIC = Struct(">ib")
 
 OF_TRANSACTIONS = TRANSACTIONAL | CONTROL
 
@@ -55,53 +57,48 @@ def note_plain(
     """
     unpack, note, buffer, filled = _PLAIN.unpack_from, segment.note, reader.buffer, reader.filled
     at, begin = reader.at, reader.buffer_position
-    entry_due_after, greatest_ms = segment.entry_due_after - begin, segment.max_timestamp_ms
+    usual = _EPOCH_AND_MAGIC.pack(leader_epoch, MAGIC)
+    entry_due_after = segment.entry_due_after - begin
+    greatest_ms, greatest_offset = segment.max_timestamp_ms, segment.max_timestamp_offset
     last_header = filled - HEADER.size
     of_producers: dict[int, list[int]] = {}
+    producer, batches = -1, [0]
     try:
         while at <= last_header and expected < epoch_until:
-            (
-                base_offset,
-                length,
-                epoch,
-                magic,
-                checksum,
-                attributes,
-                delta,
-                timestamp_ms,
-                producer_id,
-                sequence,
-            ) = unpack(buffer, at)
+            (base_offset, length, epoch_and_magic, checksum, attributes, delta, timestamp_ms, producer_id) = (
+                unpack(buffer, at)
+            )
             end = at + length + SIZE_BEFORE_LENGTH_BYTES
             if (
                 base_offset != expected
-                or epoch != leader_epoch
+                or epoch_and_magic != usual
                 or attributes & OF_TRANSACTIONS
-                or magic != MAGIC
                 or delta < 0
-                or end < at + HEADER.size
-                or end > filled
+                or not at + HEADER.size <= end <= filled
                 or crc32c(buffer[at + CHECKED_FROM : end]) != checksum
             ):
                 break
-            if producer_id >= 0 and sequence >= 0:
-                batches = of_producers.get(producer_id)
-                if batches is None:
-                    of_producers[producer_id] = [at]
-                else:
-                    batches.append(at)
-            if at > entry_due_after or timestamp_ms > greatest_ms:
+            if producer_id >= 0:
+                if producer_id != producer:
+                    producer, batches = producer_id, of_producers.setdefault(producer_id, [])
+                batches.append(at)
+            if timestamp_ms > greatest_ms:
+                greatest_ms, greatest_offset = timestamp_ms, expected + delta
+            if at > entry_due_after:
+                segment.max_timestamp_ms, segment.max_timestamp_offset = greatest_ms, greatest_offset
                 note(begin + at, end - at, expected + delta, timestamp_ms)
-                entry_due_after, greatest_ms = segment.entry_due_after - begin, segment.max_timestamp_ms
+                entry_due_after = segment.entry_due_after - begin
             expected += delta + 1
             at = end
     finally:
         if at != reader.at:
             reader.at, reader.last_offset = at, expected - 1
             segment.size_bytes = begin + at
+            segment.max_timestamp_ms, segment.max_timestamp_offset = greatest_ms, greatest_offset
         # Of each producer the last batches are remembered: what came before them would be forgotten again.
         for batches in of_producers.values():
             for position in batches[-BATCHES_KEPT:]:
                 header = HEADER.unpack_from(buffer, position)
-                producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], now_ms)
+                if header[BASE_SEQUENCE] >= 0:
+                    producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], now_ms)
     return expected
