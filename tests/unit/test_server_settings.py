@@ -8,7 +8,7 @@ import pytest
 
 from headwater_broker.log import BROKER_DEFAULTS
 from headwater_broker.server.errors import UsageError
-from headwater_broker.server.properties import PROPERTIES, WITHOUT_EFFECT
+from headwater_broker.server.properties import PROPERTIES, WITHOUT_EFFECT, has_no_effect
 from headwater_broker.server.settings import BrokerSettings, parse_settings
 
 
@@ -78,6 +78,12 @@ def test_settings_value_that_is_not_allowed_says_what_is(name: str, value: str, 
 
 def test_settings_of_machinery_that_is_not_here_are_taken() -> None:
     assert parse_settings(dict.fromkeys(WITHOUT_EFFECT, "1")) == BrokerSettings()
+
+
+def test_settings_of_javas_tls_are_taken_and_those_that_promise_safety_are_not() -> None:
+    assert has_no_effect("ssl.endpoint.identification.algorithm")
+    assert has_no_effect("ssl.secure.random.implementation")
+    assert not has_no_effect("ssl.provider")
 
 
 def test_settings_each_property_says_what_it_is() -> None:

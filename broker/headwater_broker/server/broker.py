@@ -242,13 +242,14 @@ class _Starting:
         except CoordinationError as error:
             raise _refused(error) from error
         places = {
-            "advertised.listeners": ",".join(map(str, me.endpoints)),
             "broker.id": str(options.broker_id),
             "listeners": ",".join(
                 str(Endpoint(spec.host, spec.port, spec.name, spec.protocol)) for spec in options.listeners
             ),
             "log.dirs": ",".join(options.log_dirs),
         }
+        if any(spec.advertised is not None for spec in options.listeners):
+            places["advertised.listeners"] = ",".join(map(str, me.endpoints))
         return Node(
             self._live,
             me,

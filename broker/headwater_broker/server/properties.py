@@ -209,8 +209,16 @@ _NOT_TO_BE_IGNORED = (
     "zookeeper.s",
 )
 
-_OF_MECHANISMS_NOT_SPOKEN = ("sasl.kerberos.", "sasl.login.refresh.")
-"""Details of mechanisms that a listener cannot ask for here: they seem to promise nothing."""
+_PROMISING_NOTHING = (
+    "sasl.kerberos.",
+    "sasl.login.refresh.",
+    "ssl.endpoint.identification.algorithm",
+    "ssl.keymanager.algorithm",
+    "ssl.secure.random.implementation",
+    "ssl.trustmanager.algorithm",
+)
+"""What a listener cannot ask for here, and what Java's TLS needs to know. The first of `ssl.` is about connections
+that a broker opens to others: those that it accepts are the same with and without."""
 
 
 LISTENER_PREFIX = "listener.name."
@@ -249,7 +257,7 @@ def has_no_effect(name: str) -> bool:
         return False
     if name.startswith(LISTENER_PREFIX):
         return False
-    if name.startswith(_OF_MECHANISMS_NOT_SPOKEN):
+    if name.startswith(_PROMISING_NOTHING):
         return name in kafka_keys()
     return name in kafka_keys() and not name.startswith(_NOT_TO_BE_IGNORED)
 
