@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from headwater_broker.server.arguments import parse_arguments
+from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.process import main
 
 
@@ -87,6 +88,20 @@ def test_process_kafkas_own_properties_say_where_things_are(tmp_path: Path) -> N
     assert (listener.host, listener.port) == ("127.0.0.1", 0)
     assert options.broker.data_dir == Path("here")
     assert options.zookeeper is None
+
+
+def test_process_settings_change_while_it_runs_though_a_file_says_where_things_are(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "listeners=PLAINTEXT://:9093\nlog.dirs=/var/kafka\nzookeeper.connect=a:2181\nnum.partitions=2\n",
+        encoding="ascii",
+    )
+    live = LiveSettings(parse_arguments(["--properties", str(file)]).broker.settings)
+    live.check({"log.retention.ms": "1000"})
+    live.take({}, {"log.retention.ms": "1000"})
+    assert live.current.log.retention_ms == 1000
+    assert live.current.num_partitions == 2
+    assert live.static["log.dirs"] == "/var/kafka"
 
 
 def test_process_port_in_use_exits_3_before_the_logs_are_opened(

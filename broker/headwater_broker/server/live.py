@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.kafka_keys import kafka_keys
-from headwater_broker.server.properties import LISTENER_PREFIX
+from headwater_broker.server.properties import LISTENER_PREFIX, PLACES
 from headwater_broker.server.settings import BrokerSettings, parse_settings
 
 _LOG = logging.getLogger(__name__)
@@ -28,6 +28,8 @@ class LiveSettings:
     def __init__(self, static: BrokerSettings) -> None:
         """Begins with what the broker was started with."""
         self._static = static
+        # Where things are is settled once, and is none of the settings that are read again at a change.
+        self._first = {name: text for name, text in static.given.items() if name not in PLACES}
         self._listeners: list[Changed] = []
         self.current = static
         self.of_all_brokers: Mapping[str, str] = {}
@@ -62,7 +64,7 @@ class LiveSettings:
         fixed = sorted(name for name in changed if not may_change(name))
         if fixed:
             raise UsageError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
-        parse_settings({**self.static, **changed})
+        parse_settings({**self._first, **changed})
 
     def check_for_all(self, changed: Mapping[str, str]) -> None:
         """Checks that every broker could run with these changes.
@@ -79,7 +81,7 @@ class LiveSettings:
             )
 
     def _merged(self, changed: Mapping[str, str]) -> BrokerSettings:
-        good = dict(self.static)
+        good = dict(self._first)
         for name, value in changed.items():
             try:
                 self.check({name: value})
