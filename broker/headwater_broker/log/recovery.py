@@ -100,6 +100,7 @@ class LogLoader:
         self._epochs = LeaderEpochs()
         self._epochs_are_known = False
         self._segments: list[Segment] = []
+        self._snapshots: list[int] = []
 
     def load(self) -> LoadedLog:
         """Finds segments, end, producers and epochs; mends what may be mended."""
@@ -119,6 +120,7 @@ class LogLoader:
 
     def _load(self) -> LoadedLog:
         names = self._remove_leftovers(self._fs.names(self._directory))
+        self._snapshots = paths.numbered(names, paths.SNAPSHOT_SUFFIX)
         for base_offset in paths.numbered(names, paths.LOG_SUFFIX):
             self._segments.append(
                 Segment.open(self._fs, self._directory, base_offset, self._config, self._now_ms)
@@ -194,7 +196,13 @@ class LogLoader:
         """Opens every segment, scans those that must be, and returns the log's end."""
         newest = self._segments[-1]
         self._replay = Replay(
-            self._fs, self._directory, self._segments, self._now_ms, self._rebuild_indexes, self._corrupt
+            self._fs,
+            self._directory,
+            self._segments,
+            self._snapshots,
+            self._now_ms,
+            self._rebuild_indexes,
+            self._corrupt,
         )
         first_to_scan = self._first_unflushed()
         end_offset = None
@@ -421,11 +429,9 @@ class LogLoader:
 
     def _remove_stray_snapshots(self, end_offset: int) -> None:
         """Keeps the snapshots where segments begin, and the last one."""
-        names = self._fs.names(self._directory)
-        offsets = paths.numbered(names, paths.SNAPSHOT_SUFFIX)
         wanted = {segment.base_offset for segment in self._segments}
-        wanted.update(offset for offset in offsets[-1:] if offset <= end_offset)
-        for offset in offsets:
+        wanted.update(offset for offset in self._snapshots[-1:] if offset <= end_offset)
+        for offset in self._snapshots:
             if offset not in wanted:
                 self._fs.remove(paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX))
 

@@ -43,6 +43,7 @@ class Replay:
         fs: FileSystem,
         directory: str,
         segments: Sequence[Segment],
+        snapshots: list[int],
         now_ms: int,
         rebuild: Callable[[Segment], None],
         corrupt: Callable[[Segment, BadBatchError], CorruptLogError],
@@ -53,6 +54,7 @@ class Replay:
             fs: Files.
             directory: The partition's.
             segments: Its segments; the loader may drop some later.
+            snapshots: The offsets that it has snapshots of producers for; one that is damaged is removed.
             now_ms: The wall clock, from when idle producers expire.
             rebuild: Makes a segment's indexes again.
             corrupt: Makes the error for a segment that is damaged before the recovery point.
@@ -60,6 +62,7 @@ class Replay:
         self._fs = fs
         self._directory = directory
         self._segments = segments
+        self._snapshots = snapshots
         self._now_ms = now_ms
         self._rebuild = rebuild
         self._corrupt = corrupt
@@ -82,8 +85,7 @@ class Replay:
         """Producers as of `until_offset`: from the last snapshot before it, and the batches since."""
         from_offset = self._segments[0].base_offset
         producers = ProducerStates()
-        names = self._fs.names(self._directory)
-        for offset in reversed(paths.numbered(names, paths.SNAPSHOT_SUFFIX)):
+        for offset in self._snapshots[::-1]:
             path = paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX)
             if offset > until_offset or offset < from_offset:
                 continue
@@ -92,6 +94,7 @@ class Replay:
             except DamagedSnapshotError as error:
                 _LOGGER.warning("%s: using an older snapshot: %s", path, error)
                 self._fs.remove(path)
+                self._snapshots.remove(offset)
                 continue
             from_offset = offset
             break
