@@ -221,6 +221,19 @@ def test_produce_without_a_key_to_a_compacted_topic_names_the_records(
         assert send(client, topic, build_batch([b"1"], keys=[b"k"], attributes=codec)).error_code == 0
 
 
+@pytest.mark.parametrize("codec", range(5))
+def test_produce_of_old_records_names_them(any_broker: RunningBroker, codec: int) -> None:
+    topic = create(any_broker, message_timestamp_before_max_ms="3600000")
+    now_ms = int(time.time() * 1000)
+    with WireClient(any_broker.bootstrap) as client:
+        batch = build_batch([b"1", b"2"], timestamps_ms=[now_ms, 1000], attributes=codec)
+        found = send(client, topic, batch)
+        assert found.error_code == ErrorCode.invalid_timestamp
+        assert [each.batch_index for each in found.record_errors] == [1]
+        assert "out of range" in found.record_errors[0].batch_index_error_message
+        assert found.error_message == "One or more records have been rejected due to invalid timestamp"
+
+
 def test_produce_with_too_few_replicas_in_sync_is_refused(any_broker: RunningBroker) -> None:
     topic = create(any_broker, min_insync_replicas="2")
     with WireClient(any_broker.bootstrap) as client:

@@ -23,7 +23,7 @@ from headwater_broker.log import (
     RecordTooLargeError,
     UnsupportedMagicError,
 )
-from headwater_broker.log.batch import HEADER, BadBatchError, walk
+from headwater_broker.log.batch import HEADER, MAX_TIMESTAMP_MS, BadBatchError, walk
 from headwater_broker.log.records import UnreadableBatchError, record_timestamps
 from headwater_broker.log.validation import check_batch, check_timestamps, stamp_append_time
 from headwater_broker.testing.batches import build_batch, reseal_batch
@@ -150,14 +150,31 @@ def test_check_timestamps_within_bounds_accepted(stamps: list[int]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stamps", "message"),
-    [([899, 1000, 1000], "before"), ([1000, 1051, 1000], "after"), ([1000, 899, 1000], "before")],
+    ("stamps", "wrong"),
+    [
+        ([899, 1000, 1000], [0]),
+        ([1000, 1051, 1000], [1]),
+        ([1000, 899, 1000], [1]),
+        ([1000, 1051, 899], [1, 2]),
+        ([1000, -1, 1051], [2]),
+    ],
 )
-def test_check_timestamps_out_of_bounds_refused(stamps: list[int], message: str) -> None:
+def test_check_timestamps_out_of_bounds_names_the_records(stamps: list[int], wrong: list[int]) -> None:
     config = LogConfig(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
     batch = memoryview(build_batch([b"a", b"b", b"c"], timestamps_ms=stamps))
-    with pytest.raises(InvalidTimestampError, match=message):
+    with pytest.raises(InvalidTimestampError, match="rejected due to invalid timestamp") as raised:
         check_timestamps(batch, check_batch(batch, 1000), config, 1000)
+    assert [number for number, _ in raised.value.records] == wrong
+    assert all("should be within [900, 1050]" in message for _, message in raised.value.records)
+
+
+def test_check_timestamps_header_out_of_bounds_alone_refused() -> None:
+    config = LogConfig(message_timestamp_after_max_ms=50)
+    batch = memoryview(build_batch([b"a"], timestamps_ms=[1000]))
+    header = list(check_batch(batch, 1000))
+    header[MAX_TIMESTAMP_MS] = 1051
+    with pytest.raises(InvalidTimestampError, match="timestamp 1051 is 51 ms after"):
+        check_timestamps(batch, tuple(header), config, 1000)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])

@@ -10,7 +10,15 @@ class LogError(Exception):
 
 
 class InvalidBatchError(LogError):
-    """The sender's fault: this batch can never be stored; nothing was changed."""
+    """The sender's fault: this batch can never be stored; nothing was changed.
+
+    Attributes:
+        records: Which of its records are at fault, by their number, and why; empty where it is the whole batch.
+    """
+
+    def __init__(self, message: str, records: Sequence[tuple[int, str]] = ()) -> None:
+        super().__init__(message)
+        self.records = records
 
 
 class CorruptBatchError(InvalidBatchError):
@@ -22,15 +30,7 @@ class UnsupportedMagicError(InvalidBatchError):
 
 
 class InvalidRecordError(InvalidBatchError):
-    """The batch contradicts itself, or holds what a client may not send.
-
-    Attributes:
-        records: Which of its records are at fault, by their number, and why; empty where it is the whole batch.
-    """
-
-    def __init__(self, message: str, records: Sequence[tuple[int, str]] = ()) -> None:
-        super().__init__(message)
-        self.records = records
+    """The batch contradicts itself, or holds what a client may not send."""
 
 
 class RecordTooLargeError(InvalidBatchError):

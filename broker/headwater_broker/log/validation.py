@@ -129,21 +129,29 @@ def check_timestamps(records: memoryview, header: HeaderTuple, config: LogConfig
     """
     first_ms, greatest_ms = header[BASE_TIMESTAMP_MS], header[MAX_TIMESTAMP_MS]
     after_ms, before_ms = config.timestamp_after_max_ms, config.timestamp_before_max_ms
-    if greatest_ms != NO_TIMESTAMP and greatest_ms - now_ms > after_ms:
-        raise InvalidTimestampError(
-            f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are {after_ms}"
-        )
-    if first_ms == NO_TIMESTAMP or before_ms == LONG_MAX:
+    is_late = greatest_ms != NO_TIMESTAMP and greatest_ms - now_ms > after_ms
+    if not is_late and (first_ms == NO_TIMESTAMP or before_ms == LONG_MAX):
         return
+    earliest_ms, latest_ms = now_ms - before_ms, now_ms + after_ms
     try:
         # The header names the first and the greatest; one in between may be older than both.
-        parsed = split_records(uncompressed_records(records, header), header[RECORD_COUNT])
-        oldest_ms = first_ms + min((record.timestamp_delta_ms for record in parsed), default=0)
+        stamps = [
+            first_ms + record.timestamp_delta_ms
+            for record in split_records(uncompressed_records(records, header), header[RECORD_COUNT])
+        ]
     except UnreadableBatchError as error:
         raise InvalidRecordError(str(error)) from error
-    if now_ms - oldest_ms > before_ms:
+    bounds = f"is out of range. The timestamp should be within [{earliest_ms}, {latest_ms}]"
+    wrong = [
+        (number, f"Timestamp {stamp_ms} of message with offset {number} {bounds}")
+        for number, stamp_ms in enumerate(stamps)
+        if stamp_ms != NO_TIMESTAMP and not earliest_ms <= stamp_ms <= latest_ms
+    ]
+    if wrong:
+        raise InvalidTimestampError("One or more records have been rejected due to invalid timestamp", wrong)
+    if is_late:
         raise InvalidTimestampError(
-            f"timestamp {oldest_ms} is {now_ms - oldest_ms} ms before the broker's clock, allowed are {before_ms}"
+            f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are {after_ms}"
         )
 
 

@@ -4,7 +4,7 @@ import logging
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import Appended, Clock, InvalidRecordError, LogError, LogManager, PartitionLog
+from headwater_broker.log import Appended, Clock, InvalidBatchError, LogError, LogManager, PartitionLog
 from headwater_broker.server.cluster import Absences, ClusterView, Logs
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
@@ -236,7 +236,7 @@ def _refused(
             code = ErrorCode.invalid_txn_state
     if code == ErrorCode.unknown_server_error:
         _LOG.error("%s-%d: %s", log.topic, partition, error)
-    records = error.records if isinstance(error, InvalidRecordError) else ()
+    records = error.records if isinstance(error, InvalidBatchError) else ()
     return ProduceResult(topic, partition, code, -1, -1, log.log_start_offset, str(error), records)
 
 
