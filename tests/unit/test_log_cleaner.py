@@ -297,6 +297,22 @@ def test_min_compaction_lag_leaves_what_is_young(tmp_path: Path) -> None:
     broker.manager.close()
 
 
+def test_min_compaction_lag_without_timestamps_goes_by_the_file(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, **{"min.compaction.lag.ms": "1000"})
+    for value in (b"1", b"2"):
+        data = build_batch([value], keys=[b"a"], timestamps_ms=[-1])
+        broker.log.append(memoryview(data), now_ms=broker.time_ms)
+        broker.log.write_dirty()
+    broker.roll()
+    for path in (tmp_path / "t-0").glob("*.log"):
+        os.utime(path, ns=(broker.time_ms * 1_000_000,) * 2)
+    assert not broker.clean()
+    broker.time_ms += 1001
+    assert broker.clean()
+    assert sum(path.stat().st_size for path in (tmp_path / "t-0").glob("*.log")) == len(data)
+    broker.manager.close()
+
+
 def test_max_compaction_lag_wins_over_the_dirty_ratio_and_rolls(tmp_path: Path) -> None:
     broker = Broker(tmp_path, **{"max.compaction.lag.ms": "1000", "min.cleanable.dirty.ratio": "1"})
     broker.put(("a", "1"))

@@ -186,7 +186,7 @@ class PartitionLog(LogView):
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             log_end_offset=self.log_end_offset,
-            modified_ms=lambda segment: self._fs.modified_ms(segment.file.fd),
+            modified_ms=self._modified_ms,
         )
         if not count:
             return
@@ -235,7 +235,11 @@ class PartitionLog(LogView):
             log_start_offset=self.log_start_offset,
             end_offset=min(self.last_stable_offset, self.recovery_point),
             first_timestamp_ms=Segment.first_batch_timestamp_ms,
+            modified_ms=self._modified_ms,
         )
+
+    def _modified_ms(self, segment: Segment) -> int:
+        return self._fs.modified_ms(segment.file.fd)
 
     def start_cleaning(
         self, dirt: Dirt, config: CleanerConfig, now_ms: int, completed: Callable[[Cleaning], None]

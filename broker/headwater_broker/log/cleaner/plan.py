@@ -48,6 +48,7 @@ def measure_dirt(
     log_start_offset: int,
     end_offset: int,
     first_timestamp_ms: Callable[[Segment], int],
+    modified_ms: Callable[[Segment], int],
 ) -> Dirt:
     """Looks at one log.
 
@@ -59,6 +60,7 @@ def measure_dirt(
         log_start_offset: Of the log.
         end_offset: What lies at or past it is not touched: not stable or not flushed yet.
         first_timestamp_ms: Of a segment's first batch, asked where `max.compaction.lag.ms` is set.
+        modified_ms: When a segment's file was last written, asked for those without timestamps.
     """
     newest = segments[-1]
     first_dirty = log_start_offset
@@ -70,8 +72,10 @@ def measure_dirt(
     for segment, following in sealed:
         if following.base_offset <= first_dirty:
             continue
-        if config.min_compaction_lag_ms and segment.max_timestamp_ms > now_ms - config.min_compaction_lag_ms:
-            uncleanable = min(uncleanable, segment.base_offset)
+        if config.min_compaction_lag_ms:
+            latest_ms = segment.max_timestamp_ms if segment.max_timestamp_ms >= 0 else modified_ms(segment)
+            if latest_ms > now_ms - config.min_compaction_lag_ms:
+                uncleanable = min(uncleanable, segment.base_offset)
         if config.max_compaction_lag_ms != LONG_MAX and not is_overdue:
             first_ms = first_timestamp_ms(segment)
             is_overdue = 0 < first_ms < now_ms - config.max_compaction_lag_ms
