@@ -297,7 +297,7 @@ def test_partition_moves_to_another_disk_while_it_is_used(tmp_path: Path) -> Non
         target = next(path for path in places if path != source)
         produce(running, topic, 0, *range(1000))
         assert alter_log_dir(client, str(tmp_path / "c"), topic, 0) == ErrorCode.log_dir_not_found
-        assert alter_log_dir(client, target, "missing", 0) == ErrorCode.replica_not_available
+        assert alter_log_dir(client, target, "missing", 0) == ErrorCode.unknown_topic_or_partition
         assert alter_log_dir(client, source, topic, 0) == ErrorCode.none
         assert alter_log_dir(client, target, topic, 0) == ErrorCode.none
         deadline = time.monotonic() + 20

@@ -36,6 +36,7 @@ KAFKA_3_9_HIGHEST = {
     "add_partitions_to_txn": 5,
     "add_offsets_to_txn": 4,
     "end_txn": 4,
+    "write_txn_markers": 1,
     "txn_offset_commit": 4,
     "sasl_handshake": 1,
     "sasl_authenticate": 2,

@@ -17,7 +17,7 @@ from kio.serial import entity_reader, entity_writer
 
 from headwater_broker.wire import APIS, Api, MalformedFrame, parse_request_header
 from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
-from headwater_broker.wire.codec import build, decode_request, encode_response, message_type
+from headwater_broker.wire.codec import build, decode_request, encode_response, message_type, milliseconds
 from headwater_broker.wire.fetch import FetchResult, encode_fetch_response, parse_fetch
 from headwater_broker.wire.primitives import read_uvarint, skip_tags, write_uvarint
 from headwater_broker.wire.produce import (
@@ -26,7 +26,7 @@ from headwater_broker.wire.produce import (
     encode_produced,
     parse_produce,
 )
-from headwater_broker.wire.reader import without_none
+from headwater_broker.wire.reader import read_message, without_none
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
 
@@ -141,6 +141,14 @@ def test_reader_unknown_tagged_field_is_passed_over() -> None:
     request = decode_request(APIS[METADATA], 12, memoryview(b"\x00\x01\x00\x01\x63\x03abc"), 0)
     assert request.topics is None
     assert request.allow_auto_topic_creation
+
+
+@pytest.mark.parametrize("ms", [2**63 - 1, -(2**63)])
+def test_reader_time_longer_than_any_is_the_longest(ms: int) -> None:
+    kind = message_type("renew_delegation_token", 2, "request")
+    read = read_message(kind, memoryview(b"\x04abc" + ms.to_bytes(8, "big", signed=True) + b"\x00"), 0)
+    assert read.hmac == b"abc"
+    assert milliseconds(read.renew_period) == (86_399_999_913_600_000 if ms > 0 else -86_399_999_913_600_000)
 
 
 def test_reader_null_where_none_is_allowed_is_malformed() -> None:

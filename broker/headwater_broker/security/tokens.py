@@ -53,6 +53,10 @@ class DelegationToken:
         """Whether somebody may renew or expire it."""
         return principal == self.owner or principal in self.renewers
 
+    def concerns(self, principal: Principal) -> bool:
+        """Whether somebody owns it, asked for it or may renew it, by which Kafka lists tokens."""
+        return principal == self.requester or self.may_be_renewed_by(principal)
+
     def to_json(self) -> dict[str, Any]:
         """Version 3 of Kafka's JSON in ZooKeeper (`DelegationTokenManagerZk`)."""
         return {

@@ -241,10 +241,11 @@ class _Starting:
             await state.load()
         except CoordinationError as error:
             raise _refused(error) from error
+        specs = options.listeners
         places = {
             "broker.id": str(options.broker_id),
             "listeners": ",".join(
-                str(Endpoint(spec.host, spec.port, spec.name, spec.protocol)) for spec in options.listeners
+                str(Endpoint(spec.host, spec.port, spec.name, spec.protocol)) for spec in specs
             ),
             "log.dirs": ",".join(options.log_dirs),
         }

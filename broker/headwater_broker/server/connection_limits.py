@@ -33,7 +33,7 @@ class ConnectionLimits:
     def configure(self, settings: BrokerSettings) -> None:
         """Takes new limits from now on."""
         self._settings = settings
-        self._overrides = _parse_overrides(settings.max_connections_per_ip_overrides)
+        self._overrides = parse_overrides(settings.max_connections_per_ip_overrides)
 
     @property
     def excess(self) -> int:
@@ -89,8 +89,12 @@ class ConnectionLimits:
         return min(rate.wait_s(limit, now_s), window_s) if limit else window_s
 
 
-def _parse_overrides(text: str) -> Mapping[str, int]:
-    """Limits by address, from `host:number,...`; a name stands for all of its addresses."""
+def parse_overrides(text: str) -> Mapping[str, int]:
+    """Limits by address, from `host:number,...`; a name stands for all of its addresses.
+
+    Raises:
+        UsageError: It is not written like that, or a name has no address.
+    """
     limits: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         host, colon, number = entry.rpartition(":")

@@ -6,7 +6,7 @@ from typing import Any
 from headwater_broker.log import BROKER_DEFAULTS, CONFIG_KEYS, ConfigKey, LogConfig, format_value
 from headwater_broker.server.kafka_keys import kafka_keys
 from headwater_broker.server.live import LiveSettings, may_change
-from headwater_broker.server.properties import PROPERTIES
+from headwater_broker.server.properties import LISTENER_PREFIX, PROPERTIES, REPLICATION_RATES
 from headwater_broker.server.settings import BrokerSettings
 
 FROM_TOPIC, FROM_BROKER, FROM_ALL_BROKERS, FROM_START, FROM_DEFAULT = 1, 2, 3, 4, 5
@@ -87,9 +87,12 @@ class Describer:
 
     def broker(self, *, synonyms: bool = True, documentation: bool = True) -> list[Entry]:
         """Every property of this broker."""
-        names = sorted({*kafka_keys(), *PROPERTIES, *BROKER_DEFAULTS} - _INTERNAL)
+        known = {*kafka_keys(), *PROPERTIES, *BROKER_DEFAULTS} - _INTERNAL
+        given = {*self._live.static, *self._live.of_this_broker, *self._live.of_all_brokers}
+        known.update(name for name in given if name.startswith(LISTENER_PREFIX) or name in REPLICATION_RATES)
         return [
-            self._broker_entry(name, None, synonyms=synonyms, documentation=documentation) for name in names
+            self._broker_entry(name, None, synonyms=synonyms, documentation=documentation)
+            for name in sorted(known)
         ]
 
     def all_brokers(self, *, synonyms: bool = True, documentation: bool = True) -> list[Entry]:
@@ -157,6 +160,10 @@ def _synonym(name: str, value: str, source: int) -> dict[str, Any]:
 
 
 def _kind_and_doc(name: str) -> tuple[str, str]:
+    if name.startswith(LISTENER_PREFIX):
+        return _kind_and_doc_of_listener(name)
+    if name in REPLICATION_RATES:
+        return "LONG", REPLICATION_RATES[name]
     key = kafka_keys().get(name)
     if key is not None:
         return key.kind, key.doc
@@ -164,6 +171,16 @@ def _kind_and_doc(name: str) -> tuple[str, str]:
         return PROPERTIES[name].kind, PROPERTIES[name].doc
     topic_key = CONFIG_KEYS[BROKER_DEFAULTS[name]]
     return topic_key.kind, topic_key.doc
+
+
+def _kind_and_doc_of_listener(name: str) -> tuple[str, str]:
+    """Of a property that a listener, or one of its SASL mechanisms, has for itself."""
+    rest = name.removeprefix(LISTENER_PREFIX)
+    while rest:
+        rest = rest.partition(".")[2]
+        if rest in kafka_keys() or rest in PROPERTIES:
+            return _kind_and_doc(rest)
+    return "PASSWORD", "A property of a listener."  # as Kafka has it: what is not known may be a secret
 
 
 def _default(name: str) -> str | None:

@@ -3,9 +3,10 @@
 import logging
 from collections.abc import Callable, Mapping
 
+from headwater_broker.server.connection_limits import parse_overrides
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.kafka_keys import kafka_keys
-from headwater_broker.server.properties import LISTENER_PREFIX, PLACES
+from headwater_broker.server.properties import LISTENER_PREFIX, PLACES, REPLICATION_RATES
 from headwater_broker.server.settings import BrokerSettings, parse_settings
 
 _LOG = logging.getLogger(__name__)
@@ -64,7 +65,11 @@ class LiveSettings:
         fixed = sorted(name for name in changed if not may_change(name))
         if fixed:
             raise UsageError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
-        parse_settings({**self._first, **changed})
+        for name in REPLICATION_RATES.keys() & changed.keys():
+            if not changed[name].strip().isdigit():
+                raise UsageError(f"{name}={changed[name]} is not allowed: give a whole number of bytes")
+        parse_settings({**self._first, **_settings_in(changed)})
+        parse_overrides(changed.get("max.connections.per.ip.overrides", ""))
 
     def check_for_all(self, changed: Mapping[str, str]) -> None:
         """Checks that every broker could run with these changes.
@@ -82,7 +87,7 @@ class LiveSettings:
 
     def _merged(self, changed: Mapping[str, str]) -> BrokerSettings:
         good = dict(self._first)
-        for name, value in changed.items():
+        for name, value in _settings_in(changed).items():
             try:
                 self.check({name: value})
                 parse_settings({**good, name: value})
@@ -93,10 +98,16 @@ class LiveSettings:
         return parse_settings(good)
 
 
+def _settings_in(changed: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in changed.items() if name not in REPLICATION_RATES}
+
+
 def may_change(name: str) -> bool:
     """Whether a running broker takes a new value of a property."""
     _, of_listener, rest = name.partition(LISTENER_PREFIX)
     if of_listener and rest.partition(".")[2] in _DYNAMIC_OF_LISTENER:
+        return True
+    if name in REPLICATION_RATES:
         return True
     key = kafka_keys().get(name)
     return key is not None and key.is_dynamic

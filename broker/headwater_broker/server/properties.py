@@ -174,6 +174,13 @@ LISTENER_PLACES = frozenset(
 PLACES = frozenset({"log.dir", "log.dirs", "zookeeper.connect"}) | LISTENER_PLACES
 """Properties that say where things are; each has a flag of its own, which wins."""
 
+REPLICATION_RATES: Mapping[str, str] = {
+    "follower.replication.throttled.rate": "Bytes a second that followers fetch at most.",
+    "leader.replication.throttled.rate": "Bytes a second that leaders send to followers at most.",
+    "replica.alter.log.dirs.io.max.bytes.per.second": "Bytes a second that moves between disks take at most.",
+}
+"""What Kafka takes from a running broker only, which its reassignment tool sets: taken, without effect."""
+
 WITHOUT_EFFECT = frozenset(
     {
         "background.threads",

@@ -34,6 +34,7 @@ OFFSET_FOR_LEADER_EPOCH = 23
 ADD_PARTITIONS_TO_TXN = 24
 ADD_OFFSETS_TO_TXN = 25
 END_TXN = 26
+WRITE_TXN_MARKERS = 27
 TXN_OFFSET_COMMIT = 28
 DESCRIBE_ACLS = 29
 CREATE_ACLS = 30
@@ -117,6 +118,7 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(ADD_PARTITIONS_TO_TXN, "add_partitions_to_txn", 0, 5, 3),
             Api(ADD_OFFSETS_TO_TXN, "add_offsets_to_txn", 0, 4, 3),
             Api(END_TXN, "end_txn", 0, 4, 3),
+            Api(WRITE_TXN_MARKERS, "write_txn_markers", 1, 1, 1),
             Api(TXN_OFFSET_COMMIT, "txn_offset_commit", 0, 4, 3),
             Api(DESCRIBE_ACLS, "describe_acls", 1, 3, 2),
             Api(CREATE_ACLS, "create_acls", 1, 3, 2),

@@ -41,6 +41,7 @@ _SCALARS = {
 }
 _NULL_STRUCTURE = 0xFF
 _NO_UUID = bytes(16)
+_LONGEST_MS = -(timedelta.min // timedelta(milliseconds=1))
 
 
 def read_message(entity_type: type[Any], frame: memoryview, position: int) -> Any:
@@ -173,7 +174,8 @@ def _scalar_reader(struct: Struct, kind: str) -> Read:
 
 
 def _milliseconds(value: int) -> timedelta:
-    return timedelta(milliseconds=value)
+    # Java clients say "for ever" with the greatest 64-bit number, 292 million years: a timedelta holds 2.7 million.
+    return timedelta(milliseconds=min(max(value, -_LONGEST_MS), _LONGEST_MS))
 
 
 def _moment(ms: int) -> datetime | None:

@@ -17,6 +17,7 @@ from headwater_broker.server.apis.replicas import ReplicaApis
 from headwater_broker.server.apis.tokens import TokenApis
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.apis.transaction_admin import TransactionAdminApis
+from headwater_broker.server.apis.transaction_markers import TransactionMarkerApis
 from headwater_broker.server.apis.transactions import TransactionApis
 from headwater_broker.server.apis.users import UserApis
 from headwater_broker.server.durable import DurableWrites
@@ -46,6 +47,7 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     ProducerApis(node, producer_ids, transactions)
     TransactionApis(node, transactions, offsets)
     TransactionAdminApis(node, transactions)
+    TransactionMarkerApis(node, writes)
     LogDirApis(node)
     MembershipApis(node, runner)
     GroupOffsetApis(node, runner, offsets, transactions)

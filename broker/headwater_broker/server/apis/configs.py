@@ -7,6 +7,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import Change, ChangeKind, ConfigKind, CoordinationError
 from headwater_broker.log import CONFIG_KEYS, InvalidConfigError, LogConfig, format_value
+from headwater_broker.server.apis.topics import check_topic_name
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.described import Describer, Entry, list_elements
 from headwater_broker.server.errors import ApiError, UsageError, error_code
@@ -70,6 +71,7 @@ class ConfigApis:
         describer = self._describer
         name: str = resource.resource_name
         if resource.resource_type == _TOPIC:
+            check_topic_name(name)
             self._check_topic(name)
             own = self._node.cluster.topic_configs.get(name, {})
             described = describer.topic(own, synonyms=synonyms, documentation=documentation)
@@ -142,6 +144,8 @@ class ConfigApis:
         name: str = resource.resource_name
         _check_entries(resource.configs)
         if resource.resource_type == _TOPIC:
+            if not name:
+                raise ApiError(ErrorCode.invalid_request, "Default topic resources are not allowed.")
             self._check_topic(name)
             kind, entity = ConfigKind.TOPIC, name
             check: Check = self._check_topic_configs

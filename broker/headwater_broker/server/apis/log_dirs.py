@@ -79,8 +79,10 @@ class LogDirApis:
         except (LogError, ApiError) as error:
             return error_code(error)
         if node.logs.get(topic, partition) is None:
-            # It is made there once it is made; that is also what Kafka answers then.
-            return ErrorCode.replica_not_available
+            # It is made there once it is made; these are also what Kafka answers then.
+            known = node.cluster.topics.get(topic)
+            is_known = known is not None and partition in known.partitions
+            return ErrorCode.replica_not_available if is_known else ErrorCode.unknown_topic_or_partition
         if move is not None:
             node.core.spawn(self._run(move))
         return ErrorCode.none

@@ -138,7 +138,9 @@ def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Timesta
     if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return log.earliest()
     if timestamp_ms == _MAX_TIMESTAMP:
-        return log.max_timestamp() or _NOTHING
+        found = log.max_timestamp()
+        # As Kafka does it: the record with the greatest timestamp of all, or nothing where it may not be read yet.
+        return found if found is not None and found.offset < log.latest(isolation).offset else _NOTHING
     if timestamp_ms == _LATEST_TIERED:
         return _NOTHING
     return log.offset_for_timestamp(timestamp_ms, isolation) or _NOTHING

@@ -120,7 +120,7 @@ class TokenApis:
         visible = [
             token
             for token in self._node.security.tokens.values()
-            if (wanted is None or token.owner in wanted) and self._may_see(request, token)
+            if (wanted is None or any(map(token.concerns, wanted))) and self._may_see(request, token)
         ]
         return {"error_code": ErrorCode.none, "tokens": [_described(token, key) for token in visible]}
 

@@ -207,9 +207,7 @@ class TopicAdmin:
             await self._node.state.settle(*chain.from_iterable(changes))
 
     def _check_name(self, name: str, others: Iterable[str] = ()) -> None:
-        if not _NAME.fullmatch(name) or name in (".", ".."):
-            message = f"{name!r} is no topic name: use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and dash"
-            raise ApiError(ErrorCode.invalid_topic_exception, message)
+        check_topic_name(name)
         alike = name.replace(".", "_")
         if "_" not in alike:
             return
@@ -240,11 +238,20 @@ class TopicAdmin:
             message = f"partitions must be numbered from {first} on without gaps"
             raise ApiError(ErrorCode.invalid_replica_assignment, message)
         for partition, brokers in assignment.items():
+            problem = self._problem_of_replicas(brokers)
+            if problem is not None:
+                raise ApiError(ErrorCode.invalid_replica_assignment, f"partition {partition}: {problem}")
+        for brokers in assignment.values():
             self._check_replicas(len(brokers))
-            if brokers[0] not in self._node.cluster.brokers:
-                message = f"partition {partition}: there is no live broker {brokers[0]}"
-                raise ApiError(ErrorCode.invalid_replica_assignment, message)
         return {partition: tuple(brokers) for partition, brokers in sorted(assignment.items())}
+
+    def _problem_of_replicas(self, brokers: Sequence[int]) -> str | None:
+        if not brokers:
+            return "the list of replicas is empty"
+        if len(set(brokers)) < len(brokers):
+            return f"a broker is named twice in {list(brokers)}"
+        unknown = [each for each in brokers if each not in self._node.cluster.brokers]
+        return f"there is no live broker {unknown[0]}" if unknown else None
 
     def _check_replicas(self, replicas: int) -> None:
         if replicas != 1:
@@ -386,6 +393,17 @@ class TopicAdmin:
         if not validate_only:
             await node.ask(node.coordinator.add_partitions, topic.name, assignment)
             await node.state.settle(Change(ChangeKind.TOPICS, topic.name))
+
+
+def check_topic_name(name: str) -> None:
+    """Checks that a topic could have this name.
+
+    Raises:
+        ApiError: INVALID_TOPIC_EXCEPTION.
+    """
+    if not _NAME.fullmatch(name) or name in (".", ".."):
+        message = f"{name!r} is no topic name: use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and dash"
+        raise ApiError(ErrorCode.invalid_topic_exception, message)
 
 
 def _out_of_time() -> ApiError:

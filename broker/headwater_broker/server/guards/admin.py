@@ -62,6 +62,31 @@ def _configs(operation: Operation, answered: str, **fields: Any) -> Guard:
     return guard
 
 
+def write_markers(caller: Caller, request: Request, handler: Handler) -> Answer:
+    """For whoever may change the cluster, as for other brokers."""
+    if any(caller.may(each, _CLUSTER, CLUSTER_NAME) for each in (Operation.ALTER, Operation.CLUSTER_ACTION)):
+        return handler(request)
+    code = CODES[_CLUSTER]
+    return {
+        "markers": [
+            {
+                "producer_id": marker.producer_id,
+                "topics": [
+                    {
+                        "name": topic.name,
+                        "partitions": [
+                            {"partition_index": index, "error_code": code}
+                            for index in topic.partition_indexes
+                        ],
+                    }
+                    for topic in marker.topics
+                ],
+            }
+            for marker in request.body.markers
+        ]
+    }
+
+
 def describe_cluster(caller: Caller, request: Request, handler: Handler) -> Answer:
     """Adds what the caller may do with the cluster, if it wants to know."""
     answer = handler(request)
@@ -119,6 +144,23 @@ def _elect_leaders_refused(request: Request, code: ErrorCode) -> Response:
     )
 
 
+def _reassignments_refused(request: Request, code: ErrorCode) -> Response:
+    # Java's client looks for each partition that it asked about.
+    return _refused(
+        code,
+        responses=[
+            {
+                "name": topic.name,
+                "partitions": [
+                    {"partition_index": each.partition_index, "error_code": code, "error_message": None}
+                    for each in topic.partitions
+                ],
+            }
+            for topic in request.body.topics
+        ],
+    )
+
+
 def _scram_refused(request: Request, code: ErrorCode) -> Response:
     names = {each.name for each in (*request.body.deletions, *request.body.upsertions)}
     return {"results": [_refused(code, user=name) for name in sorted(names)]}
@@ -153,12 +195,13 @@ ADMIN_GUARDS: dict[int, Guard] = {
     apis.ALTER_REPLICA_LOG_DIRS: _cluster(Operation.ALTER, _alter_log_dirs_refused),
     apis.DESCRIBE_LOG_DIRS: _cluster(Operation.DESCRIBE, _with(results=[])),
     apis.ELECT_LEADERS: _cluster(Operation.ALTER, _elect_leaders_refused),
-    apis.ALTER_PARTITION_REASSIGNMENTS: _cluster(Operation.ALTER, _with(responses=[])),
+    apis.ALTER_PARTITION_REASSIGNMENTS: _cluster(Operation.ALTER, _reassignments_refused),
     apis.LIST_PARTITION_REASSIGNMENTS: _cluster(Operation.DESCRIBE, _with(topics=[])),
     apis.DESCRIBE_CLIENT_QUOTAS: _cluster(Operation.DESCRIBE_CONFIGS, _with(entries=None)),
     apis.ALTER_CLIENT_QUOTAS: _cluster(Operation.ALTER_CONFIGS, _quotas_refused),
     apis.DESCRIBE_USER_SCRAM_CREDENTIALS: _cluster(Operation.DESCRIBE, _with(results=[])),
     apis.ALTER_USER_SCRAM_CREDENTIALS: _cluster(Operation.ALTER, _scram_refused),
+    apis.WRITE_TXN_MARKERS: write_markers,
     apis.UPDATE_FEATURES: _cluster(Operation.ALTER, _with(results=[])),
 }
 """By API key."""
