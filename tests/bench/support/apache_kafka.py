@@ -18,7 +18,6 @@ from headwater.stack.java import find_java
 from support.processes import free_port
 
 VERSION = "3.9.1"
-_POM = Path(__file__).with_name("kafka-jars.xml")
 _FETCH_TIMEOUT_S = 240
 _START_TIMEOUT_S = 60
 
@@ -37,20 +36,29 @@ def kafka_jars() -> Path:
     Raises:
         NoKafkaError: They are not there, and cannot be fetched.
     """
-    default = Path("~/.cache/headwater-tests").expanduser() / f"kafka-{VERSION}"
-    cache = Path(os.environ.get("HEADWATER_KAFKA_JARS", default))
+    return _cached("kafka", "HEADWATER_KAFKA_JARS")
+
+
+def streams_jars() -> Path:
+    """The folder of Kafka Streams' jars and of all that they need, fetched once; raises as `kafka_jars` does."""
+    return _cached("kafka-streams", "HEADWATER_KAFKA_STREAMS_JARS")
+
+
+def _cached(name: str, variable: str) -> Path:
+    default = Path("~/.cache/headwater-tests").expanduser() / f"{name}-{VERSION}"
+    cache = Path(os.environ.get(variable, default))
     if not cache.is_dir():
-        _fetch(cache)
+        _fetch(cache, Path(__file__).with_name(f"{name}-jars.xml"))
     return cache
 
 
-def _fetch(cache: Path) -> None:
+def _fetch(cache: Path, pom: Path) -> None:
     """Has Maven copy the jars into the cache."""
     if shutil.which("mvn") is None:
         raise NoKafkaError("there is no mvn command to fetch Apache Kafka's jars with")
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache.parent) as scratch:
-        command = ["mvn", "-q", "-B", "-f", str(_POM), "dependency:copy-dependencies"]
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
         command += ["-DincludeScope=runtime", f"-DoutputDirectory={scratch}/jars"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S)
