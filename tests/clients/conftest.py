@@ -129,7 +129,7 @@ def any_broker(
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def class_path() -> str:
     """kafka-clients as `headwater setup` fetched it, and what it needs of pyspark's jars."""
     if shutil.which("java") is None or shutil.which("javac") is None:

@@ -241,11 +241,10 @@ class _Starting:
             await state.load()
         except CoordinationError as error:
             raise _refused(error) from error
-        specs = options.listeners
         places = {
             "broker.id": str(options.broker_id),
             "listeners": ",".join(
-                str(Endpoint(spec.host, spec.port, spec.name, spec.protocol)) for spec in specs
+                str(Endpoint(spec.host, spec.port, spec.name, spec.protocol)) for spec in options.listeners
             ),
             "log.dirs": ",".join(options.log_dirs),
         }

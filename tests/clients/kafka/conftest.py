@@ -7,8 +7,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -87,9 +88,11 @@ class KafkaBroker:
             "log.segment.delete.delay.ms": "0",
         }
 
-    def start(self, **settings: str) -> KafkaBroker:
-        """Starts it and waits until it accepts connections."""
-        given = self._settings | {name.replace("_", "."): value for name, value in settings.items()}
+    def start(self, more: Mapping[str, str] = MappingProxyType({}), **settings: str) -> KafkaBroker:
+        """Starts it and waits until it accepts connections; `more` is for names with underscores."""
+        given = (
+            self._settings | {name.replace("_", "."): value for name, value in settings.items()} | dict(more)
+        )
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
         command = [*_JAVA, "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{self._jars}/*"]
         with self._log.open("ab") as log:
