@@ -1,5 +1,6 @@
 """The job API: what `import headwater as hw` gives."""
 
+from headwater_streams.aggregates import KeyGroups, grouped, latest, top
 from headwater_streams.dedup.by_offset import ByOffset, by_offset
 from headwater_streams.joins.interval import IntervalJoin, join
 from headwater_streams.quality.check import Check
@@ -7,26 +8,45 @@ from headwater_streams.runtime.job import check, job
 from headwater_streams.sinks.target import DeltaTarget, delta
 from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
 from headwater_streams.sources.parsers import Parser, key_value, syslog, template
-from headwater_streams.windows.tumbling import TumblingWindow, tumbling
+from headwater_streams.windows import (
+    CumulativeWindow,
+    HoppingWindow,
+    SessionWindow,
+    TumblingWindow,
+    cumulative,
+    hopping,
+    session,
+    tumbling,
+)
 
 __all__ = [
     "ByOffset",
     "Check",
+    "CumulativeWindow",
     "DeltaTarget",
+    "HoppingWindow",
     "IntervalJoin",
+    "KeyGroups",
     "Parser",
+    "SessionWindow",
     "TableInput",
     "TopicInput",
     "TumblingWindow",
     "by_offset",
     "check",
+    "cumulative",
     "delta",
+    "grouped",
+    "hopping",
     "job",
     "join",
     "key_value",
+    "latest",
+    "session",
     "syslog",
     "table",
     "template",
+    "top",
     "topic",
     "tumbling",
 ]

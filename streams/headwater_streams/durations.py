@@ -43,3 +43,8 @@ def parse_duration(text: str) -> timedelta:
 def interval_sql(duration: timedelta) -> str:
     """The duration as a Spark SQL interval literal, exact to the microsecond."""
     return f"INTERVAL '{duration / timedelta(seconds=1):.6f}' SECOND"
+
+
+def in_micros(duration: timedelta) -> int:
+    """The duration in microseconds."""
+    return round(duration / timedelta(microseconds=1))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headwater_streams.sinks.live_files import files_with
+from headwater_streams.sinks.live_files import files_between, files_with
 
 _SCHEMA = pa.schema([("carrier", pa.string()), ("hour", pa.timestamp("us", "UTC")), ("n", pa.int64())])
 _START = datetime(2013, 1, 1, tzinfo=UTC)
@@ -79,3 +79,20 @@ def test_files_with_empty_side_finds_nothing(
     else:
         _append(table, [("UA", _hour(0))])
     assert _found(table, 0, rows) == []
+
+
+def test_files_between_only_files_whose_times_reach_into_the_range(tmp_path: Path) -> None:
+    table = tmp_path / "t"
+    first = _append(table, [("UA", _hour(0)), ("AA", _hour(3))])
+    second = _append(table, [("UA", _hour(4)), ("AA", _hour(6))])
+    untimed = _append(table, [("UA", None)])
+    third = _append(table, [("UA", _hour(9))])
+
+    def found(version: int, start: float, end: float) -> set[str]:
+        bounds = (round(_hour(hour).timestamp() * 1_000_000) for hour in (start, end))
+        return set(files_between(table, version, "hour", *bounds))
+
+    assert found(3, 1, 5) == {first, second, untimed}
+    assert found(3, 3, 4) == {first, second, untimed}
+    assert found(3, 7, 9) == {untimed, third}
+    assert found(1, 0, 24) == {first, second}

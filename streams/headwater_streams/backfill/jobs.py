@@ -6,19 +6,31 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.windows.tumbling import TumblingWindow
 
 
 def planned_job(context: StageContext, job: Job) -> JobPlan:
     """The job understood; of a stateful job that names a topic, the part behind its ingest table.
 
     Raises:
-        BackfillError: It is a join.
+        BackfillError: It is neither a row-by-row job nor one of tumbling windows that are updated.
     """
     found = plan_jobs(context, [job])[-1]
     if found.kind == "join":
         raise BackfillError(
             f"the job {job.name!r} is a join; row-by-row and windowed jobs can be repaired, not joins"
         )
+    if found.kind == "window":
+        if not isinstance(found.operator, TumblingWindow):
+            raise BackfillError(
+                f"the job {job.name!r} is {found.window.name}, and only tumbling windows can be repaired so far; "
+                "run it under a new target to fold everything again"
+            )
+        if job.target.mode != "update":
+            raise BackfillError(
+                f"the job {job.name!r} writes its windows once they are closed (mode='append'), and only updating "
+                "windows can be repaired so far; run it under a new target to fold everything again"
+            )
     return found
 
 

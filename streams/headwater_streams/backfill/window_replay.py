@@ -18,7 +18,6 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.window_stage import window_sources
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -31,7 +30,9 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.decode import BAD, VALUE, RowDecoder
 from headwater_streams.sources.inputs import TableInput
-from headwater_streams.windows.tumbling import WINDOW_KEY, TumblingWindow
+from headwater_streams.windows.provenance import entering, with_sources
+from headwater_streams.windows.spec import WINDOW_KEY
+from headwater_streams.windows.tumbling import TumblingWindow
 
 WINDOW_US = "_window_us"
 """The start of a row's window, in microseconds."""
@@ -114,9 +115,7 @@ class WindowReplay:
         with counting(lambda rows, _: rows.observe(entered, F.count(F.lit(1)).alias("rows"))):
             result = self._plan.job.function(**{self._name: hide(good, ROW_COLUMNS)})
         result = reveal(result, [ROWS, WINDOW_KEY])
-        sources = window_sources(self._window, kept).withColumnRenamed(WINDOW_KEY, "_of")
-        same = F.col(WINDOW_KEY).eqNullSafe(F.col("_of"))
-        result = result.join(sources, same, "left").drop(WINDOW_KEY, "_of")
+        result = with_sources(result, self._window, entering(self._plan.job.function, self._name, kept))
         return Replayed(self._with_commit(result, backfill, affected), counts, entered, gate)
 
     def judge_input(self, affected: Affected, gate: CheckGate, chunk: int) -> None:

@@ -12,7 +12,7 @@ Every finding is a sentence. What is looked at:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -233,13 +233,38 @@ def _name_difference(audit: TableAudit, path: Path, commit: Commit, now: set[Coo
 def _check_windows(
     audit: TableAudit, home: Home, entries: Sequence[LedgerEntry], repairs: Sequence[LedgerEntry]
 ) -> None:
-    folded = sum(terms["folded"] for entry in entries for terms in entry.accounting.values())
+    folded = sum(_counted_in_windows(terms) for entry in entries for terms in entry.accounting.values())
     for entry in repairs:
         for terms in entry.accounting.values():
             folded += terms["folded"] - terms["before"]
+    _check_open(audit, entries)
     counted = pa.compute.sum(_columns(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
     if counted != folded:
         audit.findings.append(f"{audit.table}: its windows count {counted} rows, {folded} were folded")
+
+
+def _counted_in_windows(terms: Mapping[str, int]) -> int:
+    """The rows that the table's windows count: each as often as it was placed, once its window was written."""
+    return terms.get("emitted", terms.get("placed", terms["folded"]))
+
+
+def _check_open(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
+    """Rows that wait for their window to be closed: placed, not written yet, and never fewer than none."""
+    waiting = 0
+    for entry in entries:
+        for terms in entry.accounting.values():
+            placed = terms.get("placed", terms["folded"])
+            if "open" in terms and placed != terms["emitted"] + terms["open"]:
+                audit.findings.append(
+                    f"{audit.table} batch {entry.batch}: placed {placed} is not {terms['emitted']} emitted + "
+                    f"{terms['open']} open"
+                )
+            waiting += terms.get("open", 0)
+        if waiting < 0:
+            audit.findings.append(
+                f"{audit.table} batch {entry.batch}: {-waiting} more rows left windows than came"
+            )
+            return
 
 
 def _check_pairs(audit: TableAudit, home: Home, live: Sequence[Commit]) -> None:
@@ -270,7 +295,7 @@ def _check_side(audit: TableAudit, home: Home, table: str, term: str, entries: S
     path = home.table(table)
     if not (path / "_delta_log").exists():
         return
-    expected = {entry.batch: sum(t.get(term, 0) for t in entry.accounting.values()) for entry in entries}
+    expected = {entry.batch: _sent(entry, term) for entry in entries}
     made = [c.entry for c in commits(path) if c.entry is not None]
     if any(entry.kind == "backfill" for entry in made):
         _check_repaired_side(audit, path, table, term, entries, made)
@@ -300,13 +325,21 @@ def _check_repaired_side(
     entries: Sequence[LedgerEntry],
     made: Sequence[LedgerEntry],
 ) -> None:
-    expected = sum(terms.get(term, 0) for entry in entries for terms in entry.accounting.values())
+    expected = sum(_sent(entry, term) for entry in entries)
     for entry in made:
         if entry.kind == "backfill":
             expected += sum(t.get(term, 0) - t.get("before", 0) for t in entry.accounting.values())
     there = _columns(path, ["_batch"]).num_rows
     if there != expected:
         audit.findings.append(f"{table}: {there} rows, {expected} were sent there")
+
+
+def _sent(entry: LedgerEntry, term: str) -> int:
+    """The rows that a batch sent to a side table; the late table has those that are late for some windows, too."""
+    terms = entry.totals
+    if term != "late":
+        return terms[term]
+    return 0 if entry.extra.get("late") == "count" else terms["late"] + terms["partly_late"]
 
 
 def _columns(path: Path, names: list[str]) -> pa.Table:

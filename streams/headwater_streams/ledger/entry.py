@@ -13,7 +13,12 @@ row stages all of them (up to 64 partitions in a batch), for stateful stages `re
 `accounting` has one set of terms for each input:
 
 - row stages: `read = written + filtered + duplicate + quarantined`
-- windows: `read = folded + filtered + late + quarantined`
+- windows: `read = folded + filtered + late + quarantined`. Where windows overlap also `placed`, the pairs of a folded
+  row and an open window, which is what the windows count; `missed`, the pairs of a folded row and a closed one; and
+  `partly_late`, the rows that were folded (or filtered) and stand in the late table for the windows that lack them.
+  Late rows that are only counted (`late="count"`) stand in no table, and `extra` says so: `"late": "count"`.
+  Where windows are written when they are closed also `placed (or folded) = emitted + open`: what the windows written
+  in this batch count, and the change in the number of pairs that wait in open ones
 - joins, each side: `read = matched + waiting + expired + filtered + late + quarantined`, where `waiting` is the change
   in the number of waiting rows, so that the sum over all batches is the number that waits now.
 

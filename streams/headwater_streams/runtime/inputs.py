@@ -1,5 +1,6 @@
 """A job's input as a stream, and what one batch of it was: offsets or whole commits, from the checkpoint's own log."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -55,10 +56,16 @@ class InputReader:
 
     def read_back(self, batch: BatchInput) -> DataFrame:
         """The rows of a batch again, from the very files that the stream read."""
+        return self.rows_of(batch.files)
+
+    def rows_of(self, files: Sequence[str]) -> DataFrame:
+        """The rows of data files of the table."""
         spark = self._context.spark
-        if not batch.files:
-            return spark.createDataFrame([], self.schema)
-        return spark.read.schema(self.schema).parquet(*batch.files)
+        return (
+            spark.read.schema(self.schema).parquet(*files)
+            if files
+            else spark.createDataFrame([], self.schema)
+        )
 
     @cached_property
     def schema(self) -> T.StructType:

@@ -10,8 +10,10 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError, StreamsError
 from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.nullable import as_nullable
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
+from headwater_streams.runtime.streamable import check_streamable
 from headwater_streams.sources.coordinates import (
     BATCH,
     COMMIT_FIELDS,
@@ -27,13 +29,13 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
-from headwater_streams.windows.tumbling import TumblingWindow
+from headwater_streams.windows.spec import WindowSpec
 
 StageKind = Literal["row", "window", "join"]
 
 # What a row-by-row function may be made of; anything else needs an operator of the library.
 _REFUSED = {
-    "Aggregate": "a grouping; use hw.tumbling(...)",
+    "Aggregate": "a grouping; use a window, as hw.tumbling(...), or hw.grouped(...)",
     "Deduplicate": "dropDuplicates; use dedup=hw.by_offset()",
     "Distinct": "distinct; use dedup=hw.by_offset()",
     "Generate": "explode, which makes several rows of one record",
@@ -51,14 +53,14 @@ class JobPlan:
     Attributes:
         job: The job.
         kind: `"row"` for functions that look at each row alone, `"window"` and `"join"` for stateful ones.
-        operator: The window or the join.
+        operator: The window or the join, if it is one.
         result: The function's own columns.
         inputs: Each input's own columns, without the library's.
     """
 
     job: Job
     kind: StageKind
-    operator: TumblingWindow | IntervalJoin | None
+    operator: WindowSpec | IntervalJoin | None
     result: T.StructType
     inputs: Mapping[str, T.StructType]
 
@@ -76,6 +78,18 @@ class JobPlan:
         if self.is_ingest:
             fields.append(T.StructField(SEEN_UNTIL, T.TimestampType()))
         return T.StructType(fields)
+
+    @property
+    def window(self) -> WindowSpec:
+        """The window of a windowed job."""
+        assert self.operator is not None
+        assert not isinstance(self.operator, IntervalJoin)
+        return self.operator
+
+    @property
+    def is_overlapping(self) -> bool:
+        """Whether a row falls into several windows."""
+        return self.kind == "window" and self.window.overlapping
 
     @property
     def is_ingest(self) -> bool:
@@ -116,6 +130,8 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
             f"job {job.name!r}: the function returned {type(result).__name__}, not a DataFrame"
         )
     plan = _understand(job, recorder.operators, result, schemas)
+    if plan.kind == "window":
+        check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, result)
     return plan
 
@@ -128,7 +144,7 @@ def _understand(
             f"job {job.name!r}: two stateful operators in one job; write one job for each"
         )
     operator = operators[0] if operators else None
-    own = T.StructType([f for f in result.schema.fields if not f.name.startswith("_")])
+    own = as_nullable(T.StructType([f for f in result.schema.fields if not f.name.startswith("_")]))
     twice = sorted({n for n in own.fieldNames() if own.fieldNames().count(n) > 1})
     if twice:
         raise JobDefinitionError(
@@ -139,15 +155,8 @@ def _understand(
             raise JobDefinitionError(
                 f"job {job.name!r}: the key {key!r} is not in the result; it has {', '.join(own.fieldNames())}"
             )
-    if isinstance(operator, TumblingWindow):
-        _require_one_input(job, "a window")
-        _require_watermark(job)
-        if job.target.mode != "update":
-            raise JobDefinitionError(
-                f"job {job.name!r}: a window's target is updating; write mode='update' and keys"
-            )
-        if not has_hidden(result, ROWS):
-            raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
+    if isinstance(operator, WindowSpec):
+        _check_window(job, operator, result)
         return JobPlan(job, "window", operator, own, schemas)
     if isinstance(operator, IntervalJoin):
         _require_watermark(job)
@@ -155,7 +164,7 @@ def _understand(
             raise JobDefinitionError(
                 f"job {job.name!r}: a join reads two inputs and its target's mode is 'append'"
             )
-        if not has_hidden(result, SOURCES) or _nodes_above_join(result) & {"Filter"}:
+        if not has_hidden(result, SOURCES) or _nodes_above(result, "Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
         return JobPlan(job, "join", operator, own, schemas)
     _require_one_input(job, "a row-by-row job")
@@ -168,6 +177,34 @@ def _understand(
             "DataFrame.join by a condition on the input itself"
         )
     return JobPlan(job, "row", None, own, schemas)
+
+
+def _check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
+    _require_one_input(job, window.name)
+    (declared,) = job.inputs.values()
+    if window.closing:
+        _require_watermark(job)
+    if window.closing and window.time != declared.event_time:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {window.name} over {window.time!r}, and the input's event_time, by which lateness is "
+            f"told, is {declared.event_time!r}; make them one"
+        )
+    if job.target.mode not in window.modes:
+        because = (
+            "has no updating result, as Spark gives it once, when it is closed; write mode='append'"
+            if window.closing
+            else "has no final result; write mode='update' and keys=[...], the columns of by="
+        )
+        raise JobDefinitionError(f"job {job.name!r}: {window.name} {because}")
+    own = result.columns
+    unnamed = [name for name in window.by if name in own and name not in job.target.keys]
+    if job.target.mode == "update" and unnamed:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the keys {', '.join(job.target.keys)} do not name a row: there is one for each "
+            f"{unnamed[0]}, too; add it to keys=[...]"
+        )
+    if not has_hidden(result, ROWS) or _nodes_above(result, "Aggregate") & {"Filter"}:
+        raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
 
 
 def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:
@@ -246,9 +283,9 @@ def _nodes(result: DataFrame) -> list[str]:
     return found
 
 
-def _nodes_above_join(result: DataFrame) -> set[str]:
+def _nodes_above(result: DataFrame, operator: str) -> set[str]:
     nodes = _nodes(result)
-    return set(nodes[: nodes.index("Join")])
+    return set(nodes[: nodes.index(operator)])
 
 
 def _first_sentence(error: PySparkException) -> str:

@@ -7,7 +7,7 @@ its rows back from the same files, and commits them to the side tables before th
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame
@@ -21,19 +21,39 @@ from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan, require_ingest
 from headwater_streams.sinks.delta_table import ensure_table
-from headwater_streams.sinks.side import INPUT, late_schema, quarantine_rows, quarantine_schema, write_side
+from headwater_streams.sinks.live_files import files_between
+from headwater_streams.sinks.side import (
+    INPUT,
+    MISSED,
+    late_schema,
+    quarantine_rows,
+    quarantine_schema,
+    write_side,
+)
 from headwater_streams.sources.coordinates import (
     PARTITION,
     ROW_COLUMNS,
     SEEN_UNTIL,
     TOPIC,
+    changing,
     commit_columns,
     hide,
 )
 from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
+from headwater_streams.windows.spec import CLOSED_UNTIL
 
-_LATE = "_late"
+_LATE, _PARTLY = "_late", "_partly_late"
+
+
+class Overlap(Protocol):
+    """How a row's windows close one after the other; see `windows.overlapping`."""
+
+    def first_closes(self) -> Column:
+        """When the first of a row's windows closes."""
+
+    def windows(self) -> Column:
+        """A row's windows, in the order of their ends."""
 
 
 @dataclass(frozen=True)
@@ -45,45 +65,68 @@ class SplitBatch:
         late: How many were late.
         quarantined: How many were bad.
         partitions: The same by topic and partition: `read`, `kept`, `late`, `quarantined`.
+        partly_late: How many of those in time came when some of their windows were closed.
     """
 
     in_time: DataFrame
     late: int
     quarantined: int
     partitions: Partitions
+    partly_late: int = 0
 
 
 class StatefulInput:
     """One input of a stateful stage: the stream into the state, and the read-back of a batch."""
 
     def __init__(
-        self, context: StageContext, plan: JobPlan, generation: int, name: str, closes: Callable[[], Column]
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        generation: int,
+        name: str,
+        closes: Callable[[], Column] | None,
+        overlap: Overlap | None = None,
     ) -> None:
-        """Args: what the stage has; the input's name; when the state of a row is gone, as a column over its rows."""
+        """Prepares to read one input.
+
+        Args:
+            context: What the stage has.
+            plan: The job.
+            generation: Its generation.
+            name: The input's name.
+            closes: When the state of a row is gone, as a column over its rows; None where state is never dropped.
+            overlap: How the windows of a row close, where it is in several.
+        """
         declared = plan.job.inputs[name]
         assert isinstance(declared, TableInput), "the runner puts an ingest table before a topic"
-        assert declared.event_time is not None
-        assert declared.watermark is not None
         self.name = name
         self.reader = InputReader(context, name, declared, plan.job.name)
         self._context, self._plan, self._generation = context, plan, generation
-        self._declared, self._event_time, self._delay = declared, declared.event_time, declared.watermark
-        self._closes = closes
+        self._declared = declared
+        self._closes, self._overlap = closes, overlap
         self._columns = plan.inputs[name].fieldNames()
 
     def prepare(self) -> None:
         """Checks that lateness can be told of the table's rows."""
-        require_ingest(self._plan.job, self._declared, self.reader.schema)
+        if self._closes is not None:
+            require_ingest(self._plan.job, self._declared, self.reader.schema)
 
     def stream(self) -> DataFrame:
         """The rows for the function: in time, with Spark's watermark, coordinates hidden."""
         rows = self.reader.stream().observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"))
         split = self._split(rows)
         in_time = split.frame.filter(~F.col(_LATE) & ~F.col(BAD))
-        kept = in_time.select(*split.columns.values(), *ROW_COLUMNS).observe(
-            f"{self.name}_kept", F.count(F.lit(1)).alias("rows")
-        )
-        return hide(kept.withWatermark(self._event_time, self._delay), ROW_COLUMNS)
+        counts = [F.count(F.lit(1)).alias("rows")]
+        hidden = list(ROW_COLUMNS)
+        if self._overlap is not None:
+            counts.append(F.count(F.when(F.col(_PARTLY), 1)).alias("partly_late"))
+            hidden.append(CLOSED_UNTIL)
+        kept = in_time.observe(f"{self.name}_kept", *counts).select(*split.columns.values(), *hidden)
+        if self._closes is not None:
+            assert self._declared.event_time is not None
+            assert self._declared.watermark is not None
+            kept = kept.withWatermark(self._declared.event_time, self._declared.watermark)
+        return hide(kept, hidden)
 
     def divert(self, batch: int, batch_input: BatchInput, metrics: Mapping[str, Any]) -> SplitBatch:
         """Commits a batch's bad and late rows to their side tables.
@@ -93,14 +136,16 @@ class StatefulInput:
             batch_input: What it read.
             metrics: What the stream observed; where it kept every row there is nothing to divert.
         """
-        if observed(metrics, f"{self.name}_read") == observed(metrics, f"{self.name}_kept"):
+        partly_late = observed(metrics, f"{self.name}_kept", "partly_late")
+        all_kept = observed(metrics, f"{self.name}_read") == observed(metrics, f"{self.name}_kept")
+        if all_kept and not partly_late:
             rows = self.reader.read_back(batch_input).select(*self._columns, *ROW_COLUMNS)
             return SplitBatch(rows, 0, 0, _all_kept(batch_input.files))
         decoded = self._split(self.reader.read_back(batch_input))
         split = decoded.frame.persist()
         try:
             bad = F.col(BAD)
-            late_rows, bad_rows = split.filter(~bad & F.col(_LATE)), split.filter(bad)
+            bad_rows = split.filter(bad)
             partitions = _counted(split, bad)
             terms = [terms for found in partitions.values() for terms in found.values()]
             late, quarantined = (sum(t[name] for t in terms) for name in ("late", "quarantined"))
@@ -115,30 +160,50 @@ class StatefulInput:
                     batch_input,
                     quarantined,
                 )
-            if late and self._plan.job.late == "table":
+            if (late or partly_late) and self._plan.job.late == "table":
                 self._context.step(self._plan.job.name, "before late", batch)
-                rows = self._late_rows(late_rows, batch)
-                self._write("late", self._plan.job.target.late_table, rows, batch, batch_input, late)
+                missed = F.col(_LATE) if self._overlap is None else F.col(_LATE) | F.col(_PARTLY)
+                rows = self._late_rows(split.filter(~bad & missed), batch)
+                total = late + partly_late
+                self._write("late", self._plan.job.target.late_table, rows, batch, batch_input, total)
         finally:
             split.unpersist()
         in_time = split.filter(~bad & ~F.col(_LATE)).select(*decoded.columns.values(), *ROW_COLUMNS)
-        return SplitBatch(in_time, late, quarantined, partitions)
+        return SplitBatch(in_time, late, quarantined, partitions, partly_late)
+
+    def in_time_between(self, version: int, start_us: int, end_us: int) -> DataFrame:
+        """The rows in time of the table's versions up to this one whose event time is in `[start_us, end_us)`."""
+        assert self._declared.event_time is not None
+        near = files_between(self.reader.path, version, self._declared.event_time, start_us, end_us)
+        rows = self.reader.rows_of([str(self.reader.path / name) for name in near])
+        time_us = F.unix_micros(F.col(f"`{self._declared.event_time}`"))
+        inside = (time_us >= changing(F.lit(start_us))) & (time_us < changing(F.lit(end_us)))
+        split = self._split(rows.filter(inside))
+        in_time = split.frame.filter(~F.col(BAD) & ~F.col(_LATE))
+        return in_time.select(*split.columns.values(), *ROW_COLUMNS)
 
     def _split(self, rows: DataFrame) -> Decoded:
-        """Every row with `_bad` and `_late`."""
+        """Every row with `_bad` and `_late`; where windows overlap also with `_partly_late` and `_missed`."""
         checks: tuple[Check, ...] = tuple(
             check
             for check in self._plan.job.checks_for("input", "row")
             if check.action == "quarantine" and _speaks_of(rows, check)
         )
         decoded = RowDecoder(self._declared, self._columns, checks).decode(rows)
-        threshold = F.col(SEEN_UNTIL) - F.expr(interval_sql(parse_duration(self._delay)))
+        if self._closes is None:
+            return replace(decoded, frame=decoded.frame.withColumn(_LATE, F.lit(False)))
+        assert self._declared.watermark is not None
+        threshold = F.col(SEEN_UNTIL) - F.expr(interval_sql(parse_duration(self._declared.watermark)))
+        late = F.coalesce(self._closes() <= threshold, F.lit(False))
+        marks = {_LATE: late}
+        if self._overlap is not None:
+            first = F.coalesce(self._overlap.first_closes() <= threshold, F.lit(False))
+            marks |= {_PARTLY: ~late & first, CLOSED_UNTIL: threshold}
+        # The windows speak of the function's columns, which stand in `columns`; the frame has them for this step.
         names = decoded.frame.columns
-        closes = decoded.frame.select("*", *decoded.columns.values()).select(
-            *names, self._closes().alias("_closes")
-        )
-        late = F.coalesce(F.col("_closes") <= threshold, F.lit(False))
-        return replace(decoded, frame=closes.withColumn(_LATE, late))
+        wide = decoded.frame.select("*", *decoded.columns.values())
+        frame = wide.select(*names, *[mark.alias(name) for name, mark in marks.items()])
+        return replace(decoded, frame=frame)
 
     def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
         there = set(self._columns)
@@ -149,9 +214,15 @@ class StatefulInput:
             for f in late_schema(self._plan.inputs).fields
             if not f.name.startswith("_")
         ]
+        missed: list[Column] = []
+        if self._overlap is not None:
+            late = late.select("*", F.col(f"{VALUE}.`{self._declared.event_time}`"))
+            closed = F.filter(self._overlap.windows(), lambda w: w["end"] <= F.col(CLOSED_UNTIL))
+            missed = [closed.alias(MISSED)]
         return late.select(
             *columns,
             F.lit(self.name).alias(INPUT),
+            *missed,
             *ROW_COLUMNS,
         ).withColumns(commit_columns(batch, self._generation))
 
@@ -207,7 +278,7 @@ def prepare_tables(context: StageContext, plan: JobPlan) -> None:
     for name, schema in (
         (target.name, plan.target_schema),
         (target.quarantine_table, quarantine_schema()),
-        (target.late_table, late_schema(plan.inputs)),
+        (target.late_table, late_schema(plan.inputs, overlapping=plan.is_overlapping)),
     ):
         ensure_table(context.spark, context.home.table(name), name, schema)
 

@@ -1,10 +1,15 @@
-"""A window stage: Spark folds the rows in time, the batch merges the windows that changed into the target."""
+"""A window stage: Spark folds the rows in time, the batch commits the windows.
+
+Updating targets have every window that a row fell into, merged by its keys; appending ones have each window once,
+when the watermark has passed its end.
+"""
 
 from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
@@ -12,6 +17,7 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import (
+    SplitBatch,
     StatefulInput,
     count_entering,
     entered,
@@ -21,16 +27,13 @@ from headwater_streams.runtime.stateful import (
 )
 from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sinks.upsert import upsert_rows
-from headwater_streams.sources.coordinates import (
-    OFFSET,
-    PARTITION,
-    ROWS,
-    SOURCES,
-    TOPIC,
-    commit_columns,
-    reveal,
-)
-from headwater_streams.windows.tumbling import WINDOW_KEY, TumblingWindow
+from headwater_streams.sources.coordinates import ROWS, SOURCES, commit_columns, reveal
+from headwater_streams.windows.overlapping import OverlappingWindow
+from headwater_streams.windows.provenance import entering, with_sources
+from headwater_streams.windows.spec import PLACED_METRIC, WINDOW_KEY
+
+EMITTED_METRIC = "headwater_emitted"
+"""The observation of the windows that Spark gave: how many (`windows`), and the rows in them (`rows`)."""
 
 
 class WindowStage:
@@ -39,11 +42,13 @@ class WindowStage:
     is_stateful = True
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
-        assert isinstance(plan.operator, TumblingWindow)
         self._context, self._plan, self._generation = context, plan, generation
-        self._job, self._window = plan.job, plan.operator
+        self._job, self._window = plan.job, plan.window
+        self._is_final = plan.job.target.mode == "append"
         self._name = next(iter(self._job.inputs))
-        self._input = StatefulInput(context, plan, generation, self._name, self._window.end)
+        overlap = self._window if isinstance(self._window, OverlappingWindow) else None
+        closes = self._window.closes if self._window.closing else None
+        self._input = StatefulInput(context, plan, generation, self._name, closes, overlap)
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
         self.readers = [self._input.reader]
@@ -55,14 +60,18 @@ class WindowStage:
 
     @property
     def output_mode(self) -> str:
-        """Spark's output mode of the query: windows are emitted each time that they change."""
-        return "update"
+        """Spark's output mode of the query: windows each time that they change, or once when they are closed."""
+        return self._job.target.mode
 
     def stream(self) -> DataFrame:
         """The query's plan: rows in time, folded by the job's function."""
         with counting(count_entering):
             result = self._job.function(**{self._name: self._input.stream()})
-        return observe_output(self._job, reveal(result, [ROWS, WINDOW_KEY]))
+        result = reveal(result, [ROWS, WINDOW_KEY])
+        if self._is_final:
+            rows = F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")
+            result = result.observe(EMITTED_METRIC, F.count(F.lit(1)).alias("windows"), rows)
+        return observe_output(self._job, result)
 
     def run_batch(
         self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
@@ -71,25 +80,19 @@ class WindowStage:
 
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
+            DataLossError: Not every window that Spark gave would be written.
         """
         if self._name not in inputs or self._begin().last_batch(self._app_id) >= batch:
             return
-        if not observed(metrics, f"{self._name}_read"):
-            return  # Spark's own batch, to move its watermark; an updating target has nothing to write
+        if not observed(metrics, f"{self._name}_read") and not observed(metrics, EMITTED_METRIC, "windows"):
+            return  # Spark's own batch, to move its watermark, and no window closed
         gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
         gate_out.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         split = self._input.divert(batch, inputs[self._name], metrics)
         gate_in.judge_rows(split.in_time, batch)
-        rows = _with_sources(df, self._window, split.in_time)
-        rows = rows.withColumns(commit_columns(batch, self._generation))
-        accounting = {
-            "read": observed(metrics, f"{self._name}_read"),
-            "folded": entered(metrics, "window"),
-            "filtered": observed(metrics, f"{self._name}_kept") - entered(metrics, "window"),
-            "late": split.late,
-            "quarantined": split.quarantined,
-        }
-        warnings = [*gate_in.warnings, *gate_out.warnings]
+        extra: dict[str, Any] = {"late": "count"} if self._job.late == "count" else {}
+        if gate_in.warnings or gate_out.warnings:
+            extra["warnings"] = [*gate_in.warnings, *gate_out.warnings]
         entry = LedgerEntry(
             self._job.name,
             self._generation,
@@ -97,11 +100,26 @@ class WindowStage:
             self._job.target.name,
             "window",
             sources_of(inputs),
-            {self._name: accounting},
+            {self._name: self._accounting(split, metrics)},
             self._job.fingerprint,
-            extra={"warnings": warnings} if warnings else {},
+            extra=extra,
             partitions=split.partitions,
         )
+        commit = self._append if self._is_final else self._update
+        commit(df, batch, inputs[self._name], split, entry, metrics)
+        self._context.step(self._job.name, "after commit", batch)
+
+    def _update(
+        self,
+        df: DataFrame,
+        batch: int,
+        _batch_input: BatchInput,
+        split: SplitBatch,
+        entry: LedgerEntry,
+        _metrics: dict[str, Any],
+    ) -> None:
+        rows = entering(self._job.function, self._name, split.in_time)
+        rows = with_sources(df, self._window, rows).withColumns(commit_columns(batch, self._generation))
         self._context.step(self._job.name, "before commit", batch)
         upsert_rows(
             rows,
@@ -112,24 +130,61 @@ class WindowStage:
             batch=batch,
             user_metadata=entry.to_json(),
         )
-        self._context.step(self._job.name, "after commit", batch)
+
+    def _append(
+        self,
+        df: DataFrame,
+        batch: int,
+        batch_input: BatchInput,
+        _split: SplitBatch,
+        entry: LedgerEntry,
+        metrics: dict[str, Any],
+    ) -> None:
+        transaction = self._begin()
+        transaction.last_batch(self._app_id)
+        emitted = observed(metrics, EMITTED_METRIC, "windows")
+        files = None
+        if emitted:
+            rows = self._with_all_sources(df, batch_input)
+            files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
+            if files.rows != emitted:
+                raise DataLossError(
+                    f"{self._job.target.name}, batch {batch}: {files.rows} windows to write where Spark closed "
+                    f"{emitted}; nothing was committed, and the job can be started again"
+                )
+        self._context.step(self._job.name, "before commit", batch)
+        transaction.commit(self._app_id, batch, entry.to_json(), files)
+
+    def _with_all_sources(self, df: DataFrame, batch_input: BatchInput) -> DataFrame:
+        """Closed windows with their sources: their rows came in earlier batches, and are looked up in the input."""
+        start, end = (F.unix_micros(F.col(f"{WINDOW_KEY}.window_{bound}")) for bound in ("start", "end"))
+        bounds = df.agg(F.min(start).alias("start_us"), F.max(end).alias("end_us")).first()
+        assert bounds is not None
+        assert batch_input.source.versions is not None
+        version = batch_input.source.versions[1] - 1
+        rows = self._input.in_time_between(version, bounds["start_us"], bounds["end_us"])
+        return with_sources(df, self._window, entering(self._job.function, self._name, rows))
+
+    def _accounting(self, split: SplitBatch, metrics: dict[str, Any]) -> dict[str, int]:
+        folded = entered(metrics, "window")
+        terms = {
+            "read": observed(metrics, f"{self._name}_read"),
+            "folded": folded,
+            "filtered": observed(metrics, f"{self._name}_kept") - folded,
+            "late": split.late,
+            "quarantined": split.quarantined,
+        }
+        if self._window.overlapping:
+            terms["partly_late"] = split.partly_late
+            terms["placed"] = observed(metrics, PLACED_METRIC, "placed")
+            terms["missed"] = observed(metrics, PLACED_METRIC, "missed")
+        if self._is_final:
+            terms["emitted"] = observed(metrics, EMITTED_METRIC)
+            terms["open"] = terms.get("placed", folded) - terms["emitted"]
+        return terms
 
     def _begin(self) -> DeltaTransaction:
         return self._context.transaction(self._table)
-
-
-def window_sources(window: TumblingWindow, rows: DataFrame) -> DataFrame:
-    """The offset ranges behind each window: its key and `_sources`, one range for each topic and partition."""
-    ranges = rows.groupBy(window.key().alias(WINDOW_KEY), TOPIC, PARTITION).agg(
-        F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")
-    )
-    one = F.struct(F.col(TOPIC).alias("topic"), F.col(PARTITION).alias("partition"), "start", "end")
-    return ranges.groupBy(WINDOW_KEY).agg(F.sort_array(F.collect_list(one)).alias(SOURCES))
-
-
-def _with_sources(df: DataFrame, window: TumblingWindow, in_time: DataFrame) -> DataFrame:
-    sources = window_sources(window, in_time).withColumnRenamed(WINDOW_KEY, "_of")
-    return df.join(sources, F.col(WINDOW_KEY).eqNullSafe(F.col("_of")), "left").drop(WINDOW_KEY, "_of")
 
 
 _BOTH = f"concat(coalesce(t.{SOURCES}, array()), coalesce(s.{SOURCES}, array()))"

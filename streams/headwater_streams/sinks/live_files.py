@@ -51,6 +51,22 @@ def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
     return found
 
 
+def files_between(table: Path, version: int, column: str, start_us: int, end_us: int) -> list[str]:
+    """The names of the files that may hold a row whose time is in `[start_us, end_us)`.
+
+    Args:
+        table: The table's folder.
+        version: The version that is looked at.
+        column: The column of times.
+        start_us: The first microsecond since the epoch.
+        end_us: One past the last.
+    """
+    actions = pa.table(DeltaTable(str(table), version=version).get_add_actions(flatten=True))
+    bounds = pa.chunked_array([pa.array([start_us, end_us], pa.timestamp("us", "UTC"))])
+    near: list[str] = actions.filter(_may_hold(actions, column, bounds))["path"].to_pylist()
+    return near
+
+
 def _may_hold(actions: pa.Table, name: str, wanted: pa.ChunkedArray) -> Any:
     """Which files' statistics allow a value of `wanted`; all of them where nothing can be said."""
     everything = pa.array([True] * actions.num_rows, pa.bool_())

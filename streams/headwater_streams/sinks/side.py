@@ -14,6 +14,11 @@ from headwater_streams.sources.decode import HEADERS, HEADERS_TYPE, KEY, RAW
 from headwater_streams.sources.problems import PROBLEMS
 
 INPUT = "_input"
+MISSED = "_missed"
+MISSED_TYPE = T.ArrayType(
+    T.StructType([T.StructField("start", T.TimestampType()), T.StructField("end", T.TimestampType())])
+)
+"""The windows that lack a late row, where a row is in several."""
 
 
 def quarantine_schema() -> T.StructType:
@@ -31,17 +36,19 @@ def quarantine_schema() -> T.StructType:
     )
 
 
-def late_schema(inputs: Mapping[str, T.StructType]) -> T.StructType:
+def late_schema(inputs: Mapping[str, T.StructType], *, overlapping: bool = False) -> T.StructType:
     """The inputs' columns side by side, which input the row is of, and its coordinates.
 
-    A name that two inputs use with two types is a string.
+    A name that two inputs use with two types is a string. Where windows overlap, `_missed` names those that lack the
+    row.
     """
     columns: dict[str, T.DataType] = {}
     for schema in inputs.values():
         for f in schema.fields:
             columns[f.name] = f.dataType if columns.get(f.name, f.dataType) == f.dataType else T.StringType()
     fields = [T.StructField(name, kind) for name, kind in columns.items()]
-    return T.StructType([*fields, T.StructField(INPUT, T.StringType()), *ROW_FIELDS, *COMMIT_FIELDS])
+    more = [T.StructField(MISSED, MISSED_TYPE)] if overlapping else []
+    return T.StructType([*fields, T.StructField(INPUT, T.StringType()), *more, *ROW_FIELDS, *COMMIT_FIELDS])
 
 
 def quarantine_rows(bad: DataFrame, batch: int, generation: int) -> DataFrame:

@@ -1,5 +1,21 @@
 """Window operators: each takes a DataFrame, its time column and its bounds, and gives a DataFrame."""
 
-from headwater_streams.windows.tumbling import TumblingWindow, Windowed, tumbling
+from headwater_streams.windows.cumulative import CumulativeWindow, cumulative
+from headwater_streams.windows.grouping import Windowed
+from headwater_streams.windows.hopping import HoppingWindow, hopping
+from headwater_streams.windows.session import SessionWindow, session
+from headwater_streams.windows.spec import WindowSpec
+from headwater_streams.windows.tumbling import TumblingWindow, tumbling
 
-__all__ = ["TumblingWindow", "Windowed", "tumbling"]
+__all__ = [
+    "CumulativeWindow",
+    "HoppingWindow",
+    "SessionWindow",
+    "TumblingWindow",
+    "WindowSpec",
+    "Windowed",
+    "cumulative",
+    "hopping",
+    "session",
+    "tumbling",
+]

@@ -12,78 +12,49 @@ A row is late once its window has closed: when `window_end <= _seen_until - dela
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.durations import parse_duration
-from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.operators import counted, record
-from headwater_streams.sources.coordinates import ROWS, hide
-
-WINDOW_KEY = "_window_key"
-"""The hidden column that names a window whatever the function calls its columns."""
+from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.sinks.target import Mode
+from headwater_streams.windows.grouping import Windowed, require_columns
+from headwater_streams.windows.spec import WINDOW, WindowSpec, window_of
 
 
 @dataclass(frozen=True)
-class TumblingWindow:
+class TumblingWindow(WindowSpec):
     """Windows `[k * size, (k + 1) * size)` since the epoch, in UTC, one series for each value of `by`."""
+
+    name: ClassVar[str] = "a tumbling window"
+    modes: ClassVar[tuple[Mode, ...]] = ("append", "update")
+    overlapping: ClassVar[bool] = False
 
     time: str
     size: timedelta
     by: tuple[str, ...]
 
-    @property
-    def _interval(self) -> str:
-        return f"{round(self.size / timedelta(microseconds=1))} microseconds"
-
     def column(self) -> Column:
         """The window of a row: a struct of `start` and `end`."""
-        return F.window(F.col(self.time), self._interval)
+        start = self._start_us()
+        return window_of(start, start + F.lit(in_micros(self.size)))
 
-    def key(self) -> Column:
-        """What names a row's window: a struct of its keys and its start."""
-        return F.struct(*[F.col(f"`{name}`") for name in self.by], self._bound(0).alias("window_start"))
+    def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column]:
+        """See `WindowSpec`."""
+        return rows, F.window(F.col(f"`{self.time}`"), f"{in_micros(self.size)} microseconds")
 
-    def end(self) -> Column:
-        """The end of a row's window, NULL without an event time (which `F.window` would drop)."""
-        return self._bound(1)
+    def closes(self) -> Column:
+        """See `WindowSpec`."""
+        return F.timestamp_micros(self._start_us() + F.lit(in_micros(self.size)))
 
-    def _bound(self, windows_on: int) -> Column:
-        micros = round(self.size / timedelta(microseconds=1))
+    def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
+        """See `WindowSpec`."""
+        return rows.withColumn(WINDOW, self.column())
+
+    def _start_us(self) -> Column:
         time = F.unix_micros(F.col(f"`{self.time}`"))
-        return F.timestamp_micros(time - F.pmod(time, F.lit(micros)) + F.lit(windows_on * micros))
-
-
-@dataclass(frozen=True)
-class Windowed:
-    """Rows grouped by window and keys, waiting for their aggregates."""
-
-    df: DataFrame
-    spec: TumblingWindow
-
-    def agg(self, *aggregates: Column) -> DataFrame:
-        """One row for each window and key: the `by` columns, `window_start`, `window_end`, the aggregates.
-
-        The number of rows behind each window travels along as the hidden column `_rows`, its name as `_window_key`.
-        """
-        record(self.spec)
-        rows = F.count(F.lit(1)).alias(ROWS)
-        grouped = (
-            counted(self.df, "window")
-            .groupBy(*self.spec.by, self.spec.column().alias("_window"))
-            .agg(*aggregates, rows)
-        )
-        names = [name for name in grouped.columns if name not in (*self.spec.by, "_window", ROWS)]
-        flat = grouped.select(
-            *self.spec.by,
-            F.col("_window.start").alias("window_start"),
-            F.col("_window.end").alias("window_end"),
-            *names,
-            ROWS,
-            F.struct(*self.spec.by, F.col("_window.start").alias("window_start")).alias(WINDOW_KEY),
-        )
-        return hide(flat, [ROWS, WINDOW_KEY])
+        return time - F.pmod(time, F.lit(in_micros(self.size)))
 
 
 def tumbling(df: DataFrame, time: str, size: str, *, by: Sequence[str] = ()) -> Windowed:
@@ -101,7 +72,5 @@ def tumbling(df: DataFrame, time: str, size: str, *, by: Sequence[str] = ()) -> 
     Raises:
         JobDefinitionError: A column is not there, or the size is not a duration.
     """
-    missing = [name for name in (time, *by) if name not in df.columns]
-    if missing:
-        raise JobDefinitionError(f"tumbling: no column {missing[0]!r}; there are {', '.join(df.columns)}")
+    require_columns("tumbling", df, (time, *by))
     return Windowed(df, TumblingWindow(time, parse_duration(size), tuple(by)))

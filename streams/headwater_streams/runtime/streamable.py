@@ -1,0 +1,53 @@
+"""Asks Spark whether it can stream what a stateful job's function made, before a query is started."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.gateway import jvm_class, scala_object
+from headwater_streams.runtime.job import Job
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
+from headwater_streams.sources.inputs import Input
+
+
+def check_streamable(
+    job: Job, schemas: Mapping[str, T.StructType], mode: Literal["append", "update"], spark: SparkSession
+) -> None:
+    """Calls the function on streams that never start, and has Spark's own checker look at the plan.
+
+    Args:
+        job: The job.
+        schemas: Each input's columns.
+        mode: The query's output mode.
+        spark: A session.
+
+    Raises:
+        JobDefinitionError: Spark would refuse the query; the message is its reason.
+    """
+    streams = {name: _stream(spark, job.inputs[name], schema) for name, schema in schemas.items()}
+    try:
+        plan = job.function(**streams)._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no public door
+        modes = jvm_class(spark, "org.apache.spark.sql.streaming.OutputMode")
+        wanted = modes.Append() if mode == "append" else modes.Update()
+        checker = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
+        scala_object(spark, checker).checkForStreaming(plan, wanted)
+    except PySparkException as error:
+        reason = (error.getMessage() or str(error)).strip().splitlines()[0].split(" SQLSTATE")[0]
+        raise JobDefinitionError(f"job {job.name!r}: Spark cannot stream this: {reason}") from error
+
+
+def _stream(spark: SparkSession, declared: Input, schema: T.StructType) -> DataFrame:
+    ticks = spark.readStream.format("rate").load()  # columns `timestamp` and `value`; it is never started
+    columns = [
+        (F.col("timestamp") if f.name == declared.event_time else F.lit(None)).cast(f.dataType).alias(f.name)
+        for f in (*schema.fields, *ROW_FIELDS)
+    ]
+    rows = ticks.select(*columns)
+    if declared.event_time is not None and declared.watermark is not None:
+        rows = rows.withWatermark(declared.event_time, declared.watermark)
+    return hide(rows, ROW_COLUMNS)

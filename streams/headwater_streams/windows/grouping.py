@@ -1,0 +1,53 @@
+"""Rows grouped by window, and their aggregates: the same for every kind of window."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.runtime.operators import counted, record
+from headwater_streams.sources.coordinates import ROWS, hide
+from headwater_streams.windows.spec import WINDOW, WINDOW_KEY, WindowSpec, quoted
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """Rows grouped by window and keys, waiting for their aggregates."""
+
+    df: DataFrame
+    spec: WindowSpec
+
+    def agg(self, *aggregates: Column) -> DataFrame:
+        """One row for each window and key: the `by` columns, `window_start`, `window_end`, the aggregates.
+
+        The number of rows in each window travels along as the hidden column `_rows`, its name as `_window_key`.
+        """
+        record(self.spec)
+        by = self.spec.by
+        rows, window = self.spec.grouping(counted(self.df, "window"))
+        counts = F.count(F.lit(1)).alias(ROWS)
+        windows = [] if window is None else [window.alias(WINDOW)]
+        grouped = rows.groupBy(*quoted(by), *windows).agg(*aggregates, counts)
+        names = [name for name in grouped.columns if name not in (*by, WINDOW, ROWS)]
+        bounds = [F.col(f"{WINDOW}.{bound}").alias(f"window_{bound}") for bound in ("start", "end")]
+        flat = grouped.select(
+            *quoted(by),
+            *(bounds if windows else []),
+            *quoted(tuple(names)),
+            ROWS,
+            self.spec.key().alias(WINDOW_KEY),
+        )
+        return hide(flat, [ROWS, WINDOW_KEY])
+
+
+def require_columns(operator: str, df: DataFrame, names: Sequence[str]) -> None:
+    """Checks that the columns an operator names are there.
+
+    Raises:
+        JobDefinitionError: One is not.
+    """
+    missing = [name for name in names if name not in df.columns]
+    if missing:
+        raise JobDefinitionError(f"{operator}: no column {missing[0]!r}; there are {', '.join(df.columns)}")

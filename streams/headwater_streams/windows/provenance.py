@@ -1,0 +1,48 @@
+"""Which offsets are behind each window: found in the rows that were folded, not carried through Spark's state."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.runtime.operators import counting
+from headwater_streams.sources.coordinates import (
+    OFFSET,
+    PARTITION,
+    ROW_COLUMNS,
+    SOURCES,
+    TOPIC,
+    hide,
+    reveal,
+)
+from headwater_streams.windows.spec import WINDOW_KEY, WindowSpec
+
+
+def entering(function: Callable[..., DataFrame], name: str, rows: DataFrame) -> DataFrame:
+    """The rows that a job's function hands to its window, with their coordinates; `rows` are those of its input."""
+    taken: list[DataFrame] = []
+
+    def take(given: DataFrame, _place: str) -> DataFrame:
+        taken.append(given)
+        return given
+
+    with counting(take):
+        function(**{name: hide(rows, ROW_COLUMNS)})
+    return reveal(taken[0], ROW_COLUMNS)
+
+
+def with_sources(result: DataFrame, spec: WindowSpec, rows: DataFrame) -> DataFrame:
+    """Adds `_sources` to windows and takes `_window_key` from them.
+
+    Args:
+        result: The windows, with `_window_key`.
+        spec: The kind of window.
+        rows: The rows behind them, with the coordinates and the columns that the window is about.
+    """
+    placed = spec.placed(rows, result)
+    ranges = placed.groupBy(spec.key().alias("_of"), TOPIC, PARTITION).agg(
+        F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")
+    )
+    one = F.struct(F.col(TOPIC).alias("topic"), F.col(PARTITION).alias("partition"), "start", "end")
+    sources = ranges.groupBy("_of").agg(F.sort_array(F.collect_list(one)).alias(SOURCES))
+    return result.join(sources, F.col(WINDOW_KEY).eqNullSafe(F.col("_of")), "left").drop(WINDOW_KEY, "_of")

@@ -1,0 +1,62 @@
+"""What every kind of window says of itself, and the columns by which the library follows a row into its windows."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.sinks.target import Mode
+
+WINDOW = "_window"
+"""The window of a row or of a result: a struct of `start` and `end`."""
+WINDOW_KEY = "_window_key"
+"""The hidden column that names a window whatever the function calls its columns."""
+CLOSED_UNTIL = "_closed_until"
+"""A hidden column of streamed rows: windows that end here or before are closed for the row. NULL: none is."""
+PLACED_METRIC = "headwater_placed"
+"""The observation of overlapping windows: `placed` and `missed`, the pairs of a row and a window."""
+
+
+class WindowSpec(ABC):
+    """A kind of window over the event time `time`, one series of windows for each value of `by`."""
+
+    name: ClassVar[str]
+    """The kind, in a sentence: "a tumbling window"."""
+    modes: ClassVar[tuple[Mode, ...]]
+    """The target modes that Spark can serve."""
+    overlapping: ClassVar[bool]
+    """Whether a row falls into several windows."""
+    closing: ClassVar[bool] = True
+    """Whether the watermark closes windows; else no row is late, and no time is needed."""
+
+    time: str
+    by: tuple[str, ...]
+
+    @abstractmethod
+    def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column | None]:
+        """The rows to group, and the window to group them by, if there is one."""
+
+    @abstractmethod
+    def closes(self) -> Column:
+        """When the last of a row's windows closes, NULL without an event time."""
+
+    @abstractmethod
+    def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
+        """Rows with the windows of `result` that they are in, as `_window`: one row for each pair."""
+
+    def key(self) -> Column:
+        """What names the window `_window` of a row or a result: a struct."""
+        bounds = [F.col(f"{WINDOW}.{bound}").alias(f"window_{bound}") for bound in ("start", "end")]
+        return F.struct(*quoted(self.by), *bounds)
+
+
+def quoted(names: tuple[str, ...]) -> list[Column]:
+    """Columns by their names, whatever characters these have."""
+    return [F.col(f"`{name}`") for name in names]
+
+
+def window_of(start_us: Column, end_us: Column) -> Column:
+    """A window by its bounds in microseconds."""
+    start, end = F.timestamp_micros(start_us), F.timestamp_micros(end_us)
+    return F.struct(start.alias("start"), end.alias("end"))
