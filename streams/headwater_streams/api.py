@@ -1,7 +1,7 @@
 """The job API: what `import headwater as hw` gives."""
 
 from headwater_streams.aggregates import KeyGroups, grouped, latest, top
-from headwater_streams.dedup.by_offset import ByOffset, by_offset
+from headwater_streams.dedup import ByKey, ByOffset, BySequence, by_key, by_offset, by_sequence
 from headwater_streams.joins.interval import IntervalJoin, join
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.job import check, job
@@ -20,7 +20,9 @@ from headwater_streams.windows import (
 )
 
 __all__ = [
+    "ByKey",
     "ByOffset",
+    "BySequence",
     "Check",
     "CumulativeWindow",
     "DeltaTarget",
@@ -32,7 +34,9 @@ __all__ = [
     "TableInput",
     "TopicInput",
     "TumblingWindow",
+    "by_key",
     "by_offset",
+    "by_sequence",
     "check",
     "cumulative",
     "delta",

@@ -2,6 +2,7 @@
 
 from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -13,12 +14,18 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
     """The job understood; of a stateful job that names a topic, the part behind its ingest table.
 
     Raises:
-        BackfillError: It is neither a row-by-row job nor one of tumbling windows that are updated.
+        BackfillError: It is neither a row-by-row job nor one of tumbling windows that are updated, or its result
+            depends on the order in which its rows came.
     """
     found = plan_jobs(context, [job])[-1]
     if found.kind == "join":
         raise BackfillError(
             f"the job {job.name!r} is a join; row-by-row and windowed jobs can be repaired, not joins"
+        )
+    if isinstance(found.job.dedup, ByKey):
+        raise BackfillError(
+            f"the job {job.name!r} removes duplicates by key, and which of them it kept depends on the order in which "
+            "they came, so a part of its rows cannot be repaired; run it under a new target to read everything again"
         )
     if found.kind == "window":
         if not isinstance(found.operator, TumblingWindow):

@@ -53,7 +53,7 @@ def plan_rows(
         (batch, common) for batch in history.batches() if (common := intersection(batch.id.ranges, ranges))
     ]
     dedup = job_plan.job.dedup
-    origin = dedup is not None and dedup.origin
+    origin = dedup is not None and dedup.by_headers
     needed: list[Ranges] = [batch.id.ranges for batch, _ in batches] if origin else [ranges]
     _require_retained(context, declared.name, merge_ranges(needed))
     return replace(draft, ranges=ranges, rows=count_of(ranges), chunks=_chunks(batches, rows_per_chunk))

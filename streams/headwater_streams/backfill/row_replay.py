@@ -17,7 +17,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.backfill.history import LiveBatch, TableHistory
 from headwater_streams.backfill.spec import Chunk
-from headwater_streams.dedup.by_offset import ByOffset
+from headwater_streams.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import judge, seen_from
 from headwater_streams.ledger.entry import Ranges, merge_ranges
@@ -78,13 +78,13 @@ class RowReplay:
     def replay(self, chunk: Chunk) -> ReplayedRows:
         """The rows of some batches of the live job, as far as they belong to the backfill."""
         wanted = merge_ranges([batch.ranges for batch in chunk.batches])
-        origin = self._job.dedup is not None and self._job.dedup.origin
+        origin = self._job.dedup is not None and self._job.dedup.by_headers
         batches = [b for id_ in chunk.batches for b in self._live[id_.generation, id_.batch]]
         whole = merge_ranges([b.id.ranges for b in batches]) if origin else wanted
         topic = self._declared.name
         records = self._pass.located(self._context.source.read(self._context.spark, topic, whole[topic]))
         inside = _inside(records, [batch.ranges for batch in chunk.batches])
-        verdicts = self._verdicts(records, batches, self._job.dedup) if origin and self._job.dedup else None
+        verdicts = self._verdicts(records, batches, self._job.dedup) if origin else None
         passed = self._pass.over(inside, verdicts, {})
         rows = self._with_batches(passed.rows, chunk)
         if not self._plan.is_ingest:
@@ -99,7 +99,10 @@ class RowReplay:
             missing += sum(live.shortfall for live in self._live[generation, batch])
         return missing
 
-    def _verdicts(self, records: DataFrame, batches: Sequence[LiveBatch], dedup: ByOffset) -> pa.Table | None:
+    def _verdicts(
+        self, records: DataFrame, batches: Sequence[LiveBatch], dedup: Dedup | None
+    ) -> pa.Table | None:
+        assert isinstance(dedup, ByOffset | BySequence)
         coordinates = self._pass.coordinates(records)
         found = []
         for batch in batches:

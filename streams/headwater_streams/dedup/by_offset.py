@@ -23,6 +23,11 @@ class ByOffset:
         if self.max_jump < 1:
             raise JobDefinitionError("by_offset(max_jump=...) must be 1 or more")
 
+    @property
+    def by_headers(self) -> bool:
+        """Whether headers say which records are the same."""
+        return self.origin
+
 
 def by_offset(*, origin: bool = False, max_jump: int = 10_000_000) -> ByOffset:
     """Declares deduplication by offset; see `ByOffset` for the arguments."""

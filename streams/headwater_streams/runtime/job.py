@@ -11,7 +11,7 @@ from typing import Literal, TypeVar
 
 from pyspark.sql import DataFrame
 
-from headwater_streams.dedup.by_offset import ByOffset
+from headwater_streams.dedup import Dedup
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Action, Check, InvalidCheckError, Level, On
 from headwater_streams.sinks.target import DeltaTarget
@@ -30,7 +30,7 @@ declared: ContextVar[list[Callable[..., DataFrame]] | None] = ContextVar("headwa
 class _Declaration:
     name: str
     target: DeltaTarget
-    dedup: ByOffset | None
+    dedup: Dedup | None
     late: Late
 
 
@@ -52,7 +52,7 @@ class Job:
     function: Callable[..., DataFrame]
     inputs: Mapping[str, Input]
     target: DeltaTarget
-    dedup: ByOffset | None = None
+    dedup: Dedup | None = None
     late: Late = "table"
     checks: tuple[Check, ...] = field(default=())
 
@@ -86,7 +86,7 @@ def job(
     *,
     target: DeltaTarget,
     name: str | None = None,
-    dedup: ByOffset | None = None,
+    dedup: Dedup | None = None,
     late: Late = "table",
     quarantine: Literal["table"] = "table",
 ) -> Callable[[JobFunction], JobFunction]:
@@ -95,7 +95,7 @@ def job(
     Args:
         target: Where the result goes, `hw.delta(...)`.
         name: The job's name; by default the function's.
-        dedup: `hw.by_offset(...)`, or None for input that is never delivered twice.
+        dedup: `hw.by_offset(...)`, `hw.by_sequence(...)` or `hw.by_key(...)`; None for input that never comes twice.
         late: `"table"` keeps late rows in `<table>__late`, `"count"` only counts them.
         quarantine: Rejected rows go to `<table>__quarantine`.
 
@@ -112,8 +112,11 @@ def job(
         raise JobDefinitionError(
             f"job: quarantine={quarantine!r} is not 'table'; rejected rows are never thrown away"
         )
-    if dedup is not None and not isinstance(dedup, ByOffset):
-        raise JobDefinitionError(f"job: dedup={dedup!r} is not a deduplication; write dedup=hw.by_offset()")
+    if dedup is not None and not isinstance(dedup, Dedup):
+        raise JobDefinitionError(
+            f"job: dedup={dedup!r} is not a deduplication; write dedup=hw.by_offset(), hw.by_sequence() or "
+            "hw.by_key([...], within=...)"
+        )
 
     def declare(function: JobFunction) -> JobFunction:
         setattr(function, _JOB, _Declaration(name or function.__name__, target, dedup, late))

@@ -8,6 +8,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from headwater_streams.dedup import ByKey, BySequence
 from headwater_streams.errors import JobDefinitionError, StreamsError
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
@@ -36,8 +37,8 @@ StageKind = Literal["row", "window", "join"]
 # What a row-by-row function may be made of; anything else needs an operator of the library.
 _REFUSED = {
     "Aggregate": "a grouping; use a window, as hw.tumbling(...), or hw.grouped(...)",
-    "Deduplicate": "dropDuplicates; use dedup=hw.by_offset()",
-    "Distinct": "distinct; use dedup=hw.by_offset()",
+    "Deduplicate": "dropDuplicates; use dedup=hw.by_offset() or dedup=hw.by_key(...)",
+    "Distinct": "distinct; use dedup=hw.by_offset() or dedup=hw.by_key(...)",
     "Generate": "explode, which makes several rows of one record",
     "GlobalLimit": "limit",
     "Sort": "sort",
@@ -168,6 +169,13 @@ def _understand(
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
         return JobPlan(job, "join", operator, own, schemas)
     _require_one_input(job, "a row-by-row job")
+    if isinstance(job.dedup, BySequence) and not job.topics:
+        raise JobDefinitionError(
+            f"job {job.name!r}: by_sequence reads the headers of records, and a table's rows have none; put it on the "
+            "job that reads the topic"
+        )
+    if isinstance(job.dedup, ByKey):
+        _check_key(job, job.dedup, next(iter(schemas.values())))
     for node in _nodes(result):
         if node in _REFUSED:
             raise JobDefinitionError(f"job {job.name!r}: a row-by-row function cannot use {_REFUSED[node]}")
@@ -227,6 +235,19 @@ def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -
 def _empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
     full = T.StructType([*schema.fields, *ROW_FIELDS])
     return hide(spark.createDataFrame([], full), ROW_COLUMNS)
+
+
+def _check_key(job: Job, dedup: ByKey, schema: T.StructType) -> None:
+    _require_watermark(job)
+    for name in dedup.columns:
+        if name not in schema.fieldNames():
+            raise JobDefinitionError(
+                f"job {job.name!r}: by_key: no column {name!r} in the input; there are {', '.join(schema.fieldNames())}"
+            )
+        if isinstance(schema[name].dataType, T.MapType):
+            raise JobDefinitionError(
+                f"job {job.name!r}: by_key: {name!r} is a map, and maps cannot be compared"
+            )
 
 
 def _require_one_input(job: Job, what: str) -> None:

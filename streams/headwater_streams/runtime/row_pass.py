@@ -3,6 +3,7 @@
 The live job and a backfill make the same pass; only what they read and where they write differ.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,8 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from headwater_streams.dedup import ByOffset, BySequence
+from headwater_streams.dedup.recent_keys import KEY_SCHEMA
 from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.errors import DataLossError
@@ -17,9 +20,10 @@ from headwater_streams.ledger.entry import Partitions, Ranges
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import OFFSET, ORIGIN, PARTITION, ROW_COLUMNS, TOPIC, hide, reveal
-from headwater_streams.sources.decode import BAD, Decoded, RecordDecoder, RowDecoder
+from headwater_streams.sources.decode import BAD, HEADERS, Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.problems import Problem
+from headwater_streams.sources.sequence import sequence_of, sequence_problem
 
 _VERDICT = "_verdict"
 _MOST_PARTITIONS = 64  # each costs a handful of aggregates in the pass
@@ -32,7 +36,9 @@ class RowPass:
         self._job = plan.job
         self._name, self._declared = next(iter(plan.job.inputs.items()))
         checks = [c for c in plan.job.checks_for("input", "row") if c.action == "quarantine"]
-        origin = plan.job.dedup is not None and plan.job.dedup.origin
+        dedup = plan.job.dedup
+        origin = isinstance(dedup, ByOffset) and dedup.origin
+        self._by_sequence = isinstance(dedup, BySequence)
         self._decoder: RecordDecoder | RowDecoder
         if isinstance(self._declared, TopicInput):
             self._decoder = RecordDecoder(self._declared, checks, origin=origin)
@@ -45,6 +51,10 @@ class RowPass:
             F.coalesce(F.col(f"{ORIGIN}.partition"), F.col(PARTITION)).cast("string"),
         )
         at = F.coalesce(F.col(f"{ORIGIN}.offset"), F.col(OFFSET))
+        if self._by_sequence:
+            sent = sequence_of(F.col(HEADERS))
+            numbered = F.concat_ws("\t", F.lit("producer"), sent["id"], sent["epoch"].cast("string"))
+            key, at = F.when(sent.isNotNull(), numbered).otherwise(key), F.coalesce(sent["sequence"], at)
         self._origin_key, self._origin_at = key, at
 
     def located(self, df: DataFrame) -> DataFrame:
@@ -55,6 +65,22 @@ class RowPass:
         """Where each record first stood, as `dedup.verdicts.judge` wants it."""
         return coordinates(located, self._origin_key, self._origin_at)
 
+    def keys(self, located: DataFrame, columns: Sequence[str]) -> pa.Table:
+        """The keys of the rows that are not bad, as `dedup.recent_keys.RecentKeys.judge` wants them.
+
+        Args:
+            located: What `located` gives.
+            columns: The key's columns.
+        """
+        decoded = self._decoded(located)
+        parts: list[Column] = []
+        for name in columns:  # a hash of NULL is that of nothing, so it is told apart
+            parts += [decoded.columns[name].isNull(), decoded.columns[name]]
+        hashes = [F.xxhash64(F.lit(seed), *parts) for seed in (0, 1)]
+        named = zip(KEY_SCHEMA.names, (*hashes, self._event_time_us(decoded)), strict=True)
+        good = decoded.frame.filter(~F.col(BAD))
+        return good.select(*[c.alias(name) for name, c in named], TOPIC, PARTITION, OFFSET).toArrow()
+
     def over(self, located: DataFrame, verdicts: pa.Table | None, ranges: Ranges) -> "PassedRows":
         """Prepares the pass; it is made when `rows` are written.
 
@@ -63,7 +89,7 @@ class RowPass:
             verdicts: The records that are not new, as `judge` gives them; None for none.
             ranges: The offsets that are read, to count by partition.
         """
-        decoded = self._marked(self._decoder.decode(located), verdicts)
+        decoded = self._marked(self._decoded(located), verdicts)
         counted = _Counts(ranges)
         terms = {"quarantined": F.col(BAD), "passed": ~F.col(BAD)}
         if verdicts is not None:
@@ -81,13 +107,22 @@ class RowPass:
         rejected = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
         return PassedRows(result, rejected, gate_in, gate_out, counted, self._job.name)
 
+    def _decoded(self, located: DataFrame) -> Decoded:
+        decoded = self._decoder.decode(located)
+        return decoded.with_problem(decoded.frame, sequence_problem()) if self._by_sequence else decoded
+
     def _marked(self, decoded: Decoded, verdicts: pa.Table | None) -> Decoded:
         if verdicts is None:
             return decoded
         rows = decoded.frame.sparkSession.createDataFrame(verdicts)
         marked = decoded.frame.join(F.broadcast(rows), [TOPIC, PARTITION, OFFSET], "left")
-        reason = "the origin offset is far beyond all that was seen of its partition"
-        return decoded.with_problem(marked, Problem("origin", F.col(_VERDICT) == IMPLAUSIBLE, reason))
+        name = "sequence" if self._by_sequence else "origin"
+        reason = (
+            "the sequence is far beyond all that was seen of its producer"
+            if self._by_sequence
+            else "the origin offset is far beyond all that was seen of its partition"
+        )
+        return decoded.with_problem(marked, Problem(name, F.col(_VERDICT) == IMPLAUSIBLE, reason))
 
     def _event_time_us(self, decoded: Decoded) -> Column:
         if self._declared.event_time is None:

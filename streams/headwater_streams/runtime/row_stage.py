@@ -13,12 +13,14 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
+from headwater_streams.runtime.key_log import KeyLog
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.row_pass import RowPass
 from headwater_streams.sinks.delta_table import ensure_table
@@ -52,6 +54,8 @@ class RowStage:
         self.readers = [InputReader(context, self._name, self._input, self._job.name)]
         self._pass = RowPass(plan)
         self._state = RowState()
+        dedup = self._job.dedup
+        self._keys = KeyLog(context, plan, generation) if isinstance(dedup, ByKey) else None
 
     def prepare(self) -> None:
         """Makes the tables and takes up the state of the last commit."""
@@ -66,6 +70,8 @@ class RowStage:
         entry = last_entry(self._table, self._job.name, self._generation)
         if entry is not None:
             self._state = RowState(seen_from(entry.seen), entry.max_event_time_us)
+            if self._keys is not None:
+                self._keys.resume(entry)
 
     @property
     def output_mode(self) -> str:
@@ -88,7 +94,7 @@ class RowStage:
         if transaction.last_batch(self._app_id) >= batch:
             return
         source = inputs[self._name].source
-        with self._judged(_in_few_tasks(df, source), source) as (records, verdicts, seen):
+        with self._judged(_in_few_tasks(df, source), source, batch) as (records, verdicts, seen):
             passed = self._pass.over(records, verdicts, source.ranges)
             files = transaction.write(self._with_commit_columns(passed.rows, batch))
             passed.judge(batch)
@@ -99,6 +105,9 @@ class RowStage:
         times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
         state = RowState(seen, max(times, default=None))
         warnings = [*passed.gate_in.warnings, *passed.gate_out.warnings]
+        extra: dict[str, Any] = {"warnings": warnings} if warnings else {}
+        if self._keys is not None:
+            extra |= self._keys.entry_terms(batch)
         entry = LedgerEntry(
             self._job.name,
             self._generation,
@@ -110,23 +119,30 @@ class RowStage:
             self._job.fingerprint,
             state.max_event_time_us,
             {key: found.pairs() for key, found in seen.items()} if self._job.dedup else None,
-            {"warnings": warnings} if warnings else {},
+            extra,
             passed.partitions(),
         )
         self._context.step(self._job.name, "before commit", batch)
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
         self._state = state
+        if self._keys is not None:
+            self._keys.committed(batch)
 
     @contextmanager
     def _judged(
-        self, df: DataFrame, source: SourceRange
+        self, df: DataFrame, source: SourceRange, batch: int
     ) -> Iterator[tuple[DataFrame, pa.Table | None, Seen]]:
         """The records to pass over, those that are not new, and the offsets seen once the batch is committed."""
         dedup, located = self._job.dedup, self._pass.located(df)
         if dedup is None:
             yield located, None, {}
-        elif not dedup.origin and not self._overlaps(source):
+        elif isinstance(dedup, ByKey):
+            assert self._keys is not None
+            with read_once(located) as records:
+                repeated = self._keys.judge(batch, self._pass.keys(records, dedup.columns))
+                yield records, repeated if repeated.num_rows else None, {}
+        elif not dedup.by_headers and not self._overlaps(source):
             # The ordinary case: ranges of the offset log are new by themselves, and no record need be looked at.
             yield located, None, self._seen_with(source)
         else:

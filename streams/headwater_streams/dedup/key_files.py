@@ -1,0 +1,74 @@
+"""Where a job's recent keys are kept: one Arrow file for each batch, below its checkpoint, written before the commit.
+
+    <checkpoint>/keys/17.arrow     the keys of the rows that batch 17 kept, in `KEY_SCHEMA`
+
+A file counts once its batch is committed: after a crash in between, the batch runs again and writes it anew.
+"""
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater_streams.dedup.recent_keys import KEY_SCHEMA
+from headwater_streams.errors import DataLossError
+
+_SUFFIX = ".arrow"
+
+
+class KeyFiles:
+    """The files of one checkpoint."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._folder = checkpoint / "keys"
+        self._newest_us: dict[int, int] = {}
+
+    def read(self, since: int, last: int) -> list[pa.Table]:
+        """The keys of the batches from `since` to `last`, oldest first.
+
+        Raises:
+            DataLossError: A file is not there or cannot be read.
+        """
+        tables = []
+        for batch in range(since, last + 1):
+            try:
+                with pa.ipc.open_file(self._path(batch)) as reader:
+                    tables.append(reader.read_all())
+            except (OSError, pa.ArrowInvalid) as error:
+                raise DataLossError(
+                    f"{self._path(batch)}: {error}; without the keys of batch {batch} duplicates cannot be told; "
+                    "put the checkpoint back, or start a new generation"
+                ) from error
+            self._note(batch, tables[-1])
+        return tables
+
+    def write(self, batch: int, kept: pa.Table) -> None:
+        """Writes the keys of a batch that is about to be committed."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        draft = self._path(batch).with_suffix(".draft")
+        with draft.open("wb") as file:
+            with pa.ipc.new_file(file, KEY_SCHEMA) as writer:
+                writer.write_table(kept)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(self._path(batch))
+        self._note(batch, kept)
+
+    def since(self, horizon_us: int | None, batch: int) -> int:
+        """The first batch up to `batch` whose keys are needed still: all from there on are."""
+        needed = [b for b, newest in self._newest_us.items() if horizon_us is None or newest >= horizon_us]
+        return min([b for b in needed if b <= batch], default=batch)
+
+    def forget(self, before: int) -> None:
+        """Removes the files of batches before this one."""
+        for batch in [b for b in self._newest_us if b < before]:
+            self._path(batch).unlink(missing_ok=True)
+            del self._newest_us[batch]
+
+    def _note(self, batch: int, kept: pa.Table) -> None:
+        newest = pc.max(kept["at_us"]).as_py()
+        self._newest_us[batch] = -(2**63) if newest is None else newest
+
+    def _path(self, batch: int) -> Path:
+        return self._folder / f"{batch}{_SUFFIX}"

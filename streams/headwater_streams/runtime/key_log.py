@@ -1,0 +1,52 @@
+"""The recent keys of a running row job: judged against, written before a commit, counted after it."""
+
+import pyarrow as pa
+
+from headwater_streams.dedup.by_key import ByKey
+from headwater_streams.dedup.key_files import KeyFiles
+from headwater_streams.dedup.recent_keys import RecentKeys
+from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+
+_SINCE = "keys_since"
+
+
+class KeyLog:
+    """What `by_key` remembers, in memory and below the checkpoint; the ledger entry says from which batch on."""
+
+    def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
+        dedup, (declared,) = plan.job.dedup, plan.job.inputs.values()
+        assert isinstance(dedup, ByKey)
+        assert declared.watermark is not None, "the plan was checked"
+        delay_us = in_micros(parse_duration(declared.watermark))
+        self._keys = RecentKeys(in_micros(parse_duration(dedup.within)), delay_us)
+        self._files = KeyFiles(context.home.checkpoint(plan.job.name, generation))
+        self._kept: pa.Table | None = None
+
+    def resume(self, entry: LedgerEntry) -> None:
+        """Takes up what the batches up to that of the entry kept.
+
+        Raises:
+            DataLossError: A file that is needed is not there.
+        """
+        for kept in self._files.read(entry.extra.get(_SINCE, entry.batch + 1), entry.batch):
+            self._keys.add(kept)
+
+    def judge(self, batch: int, keys: pa.Table) -> pa.Table:
+        """The duplicates of a batch, with their verdict; the keys of its other rows are written for `committed`."""
+        found = self._keys.judge(keys)
+        self._files.write(batch, found.kept)
+        self._kept = found.kept
+        return found.rows
+
+    def entry_terms(self, batch: int) -> dict[str, int]:
+        """What the batch's ledger entry must say."""
+        return {_SINCE: self._files.since(self._keys.horizon_us, batch)}
+
+    def committed(self, batch: int) -> None:
+        """Remembers the batch, and forgets what no row can be compared with any more."""
+        assert self._kept is not None
+        self._files.forget(self._files.since(self._keys.horizon_us, batch))
+        self._keys.add(self._kept)

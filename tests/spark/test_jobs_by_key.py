@@ -1,0 +1,111 @@
+"""Deduplication by key: what a producer wrote twice, under new offsets.
+
+within 1 hour     10:00    10:30    11:00    11:30    12:00
+K                   a        b                 c               b is a duplicate of a; c is more than an hour after a
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.errors import DataLossError, JobDefinitionError
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.runtime.job import bind
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+orders = hw.topic(
+    "orders",
+    schema="shop STRING, number INT, at TIMESTAMP, cents INT",
+    event_time="at",
+    watermark="30 minutes",
+)
+AT = "2013-01-01T13:00:00+00:00"
+
+
+@hw.job(target=hw.delta("silver.orders"), dedup=hw.by_key(["shop", "number"], within="1 hour"))
+@hw.check("paid", "cents > 0")
+def clean(orders: DataFrame) -> DataFrame:
+    return orders.filter("cents < 1000").select("at", "cents")  # the key need not be in the table
+
+
+def order(time: str, shop: str | None, number: int | None, cents: int = 5) -> dict[str, Any]:
+    return {"shop": shop, "number": number, "at": f"2013-01-01T{time}:00Z", "cents": cents}
+
+
+def test_by_key_rows_of_one_key_within_the_bound_count_once(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean)
+    first = [
+        order("10:30", "a", 1),  # 0: after 2 in time, so a duplicate of it
+        order("10:30", "a", 2),  # 1
+        order("10:00", "a", 1),  # 2
+        order("10:00", "a", None),  # 3
+        order("10:00", None, None),  # 4: neither 3 nor 5
+        order("10:00", None, 1),  # 5
+        order("10:05", None, None),  # 6: NULL equals NULL, so a duplicate of 4
+        order("10:00", "b", 1, 5000),  # 7: filtered by the function, known as a key all the same
+        order("10:00", "c", 1, 0),  # 8: quarantined, so not known
+    ]
+    driver.send("orders", *first, timestamp=AT)
+    driver.run()
+    second = [
+        order("11:00", "a", 1),  # 9: an hour after 2, the bound itself counts
+        order("11:01", "a", 1),  # 10: 9 was not kept
+        order("10:01", "b", 1),  # 11: a duplicate of 7
+        order("10:01", "c", 1),  # 12
+    ]
+    driver.send("orders", *second, timestamp=AT)
+    driver.crash_at("before commit")
+    with pytest.raises(SimulatedCrash):
+        driver.run()
+    driver.run()
+    driver.send("orders", order("11:02", "a", 1), order("11:02", "d", 1), timestamp=AT)  # 13, 14
+    driver.crash_at("after commit")
+    with pytest.raises(SimulatedCrash):
+        driver.run()
+    driver.run()
+    assert driver.rows("silver.orders", "_offset") == sorted(
+        [(n,) for n in (1, 2, 3, 4, 5, 10, 12, 14)], key=repr
+    )
+    assert [dict(entry.totals) for entry in driver.ledger("silver.orders")] == [
+        {"read": 9, "written": 5, "filtered": 1, "duplicate": 2, "quarantined": 1},
+        {"read": 4, "written": 2, "filtered": 0, "duplicate": 2, "quarantined": 0},
+        {"read": 2, "written": 1, "filtered": 0, "duplicate": 1, "quarantined": 0},
+    ]
+    assert [finding for audit in audit_home(driver.home) for finding in audit.findings] == []
+    with pytest.raises(
+        backfill.BackfillError, match="'clean' removes duplicates by key, and which of them it kept"
+    ):
+        backfill.plan(driver.context, bind(clean))
+    files = sorted((driver.home.checkpoint("clean", 1) / "keys").iterdir())
+    assert [file.name for file in files] == ["0.arrow", "1.arrow", "2.arrow"]
+
+    # Far later the first three batches' keys are of no use; then the files that are needed are lost.
+    driver.send("orders", order("23:00", "a", 1), timestamp=AT)
+    driver.run()
+    driver.send("orders", order("23:01", "a", 1), timestamp=AT)
+    driver.run()
+    assert [file.exists() for file in files] == [False, False, False]
+    (driver.home.checkpoint("clean", 1) / "keys" / "3.arrow").unlink()
+    driver.send("orders", order("23:02", "a", 1), timestamp=AT)
+    with pytest.raises(DataLossError, match=r"without the keys of batch 3 duplicates cannot be told"):
+        driver.run()
+
+
+def test_by_key_that_cannot_be_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    @hw.job(target=hw.delta("silver.wrong"), dedup=hw.by_key(["shopp"], within="1 hour"))
+    def wrong(orders: DataFrame) -> DataFrame:
+        return orders
+
+    with pytest.raises(
+        JobDefinitionError, match="by_key: no column 'shopp' in the input; there are shop, number"
+    ):
+        JobDriver(spark, tmp_path, [wrong]).run()
+    with pytest.raises(JobDefinitionError, match=r"write the columns as a list, \['shop'\]"):
+        hw.by_key("shop", within="1 hour")
+    with pytest.raises(JobDefinitionError, match="'soon' is not a duration"):
+        hw.by_key(["shop"], within="soon")

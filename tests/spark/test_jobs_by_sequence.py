@@ -1,0 +1,66 @@
+"""Deduplication by the numbers that a producer gives its own records."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headwater as hw
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.testing import JobDriver
+
+events = hw.topic("events", schema="n INT")
+copied = hw.table("silver.events")
+AT = "2013-01-01T13:00:00+00:00"
+
+
+@hw.job(target=hw.delta("silver.events"), dedup=hw.by_sequence(max_jump=1000))
+def clean(events: DataFrame) -> DataFrame:
+    return events
+
+
+def send(driver: JobDriver, n: int, *sent: object, partition: int = 0) -> None:
+    names = ("id", "epoch", "sequence")
+    headers = {f"headwater-producer-{k}": str(v).encode() for k, v in zip(names, sent, strict=False)}
+    driver.send("events", {"n": n}, partition=partition, timestamp=AT, headers=headers)
+
+
+def test_by_sequence_any_order_and_any_resends_give_each_record_once(drive: Callable[..., JobDriver]) -> None:
+    seed = random.randrange(10**6)
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    driver = drive(clean)
+    numbered = [(who, epoch, sequence) for who in ("p", "q") for epoch in (0, 1) for sequence in range(4)]
+    deliveries = [*numbered, *rng.choices(numbered, k=6)]
+    rng.shuffle(deliveries)
+    for half in (deliveries[:11], deliveries[11:]):
+        for sent in half:
+            send(driver, numbered.index(sent), *sent, partition=rng.randrange(2))
+        driver.run()
+    assert driver.rows("silver.events", "n") == sorted([(n,) for n in range(len(numbered))], key=repr)
+    assert sum(entry.totals["duplicate"] for entry in driver.ledger("silver.events")) == 6
+
+    send(driver, 100)  # no headers: by its own offset
+    send(driver, 101, "p", 0)
+    send(driver, 102, "p", "x", 1)
+    send(driver, 103, "p", 1, 5000)
+    driver.run()
+    assert (100,) in driver.rows("silver.events", "n")
+    reasons = [reason for (reason,) in driver.rows("silver.events__quarantine", "_reason")]
+    malformed = "the headwater-producer headers are incomplete or not decimal numbers"
+    assert reasons == [malformed, malformed, "the sequence is far beyond all that was seen of its producer"]
+    assert [finding for audit in audit_home(driver.home) for finding in audit.findings] == []
+
+
+def test_by_sequence_over_a_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    @hw.job(target=hw.delta("silver.twice"), dedup=hw.by_sequence())
+    def twice(copied: DataFrame) -> DataFrame:
+        return copied
+
+    with pytest.raises(
+        JobDefinitionError, match="'twice': by_sequence reads the headers of records, and a table's"
+    ):
+        JobDriver(spark, tmp_path, [clean, twice]).run()
