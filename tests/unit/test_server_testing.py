@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import socket
 import subprocess
 import sys
@@ -14,7 +16,7 @@ import pytest
 from headwater_broker.server import UsageError
 from headwater_broker.testing import RunningBroker, WireClient
 from headwater_broker.testing import broker as run_broker
-from headwater_broker.wire.apis import METADATA
+from headwater_broker.wire.apis import HEARTBEAT, METADATA
 
 
 def test_broker_listens_while_the_block_lasts_and_leaves_no_thread(tmp_path: Path) -> None:
@@ -27,6 +29,28 @@ def test_broker_listens_while_the_block_lasts_and_leaves_no_thread(tmp_path: Pat
         socket.create_connection((running.host, running.port))
     assert set(threading.enumerate()) == before
     assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_broker_stops_in_the_middle_of_requests_without_a_warning() -> None:
+    """A handler that never began is a RuntimeWarning, which is an error here."""
+    stopped = threading.Event()
+
+    def ask(bootstrap: str) -> None:
+        with contextlib.suppress(OSError), WireClient(bootstrap) as client:
+            while not stopped.is_set():
+                client.send(HEARTBEAT, 2, group_id="g", generation_id=1, member_id="m")
+
+    for _ in range(3):
+        stopped.clear()
+        with run_broker() as running:
+            clients = [threading.Thread(target=ask, args=(running.bootstrap,)) for _ in range(4)]
+            for client in clients:
+                client.start()
+            time.sleep(0.05)
+        stopped.set()
+        for client in clients:
+            client.join()
+        gc.collect()
 
 
 def test_broker_on_the_same_directory_again_keeps_its_cluster(tmp_path: Path) -> None:

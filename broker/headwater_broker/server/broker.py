@@ -165,6 +165,9 @@ class Broker:
         self._listener.stop_accepting()
         node.core.end_of_tick()
         self._listener.close()
+        await asyncio.sleep(
+            0
+        )  # handlers of what was read in this turn begin; they could not be cancelled before
         self._stop_parts()
         await node.state.stop()
         await node.security.stop()
