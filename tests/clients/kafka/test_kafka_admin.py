@@ -37,6 +37,7 @@ DIFFERENT = {
     "configs of topic": "acks.fsync and expose are our own; nothing is tiered",
     "alter broker unknown": "an unknown setting is refused",
     "alter broker unknown validated": "an unknown setting is refused",
+    "alter broker append": "Kafka has failed on it, once in five runs: it had not heard of the change before",
     "transaction open": "offsets of groups are kept in shared state, not in __consumer_offsets",
     "transaction fenced": "Kafka tells when the transaction before began",
     "pending group described": "a group comes into being with its offsets, which are not committed yet",
@@ -130,5 +131,6 @@ def both(
 def test_java_admin_finds_what_it_finds_of_kafka(both: tuple[Found, Found], part: str) -> None:
     theirs, ours = (found[part] for found in both)
     assert list(ours) == list(theirs)
+    assert not any("broke off" in name for name in theirs)
     differences = {name: (ours[name], theirs[name]) for name in theirs if ours[name] != theirs[name]}
     assert {name: pair for name, pair in differences.items() if name not in DIFFERENT} == {}
