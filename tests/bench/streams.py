@@ -3,14 +3,16 @@
 Everything runs on one machine, the broker, the producer and Spark sharing its cores. Nothing is asserted: compare
 runs on the same machine only.
 
-- `throughput`: rows/s from a topic of real departures to `silver.departures`, each job beside the same query in plain
-  PySpark Structured Streaming, in turns in one session. The peers parse the same schema in the same mode, keep what
-  the job keeps, write the same columns to Delta in batches of the same size; they have no quarantine and no ledger.
-  `job` is the shipped job (`by_offset(origin=True)`), `plain_origin` reads the origin headers too and removes no
-  duplicate, `plain_dedup` removes them by `dropDuplicates` (in memory, without a bound); `unheaded` is the job with
-  `by_offset()`, `plain` its peer. A ratio is the job's rows/s divided by the peer's, of the medians. All start from
-  nothing in each round, so their start is in the figures. `cpu_ratio` is the same of the JVM's processor time, which
-  other work on the machine moves less.
+- `throughput`: rows/s from a topic of real departures to `silver.departures`, each job beside the same query
+  in plain PySpark Structured Streaming, in turns in one session. The peers parse the same schema in the same
+  mode, keep what the job keeps, write the same columns to Delta in batches of the same size; but for
+  `plain_tables` they have no quarantine, and none has a ledger. `job` is the shipped job
+  (`by_offset(origin=True)`), `plain_origin` reads the origin headers too and removes no duplicate,
+  `plain_dedup` removes them by `dropDuplicates` (in memory, without a bound), `plain_tables` does so and
+  keeps what it cannot use in a second table, with the reason, once: what the job gives but for the ledger.
+  `unheaded` is the job with `by_offset()`, `plain` its peer. A ratio is the job's rows/s divided by the
+  peer's, of the medians. All start from nothing in each round, so their start is in the figures. `cpu_ratio`
+  is the same of the JVM's processor time, which other work on the machine moves less.
 - `latency`: from a record's timestamp, set when it was handed to the producer, to the moment when the commit that
   holds its row is in the table's folder, in `silver.departures` and in `gold.delay_by_carrier`, with a steady rate
   and the jobs run by `headwater jobs run` as they are shipped (a trigger of one second).
@@ -38,7 +40,7 @@ from typing import Any
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -59,7 +61,7 @@ SCHEMA = (
     "flight_id STRING, carrier STRING, flight INT, tailnum STRING, origin STRING, dest STRING, "
     "departed_at TIMESTAMP, delay_minutes INT"
 )
-_PAIRS = (("job", "plain_dedup"), ("job", "plain_origin"), ("unheaded", "plain"))
+_PAIRS = (("job", "plain_tables"), ("job", "plain_dedup"), ("job", "plain_origin"), ("unheaded", "plain"))
 BATCH = 500_000
 """Records of one batch: what a topic declares where it says nothing else."""
 
@@ -122,19 +124,9 @@ def plain(
     spark: SparkSession, address: str, home: Path, *, origin: bool = False, dedup: bool = False
 ) -> list[dict[str, Any]]:
     """The peer: the job's query as anybody would write it; gives Spark's account of its batches."""
-    records = (
-        spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", address)
-        .option("subscribe", TOPIC)
-        .option("startingOffsets", "earliest")
-        .option("includeHeaders", str(origin).lower())
-        .option("maxOffsetsPerTrigger", BATCH)
-        .load()
-    )
-    text = F.col("value").cast("string")
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
     rows = (
-        records.withColumn("_v", F.from_json(text, f"{SCHEMA}, _corrupt STRING", options))
+        _records(spark, address, headers=origin)
+        .withColumn("_v", _parsed())
         .filter("_v._corrupt IS NULL AND _v.flight_id IS NOT NULL AND _v.carrier IS NOT NULL")
         .filter("_v.departed_at IS NOT NULL")
         .select("_v.*", "topic", "partition", "offset", "timestamp", *([_origin()] if origin else []))
@@ -147,6 +139,51 @@ def plain(
     query = writer.option("checkpointLocation", str(home / "checkpoint")).start(str(home / "plain"))
     query.awaitTermination()
     return [dict(progress) for progress in query.recentProgress]
+
+
+def plain_tables(spark: SparkSession, address: str, home: Path) -> list[dict[str, Any]]:
+    """The peer with both tables: rows and rejected values, each batch written once however often it is tried."""
+    reasons = {
+        "the value is not JSON of the schema": "_v IS NULL OR _v._corrupt IS NOT NULL",
+        "departed_at is missing": "_v.departed_at IS NULL",
+        "flight_id is missing": "_v.flight_id IS NULL",
+        "carrier is missing": "_v.carrier IS NULL",
+    }
+    found = [F.when(F.expr(condition), F.lit(reason)) for reason, condition in reasons.items()]
+    read = _records(spark, address, headers=True).withColumn("_origin", _origin()).dropDuplicates(["_origin"])
+    judged = read.withColumn("_v", _parsed()).withColumn("reasons", F.array_compact(F.array(*found)))
+
+    def write(batch: DataFrame, number: int) -> None:
+        kept = batch.persist()
+        coordinates = ["topic", "partition", "offset", "timestamp", "_origin"]
+        rejected = kept.filter("size(reasons) > 0").select("reasons", "value", "headers", *coordinates)
+        rows = kept.filter("size(reasons) = 0").select("_v.*", *coordinates).drop("_corrupt")
+        for table, part in (("quarantine", rejected), ("plain", rows)):
+            writer = part.write.format("delta").mode("append")
+            writer.option("txnAppId", f"{home}/{table}").option("txnVersion", number).save(str(home / table))
+        kept.unpersist()
+
+    writer = judged.writeStream.foreachBatch(write).trigger(availableNow=True)
+    query = writer.option("checkpointLocation", str(home / "checkpoint")).start()
+    query.awaitTermination()
+    return [dict(progress) for progress in query.recentProgress]
+
+
+def _records(spark: SparkSession, address: str, *, headers: bool) -> DataFrame:
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", address)
+        .option("subscribe", TOPIC)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", str(headers).lower())
+        .option("maxOffsetsPerTrigger", BATCH)
+        .load()
+    )
+
+
+def _parsed() -> Any:
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
+    return F.from_json(F.col("value").cast("string"), f"{SCHEMA}, _corrupt STRING", options)
 
 
 def _origin() -> Any:
@@ -177,6 +214,7 @@ def rounds(address: str, events: int, count: int, folder: Path) -> dict[str, Any
         "plain": lambda home: plain(spark, address, home),
         "plain_origin": lambda home: plain(spark, address, home, origin=True),
         "plain_dedup": lambda home: plain(spark, address, home, origin=True, dedup=True),
+        "plain_tables": lambda home: plain_tables(spark, address, home),
         "job": lambda home: ours(spark, address, home, shipped),
         "unheaded": lambda home: ours(spark, address, home, replace(shipped, dedup=hw.by_offset())),
     }
