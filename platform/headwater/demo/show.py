@@ -46,7 +46,7 @@ class Show:
             shown.add_column(name, justify="right" if isinstance(value, int | float) else "left")
         for row in rows:
             shown.add_row(*("" if value is None else str(value) for value in row.values()))
-        self.console.print(Padding(shown, (0, 0, 0, 10)))
+        self.console.print(Padding(shown, (0, 0, 0, 10), expand=False))
 
     @contextmanager
     def replay(self, of_slices: int, done: int) -> Iterator[Callable[[ReplayProgress], None]]:
