@@ -6,6 +6,8 @@ from headwater_streams.joins.interval import IntervalJoin, join
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.job import check, job
 from headwater_streams.sinks.target import DeltaTarget, delta
+from headwater_streams.sources.avro_value import Avro, avro
+from headwater_streams.sources.csv_value import Csv, csv
 from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
 from headwater_streams.sources.parsers import Parser, key_value, syslog, template
 from headwater_streams.windows import (
@@ -20,10 +22,12 @@ from headwater_streams.windows import (
 )
 
 __all__ = [
+    "Avro",
     "ByKey",
     "ByOffset",
     "BySequence",
     "Check",
+    "Csv",
     "CumulativeWindow",
     "DeltaTarget",
     "HoppingWindow",
@@ -34,10 +38,12 @@ __all__ = [
     "TableInput",
     "TopicInput",
     "TumblingWindow",
+    "avro",
     "by_key",
     "by_offset",
     "by_sequence",
     "check",
+    "csv",
     "cumulative",
     "delta",
     "grouped",

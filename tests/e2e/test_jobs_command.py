@@ -57,6 +57,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "syntax.py").write_text("import headwater as hw\n\ndef clean(:\n")
     (here / "column.py").write_text(GOOD.replace('"a", "b"', '"a", "nothere"'))
     (here / "twice.py").write_text(TWICE)
+    (here / "text.py").write_text(
+        GOOD.replace('select("a", "b", "at")', 'selectExpr("CAST(a AS STRING) AS a", "b", "at")')
+    )
     return here
 
 
@@ -161,3 +164,16 @@ def test_jobs_run_bad_values_every_offset_is_accounted_for(ran: Path) -> None:
     audited = run(ran, "audit", "--json")
     assert audited.returncode == 0, audited.stdout + audited.stderr
     assert Counter(row["_partition"] for row in _sql(ran, "SELECT _partition FROM silver.clicks")) == {0: 3}
+
+
+def test_jobs_check_and_run_refuse_a_column_of_another_type_in_the_same_words(ran: Path) -> None:
+    told = "silver.clicks: the column 'a' is int in the table and string in the job; cast it there, or give it another"
+    checked = run(ran, "jobs", "check", "text.py")
+    with broker() as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("clicks", 1, 1)])["clicks"].result(10)
+        started = run(ran, "jobs", "run", "text.py", "--once", "--bootstrap", running.bootstrap)
+    assert (checked.returncode, started.returncode) == (2, 1)
+    for ended in (checked, started):
+        assert told in ended.stderr
+        assert "Traceback" not in ended.stderr

@@ -182,3 +182,43 @@ def test_row_backfill_refusals_are_one_sentence_each(drive: Callable[..., JobDri
     driver._log.partitions = lambda topic: {0: (2, 7)}  # retention took the beginning
     with pytest.raises(DataLossError, match=r"offsets \[0, 2\) of the range are gone from the topic"):
         backfill.plan(context, job, offsets=RANGE)
+
+
+coasts = hw.topic("east", "west", schema="flight_id STRING, delay_minutes INT, at TIMESTAMP", event_time="at")
+
+
+@hw.job(target=hw.delta("silver.coasts"), dedup=hw.by_offset(origin=True))
+def both_coasts(coasts: DataFrame) -> DataFrame:
+    return coasts.filter("delay_minutes < 30")
+
+
+def both_mended() -> Job:
+    @hw.job(name="both_coasts", target=hw.delta("silver.coasts"), dedup=hw.by_offset(origin=True))
+    def both_coasts(coasts: DataFrame) -> DataFrame:
+        return coasts
+
+    return bind(both_coasts)
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"event_time": ("2013-01-01T10:00:00Z", "2013-01-01T11:00:00Z")}], ids=["all", "event time"]
+)
+def test_row_backfill_of_two_topics_reads_both(
+    drive: Callable[..., JobDriver], asked: dict[str, Any]
+) -> None:
+    driver, job = drive(both_coasts), both_mended()
+    for n, topic in enumerate(("east", "west", "east")):
+        one = {"flight_id": f"f{n}", "delay_minutes": 20 * n, "at": "2013-01-01T10:00:00Z"}
+        driver.send(topic, one, timestamp=AT)
+        driver.run()
+    assert driver.rows("silver.coasts", "flight_id", "_topic") == [("f0", "east"), ("f1", "west")]
+    planned = backfill.plan(driver.context, job, **asked)
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    backfill.swap(driver.context, planned.id)
+    assert driver.rows("silver.coasts", "flight_id", "_topic", "_offset") == [
+        ("f0", "east", 0),
+        ("f1", "west", 0),
+        ("f2", "east", 1),
+    ]

@@ -99,3 +99,12 @@ def test_upsert_another_commit_came_first_is_put_into_what_that_left(
     df = spark.createDataFrame([("UA", 1, 1)], SCHEMA).coalesce(1).mapInPandas(delete_meanwhile, SCHEMA)
     _upsert(spark, table, df, 1)
     assert _rows(spark, table) == {("AA", 1, 20), ("UA", 1, 1)}
+
+
+def test_upsert_column_that_rows_no_longer_have_is_null_in_them_alone(
+    spark: SparkSession, table: Path
+) -> None:
+    _upsert(spark, table, [("UA", 1, 10), ("AA", 1, 10)], 0)
+    rows = spark.createDataFrame([("UA", 1), ("DL", 2)], "carrier STRING, hour INT")
+    _upsert(spark, table, rows, 1)
+    assert _rows(spark, table) == {("UA", 1, None), ("AA", 1, 10), ("DL", 2, None)}

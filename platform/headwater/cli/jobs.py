@@ -1,4 +1,4 @@
-"""`headwater jobs`: list, check and run streaming jobs, and show how far they are."""
+"""`headwater jobs`: list, check, test and run streaming jobs, and show how far they are."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +20,7 @@ from headwater.errors import EXIT_FAILED, UsageError, UserError
 if TYPE_CHECKING:
     from headwater_streams.runtime.job import Job
     from headwater_streams.runtime.runner import JobRunner
+    from headwater_streams.sources.inputs import Input
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -35,7 +36,7 @@ ReferencesArgument = Annotated[
 
 @app.callback()
 def _jobs_group() -> None:
-    """List, check and run streaming jobs, and show how far they are.
+    """List, check, test and run streaming jobs, and show how far they are.
 
     \b
     Example:
@@ -77,23 +78,29 @@ def check(
     from headwater.running.environment import open_environment
     from headwater_streams.errors import StreamsError
     from headwater_streams.runtime.runner import plan_jobs
+    from headwater_streams.runtime.tables import table_problems
 
     jobs = _jobs(references)
     environment = open_environment(home, None, app_name="headwater jobs check", needs_broker=False)
     try:
         plans = plan_jobs(environment.context, jobs)
+        problems = [problem for plan in plans for problem in table_problems(environment.context, plan)]
     except StreamsError as error:
         raise UsageError(str(error)) from error
     finally:
         environment.context.spark.stop()
+    if problems:
+        raise UsageError("\n".join(problems))
     found = [
         {
             **_described(plan.job),
+            "target": table,
             "kind": plan.kind,
-            "columns": {f.name: f.dataType.simpleString() for f in plan.target_schema.fields},
+            "columns": {f.name: f.dataType.simpleString() for f in schema.fields},
             "checks": [f"{c.name}: {c.expression}" for c in plan.job.checks],
         }
         for plan in plans
+        for table, schema in plan.schemas.items()
     ]
     if json_output:
         print_json(found)
@@ -202,6 +209,48 @@ def run(
         environment.context.spark.stop()
 
 
+@app.command("test")
+def run_tests_of_jobs(
+    references: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH_OR_MODULE...", help="Job modules, or test files.", show_default=False),
+    ],
+    chosen: Annotated[
+        str | None,
+        typer.Option(
+            "-k",
+            metavar="EXPRESSION",
+            help="Only tests whose names match, as for pytest.",
+            show_default=False,
+        ),
+    ] = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Run the tests of jobs: `test_<module>.py` beside a module, or in a folder `tests` beside it, on Spark and Delta
+    tables, without a broker. The fixtures `spark` and `drive` are given; see `headwater_streams.testing`.
+
+    Exit status 0: all passed, 1: one failed, 2: there is no test.
+
+    \b
+    Examples:
+      headwater jobs test delays.py
+      headwater jobs test delays.py -k late
+    """
+    from headwater.config.shipped import shipped_dir
+    from headwater.running.job_tests import find_tests, run_tests
+
+    files = find_tests(references, [shipped_dir("jobs").parent])
+    found = run_tests(files, chosen=chosen, quiet=json_output)
+    if json_output:
+        print_json([{"test": name, "outcome": outcome} for name, outcome in found.outcomes.items()])
+    if found.exit_code in (4, 5):  # pytest's codes for a wrong command line, and for no test at all
+        raise UsageError(
+            f"no test of {', '.join(references)} matches {chosen!r}" if chosen else "no test was found"
+        )
+    if found.exit_code:
+        raise UserError(f"{found.count('failed')} of {len(found.outcomes)} tests failed", EXIT_FAILED)
+
+
 @app.command()
 def status(
     bootstrap: BootstrapOption = None, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
@@ -234,12 +283,16 @@ def _jobs(references: list[str] | None) -> "list[Job]":
 def _described(job: "Job") -> dict[str, Any]:
     return {
         "job": job.name,
-        "inputs": {name: declared.name for name, declared in job.inputs.items()},
-        "target": job.target.name,
+        "inputs": {name: _topics_or_table(declared) for name, declared in job.inputs.items()},
+        "target": ", ".join(target.name for target in job.targets),
         "mode": job.target.mode,
         "keys": list(job.target.keys),
         "module": str(Path(job.function.__code__.co_filename)),
     }
+
+
+def _topics_or_table(declared: "Input") -> str:
+    return ", ".join(getattr(declared, "names", (declared.name,)))
 
 
 def _terms(totals: dict[str, int]) -> str:

@@ -72,7 +72,8 @@ def find_jobs(references: Sequence[str]) -> list[Job]:
 def default_references() -> list[str]:
     """The job modules of the current folder's jobs/, or the shipped ones."""
     folder = Path("jobs") if Path("jobs").is_dir() else shipped_dir("jobs")
-    return [str(path) for path in sorted(folder.glob("*.py"))]
+    tests = ("test_", "conftest.")
+    return [str(path) for path in sorted(folder.glob("*.py")) if not path.name.startswith(tests)]
 
 
 def job_settings() -> JobSettings:

@@ -43,7 +43,7 @@ def totals_since(home: Path, ends: Mapping[str, int]) -> dict[str, Counter[str]]
     found: dict[str, Counter[str]] = {}
     for _, made in _committed(home, ends):
         for commit in made:
-            if commit.entry is not None:
+            if commit.entry is not None and "beside" not in commit.entry.extra:
                 found.setdefault(commit.entry.job, Counter()).update(commit.entry.totals)
     return found
 

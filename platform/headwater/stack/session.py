@@ -17,6 +17,13 @@ from headwater.stack.java import find_java, launch_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# A length in a broken Avro value is believed before a byte of it is read: one of 2 GiB ended the driver. No value of a
+# topic is as large as this.
+_AVRO_LIMITS = " ".join(
+    f"-Dorg.apache.avro.limits.{name}.maxLength={limit}"
+    for name, limit in (("string", 64 << 20), ("bytes", 64 << 20), ("collectionItems", 1 << 20))
+)
+
 
 def session_conf(
     home: Path, settings: SparkSettings, *, app_name: str, cores: int, jars: list[Path]
@@ -25,7 +32,9 @@ def session_conf(
     # -Xss: Spark redacts errors with a regular expression that recurses; stopping a query in the middle of a
     # batch twice ended in a StackOverflowError at the default 1 MiB.
     logging = (shipped_dir("conf") / "spark-log4j2.properties").as_uri()
-    driver_options = f"-Xss8m -Dlog4j2.configurationFile={logging} -Dheadwater.spark.log={settings.log}"
+    driver_options = (
+        f"-Xss8m {_AVRO_LIMITS} -Dlog4j2.configurationFile={logging} -Dheadwater.spark.log={settings.log}"
+    )
     return {
         "spark.app.name": app_name,
         "spark.master": f"local[{cores}]",
@@ -33,6 +42,7 @@ def session_conf(
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": driver_options,
+        "spark.executor.extraJavaOptions": _AVRO_LIMITS,
         "spark.jars": ",".join(str(jar) for jar in jars),
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

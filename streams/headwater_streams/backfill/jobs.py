@@ -14,8 +14,8 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
     """The job understood; of a stateful job that names a topic, the part behind its ingest table.
 
     Raises:
-        BackfillError: It is neither a row-by-row job nor one of tumbling windows that are updated, or its result
-            depends on the order in which its rows came.
+        BackfillError: It is neither a row-by-row job nor one of tumbling windows that are updated, its result
+            depends on the order in which its rows came, or it writes several tables.
     """
     found = plan_jobs(context, [job])[-1]
     if found.kind == "join":
@@ -38,6 +38,9 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
                 f"the job {job.name!r} writes its windows once they are closed (mode='append'), and only updating "
                 "windows can be repaired so far; run it under a new target to fold everything again"
             )
+    if found.branches:
+        tables = ", ".join(found.branches)
+        raise BackfillError(f"the job {job.name!r} writes {tables}; jobs with one table can be repaired")
     return found
 
 

@@ -55,7 +55,8 @@ def plan_rows(
     dedup = job_plan.job.dedup
     origin = dedup is not None and dedup.by_headers
     needed: list[Ranges] = [batch.id.ranges for batch, _ in batches] if origin else [ranges]
-    _require_retained(context, declared.name, merge_ranges(needed))
+    for topic in declared.names:
+        _require_retained(context, topic, merge_ranges(needed))
     return replace(draft, ranges=ranges, rows=count_of(ranges), chunks=_chunks(batches, rows_per_chunk))
 
 
@@ -106,18 +107,23 @@ def _ranges_between(
     context: StageContext, declared: TopicInput, read: Ranges, span: tuple[int, int], time_us: Column
 ) -> Ranges:
     """From the first to the last record of each partition whose time is in the span."""
-    there = context.source.partitions(declared.name)
-    held = {p: (max(pair[0], there[p][0]), pair[1]) for p, pair in read[declared.name].items() if p in there}
-    records = context.source.read(
-        context.spark, declared.name, {p: pair for p, pair in held.items() if pair[0] < pair[1]}
-    )
     decoder = RecordDecoder(declared, (), origin=False)
-    decoded = decoder.decode(decoder.locate(records)).frame
-    inside = decoded.filter((time_us >= span[0]) & (time_us < span[1]))
-    found = inside.groupBy("_partition").agg(
-        F.min("_offset").alias("start"), (F.max("_offset") + 1).alias("end")
-    )
-    return {declared.name: {row["_partition"]: (row["start"], row["end"]) for row in found.collect()}}
+    between: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic in read:
+        there = context.source.partitions(topic)
+        held = {p: (max(pair[0], there[p][0]), pair[1]) for p, pair in read[topic].items() if p in there}
+        records = context.source.read(
+            context.spark, topic, {p: pair for p, pair in held.items() if pair[0] < pair[1]}
+        )
+        decoded = decoder.decode(decoder.locate(records)).frame
+        inside = decoded.filter((time_us >= span[0]) & (time_us < span[1]))
+        found = inside.groupBy("_partition").agg(
+            F.min("_offset").alias("start"), (F.max("_offset") + 1).alias("end")
+        )
+        spans = {row["_partition"]: (row["start"], row["end"]) for row in found.collect()}
+        if spans:
+            between[topic] = spans
+    return between
 
 
 def _require_retained(context: StageContext, topic: str, needed: Ranges) -> None:

@@ -6,6 +6,7 @@ records of that batch. So of several copies the same one stays, wherever the oth
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class RowReplay:
         self._context, self._plan, self._job = context, plan, plan.job
         self._name, declared = next(iter(self._job.inputs.items()))
         assert isinstance(declared, TopicInput)
-        self._declared, self._pass = declared, RowPass(plan)
+        self._pass = RowPass(plan)
         self._live: dict[tuple[int, int], list[LiveBatch]] = {}
         for batch in history.batches():
             self._live.setdefault((batch.id.generation, batch.id.batch), []).append(batch)
@@ -81,8 +82,10 @@ class RowReplay:
         origin = self._job.dedup is not None and self._job.dedup.by_headers
         batches = [b for id_ in chunk.batches for b in self._live[id_.generation, id_.batch]]
         whole = merge_ranges([b.id.ranges for b in batches]) if origin else wanted
-        topic = self._declared.name
-        records = self._pass.located(self._context.source.read(self._context.spark, topic, whole[topic]))
+        read, spark = self._context.source.read, self._context.spark
+        records = self._pass.located(
+            reduce(DataFrame.union, [read(spark, topic, ranges) for topic, ranges in whole.items()])
+        )
         inside = _inside(records, [batch.ranges for batch in chunk.batches])
         verdicts = self._verdicts(records, batches, self._job.dedup) if origin else None
         passed = self._pass.over(inside, verdicts, {})

@@ -22,6 +22,9 @@ row stages all of them (up to 64 partitions in a batch), for stateful stages `re
 - joins, each side: `read = matched + waiting + expired + filtered + late + quarantined`, where `waiting` is the change
   in the number of waiting rows, so that the sum over all batches is the number that waits now.
 
+A row job with several tables has an entry in each, with the same `read`; in all but the first, `extra.beside` names the
+first, which has the offsets seen and the quarantine.
+
 A commit of kind "backfill" replaces rows, so its terms say what came and what stood there `before`; a rollback's entry
 has the two changed about, so that what a table holds is the live entries' terms and, over all backfills, the sums of
 

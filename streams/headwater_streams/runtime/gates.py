@@ -2,8 +2,10 @@
 
 import logging
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -30,6 +32,13 @@ class CheckGate:
         self._job = job
         self._checks = [check for check in job.checks if check.on == on and check.action != "quarantine"]
         self.warnings: list[str] = []
+
+    def over(self, frame: DataFrame) -> "CheckGate":
+        """The gate with the checks that speak of the frame's columns."""
+        gate = copy(self)
+        gate._checks = [check for check in self._checks if _speaks_of(frame, check)]  # noqa: SLF001 - a copy
+        gate.warnings = []
+        return gate
 
     def aggregates(self) -> list[Column]:
         """One aggregate for each check, to be observed with the batch."""
@@ -63,6 +72,14 @@ class CheckGate:
                 raise CheckFailedError(f"{message}; nothing of the batch was committed")
             self.warnings.append(message)
             _log.warning(message)
+
+
+def _speaks_of(frame: DataFrame, check: Check) -> bool:
+    try:
+        frame.select(_aggregate(check))
+    except AnalysisException:
+        return False
+    return True
 
 
 def _aggregate(check: Check) -> Column:

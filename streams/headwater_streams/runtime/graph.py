@@ -67,7 +67,9 @@ def graph_of(jobs: Sequence[Job]) -> Graph:
     for job in jobs:
         here = Node("job", job.name)
         for declared in job.inputs.values():
-            kind: NodeKind = "topic" if isinstance(declared, TopicInput) else "table"
-            edges.append((Node(kind, declared.name), here))
-        edges.append((here, Node("table", job.target.name)))
+            if isinstance(declared, TopicInput):
+                edges += [(Node("topic", topic), here) for topic in declared.names]
+            else:
+                edges.append((Node("table", declared.name), here))
+        edges += [(here, Node("table", target.name)) for target in job.targets]
     return Graph(tuple(dict.fromkeys(edges)))

@@ -10,7 +10,7 @@ from deltalake import DeltaTable as DeltaLake
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from headwater_streams.ledger.entry import SourceRange, merge_ranges
+from headwater_streams.ledger.entry import Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.checkpoint import BatchOffsets, next_version
 from headwater_streams.runtime.context import StageContext
@@ -80,15 +80,21 @@ class InputReader:
 
     def batch(self, checkpoint: Path, before: BatchOffsets | None, end: BatchOffsets) -> BatchInput | None:
         """What a batch read of this input, or None if nothing was there yet."""
+        found: list[Ranges] = []
         for index, offset in enumerate(end.sources):
             if offset is None or not self._is_mine(offset):
                 continue
             previous = before.sources[index] if before is not None else None
-            if isinstance(self.declared, TopicInput):
-                ranges = self._context.source.ranges(self.declared.name, checkpoint, index, previous, offset)
-                return BatchInput(SourceRange(self.name, ranges, topic=self.declared.name))
-            return self._table_batch(previous, offset)
-        return None
+            if not isinstance(self.declared, TopicInput):
+                return self._table_batch(previous, offset)
+            found.append(self._context.source.ranges(self.declared, checkpoint, index, previous, offset))
+        if not found:
+            return None
+        return BatchInput(SourceRange(self.name, merge_ranges(found), topic=",".join(self._topics)))
+
+    @property
+    def _topics(self) -> tuple[str, ...]:
+        return self.declared.names if isinstance(self.declared, TopicInput) else ()
 
     def _table_batch(self, before: dict[str, Any] | None, end: dict[str, Any]) -> BatchInput:
         versions = (next_version(before) if before else 0, next_version(end))
@@ -101,7 +107,7 @@ class InputReader:
 
     def _is_mine(self, offset: dict[str, Any]) -> bool:
         if isinstance(self.declared, TopicInput):
-            return self._context.source.is_offset_of(self.declared.name, offset)
+            return self._context.source.is_offset_of(self.declared, offset)
         return bool(offset.get("reservoirId") == self._table_id)
 
     @cached_property

@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pyspark.sql import DataFrame
 
@@ -17,19 +17,20 @@ from headwater_streams.quality.check import Action, Check, InvalidCheckError, Le
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 
-JobFunction = TypeVar("JobFunction", bound=Callable[..., DataFrame])
+Frames = DataFrame | Mapping[str, DataFrame]
+JobFunction = TypeVar("JobFunction", bound=Callable[..., Frames])
 Late = Literal["table", "count"]
 
 _CHECKS, _JOB = "__headwater_checks__", "__headwater_job__"
 
-declared: ContextVar[list[Callable[..., DataFrame]] | None] = ContextVar("headwater_declared", default=None)
+declared: ContextVar[list[Callable[..., Any]] | None] = ContextVar("headwater_declared", default=None)
 """The functions that `@job` met while a module is being loaded, in order; None outside the loader."""
 
 
 @dataclass(frozen=True)
 class _Declaration:
     name: str
-    target: DeltaTarget
+    targets: Mapping[str, DeltaTarget]
     dedup: Dedup | None
     late: Late
 
@@ -42,19 +43,49 @@ class Job:
         name: Unique within a home; checkpoint folder and Delta application id follow from it.
         function: The user's function, called with one DataFrame for each input.
         inputs: The inputs by the function's parameter names, in the function's order.
-        target: The table it writes.
+        target: The table it writes; of several, the first, which has the quarantine and the state.
         dedup: What is removed before anything else looks at a row; None removes nothing.
         late: `"table"` keeps late rows in `<table>__late`; `"count"` only counts them.
         checks: The checks, in the order of the decorators.
+        branches: All tables by the names in the function's result, where it has several; the target is the first.
     """
 
     name: str
-    function: Callable[..., DataFrame]
+    function: Callable[..., Any]
     inputs: Mapping[str, Input]
     target: DeltaTarget
     dedup: Dedup | None = None
     late: Late = "table"
     checks: tuple[Check, ...] = field(default=())
+    branches: Mapping[str, DeltaTarget] = field(default_factory=dict)
+
+    @property
+    def targets(self) -> tuple[DeltaTarget, ...]:
+        """The tables that it writes, the target first."""
+        return tuple(self.branches.values()) or (self.target,)
+
+    def results(self, **inputs: DataFrame) -> dict[str, DataFrame]:
+        """Calls the function: what it gives for each table, by the table's name, the target's first.
+
+        Raises:
+            JobDefinitionError: It does not give one DataFrame, or one for each of the targets' names.
+        """
+        found = self.function(**inputs)
+        if not self.branches:
+            if not isinstance(found, DataFrame):
+                raise JobDefinitionError(f"the function returned {type(found).__name__}, not a DataFrame")
+            return {self.target.name: found}
+        if not isinstance(found, Mapping):
+            raise JobDefinitionError(
+                f"the function returned {type(found).__name__}, not a dict of DataFrames for targets="
+            )
+        if set(found) != set(self.branches):
+            given, wanted = ", ".join(map(repr, found)), ", ".join(map(repr, self.branches))
+            raise JobDefinitionError(f"the function returned frames for {given}, and targets= names {wanted}")
+        wrong = next((name for name, frame in found.items() if not isinstance(frame, DataFrame)), None)
+        if wrong is not None:
+            raise JobDefinitionError(f"the function returned {found[wrong]!r} for {wrong!r}, not a DataFrame")
+        return {target.name: found[name] for name, target in self.branches.items()}
 
     def app_id(self, generation: int) -> str:
         """The Delta application id of a generation: its batches' transaction marks."""
@@ -79,12 +110,15 @@ class Job:
         """A digest of what decides the job's results: its function's syntax tree and its declaration."""
         tree = ast.dump(ast.parse(textwrap.dedent(inspect.getsource(self.function))))
         declaration = repr((dict(self.inputs), self.target, self.dedup, self.checks))
+        if self.branches:
+            declaration += repr(dict(self.branches))
         return hashlib.sha256((tree + declaration).encode()).hexdigest()[:16]
 
 
 def job(
     *,
-    target: DeltaTarget,
+    target: DeltaTarget | None = None,
+    targets: Mapping[str, DeltaTarget] | None = None,
     name: str | None = None,
     dedup: Dedup | None = None,
     late: Late = "table",
@@ -94,6 +128,8 @@ def job(
 
     Args:
         target: Where the result goes, `hw.delta(...)`.
+        targets: In its place, several tables by names, `{"good": hw.delta(...), "bots": hw.delta(...)}`: a row-by-row
+            function returns a dict of frames by the same names. What is rejected goes to the first one's quarantine.
         name: The job's name; by default the function's.
         dedup: `hw.by_offset(...)`, `hw.by_sequence(...)` or `hw.by_key(...)`; None for input that never comes twice.
         late: `"table"` keeps late rows in `<table>__late`, `"count"` only counts them.
@@ -102,10 +138,16 @@ def job(
     Raises:
         JobDefinitionError: An argument is not one of its allowed values.
     """
-    if not isinstance(target, DeltaTarget):
-        raise JobDefinitionError(
-            f"job: target={target!r} is not a target; write target=hw.delta('schema.table')"
-        )
+    if targets is None or target is not None:
+        if targets is not None or not isinstance(target, DeltaTarget):
+            raise JobDefinitionError(
+                f"job: target={target!r} is not a target; write target=hw.delta('schema.table'), "
+                "or targets={...} for several"
+            )
+        named = {"": target}
+    else:
+        named = dict(targets)
+        _check_targets(named)
     if late not in ("table", "count"):
         raise JobDefinitionError(f"job: late={late!r} is not one of 'table', 'count'")
     if quarantine != "table":
@@ -119,7 +161,7 @@ def job(
         )
 
     def declare(function: JobFunction) -> JobFunction:
-        setattr(function, _JOB, _Declaration(name or function.__name__, target, dedup, late))
+        setattr(function, _JOB, _Declaration(name or function.__name__, named, dedup, late))
         met = declared.get()
         if met is not None:
             met.append(function)
@@ -162,7 +204,7 @@ def is_job(value: object) -> bool:
     return hasattr(value, _JOB)
 
 
-def bind(function: Callable[..., DataFrame]) -> Job:
+def bind(function: Callable[..., Any]) -> Job:
     """Makes the `Job` of a decorated function: each parameter is an input of that name in the function's module.
 
     Raises:
@@ -190,12 +232,26 @@ def bind(function: Callable[..., DataFrame]) -> Job:
     twice = sorted({n for n in names if names.count(n) > 1})
     if twice:
         raise JobDefinitionError(f"job {declaration.name!r}: two checks are named {twice[0]!r}")
+    targets = declaration.targets
     return Job(
         declaration.name,
         function,
         inputs,
-        declaration.target,
+        next(iter(targets.values())),
         declaration.dedup,
         declaration.late,
         checks,
+        {} if "" in targets else targets,
     )
+
+
+def _check_targets(targets: Mapping[str, object]) -> None:
+    names = [target.name for target in targets.values() if isinstance(target, DeltaTarget)]
+    if not names or len(names) < len(targets) or "" in targets:
+        raise JobDefinitionError(
+            "job: targets= is not a dict of targets by names; write "
+            "targets={'good': hw.delta('schema.good'), 'bots': hw.delta('schema.bots')}"
+        )
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise JobDefinitionError(f"job: two of targets= are the table {twice[0]}; a table has one writer")

@@ -24,9 +24,9 @@ from headwater_streams.runtime.stateful import (
     count_entering,
     entered,
     observed,
-    prepare_tables,
     sources_of,
 )
+from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, reveal
 
 

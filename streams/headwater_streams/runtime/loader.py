@@ -32,11 +32,12 @@ def load_jobs(references: Sequence[str], *, search: Sequence[Path] = ()) -> list
                 )
     by_table: dict[str, Job] = {}
     for job in jobs.values():
-        other = by_table.setdefault(job.target.name, job)
-        if other is not job:
-            raise JobDefinitionError(
-                f"the jobs {other.name!r} and {job.name!r} both write {job.target.name}; a table has one writer"
-            )
+        for target in job.targets:
+            other = by_table.setdefault(target.name, job)
+            if other is not job:
+                raise JobDefinitionError(
+                    f"the jobs {other.name!r} and {job.name!r} both write {target.name}; a table has one writer"
+                )
     return list(jobs.values())
 
 

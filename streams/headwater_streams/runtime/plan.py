@@ -1,7 +1,8 @@
 """What a job is, learnt by calling its function once on empty input: its kind, its operators, its result's columns."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from traceback import walk_tb
 from typing import Literal
 
 from pyspark.errors import PySparkException
@@ -42,7 +43,7 @@ _REFUSED = {
     "Generate": "explode, which makes several rows of one record",
     "GlobalLimit": "limit",
     "Sort": "sort",
-    "Union": "union",
+    "Union": "union; name several topics in one input, hw.topic('a', 'b')",
     "Window": "a window function",
 }
 
@@ -57,6 +58,7 @@ class JobPlan:
         operator: The window or the join, if it is one.
         result: The function's own columns.
         inputs: Each input's own columns, without the library's.
+        branches: The function's own columns for each table, by the table's name, where a job writes several.
     """
 
     job: Job
@@ -64,11 +66,21 @@ class JobPlan:
     operator: WindowSpec | IntervalJoin | None
     result: T.StructType
     inputs: Mapping[str, T.StructType]
+    branches: Mapping[str, T.StructType] = field(default_factory=dict)
 
     @property
     def target_schema(self) -> T.StructType:
         """The target's columns: the function's, then the library's."""
-        fields = list(self.result.fields)
+        return self._with_own(self.result)
+
+    @property
+    def schemas(self) -> dict[str, T.StructType]:
+        """The columns of each table that the job writes, the target's first."""
+        results = self.branches or {self.job.target.name: self.result}
+        return {table: self._with_own(result) for table, result in results.items()}
+
+    def _with_own(self, result: T.StructType) -> T.StructType:
+        fields = list(result.fields)
         if self.kind == "window":
             fields += [T.StructField(SOURCES, SOURCES_TYPE), T.StructField(ROWS, T.LongType())]
         else:
@@ -113,28 +125,44 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
     frames = {name: _empty(spark, schema) for name, schema in schemas.items()}
     with recording() as recorder:
         try:
-            result = job.function(**frames)
+            results = job.results(**frames)
         except PySparkException as error:
             raise JobDefinitionError(f"job {job.name!r}: {_first_sentence(error)}") from error
         except StreamsError as error:
             raise JobDefinitionError(f"job {job.name!r}: {error}") from error
         except Exception as error:
-            line = (
-                error.__traceback__.tb_next.tb_lineno
-                if error.__traceback__ and error.__traceback__.tb_next
-                else 0
-            )
-            place = f"{job.function.__code__.co_filename}, line {line}"
+            place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
             raise JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}") from error
-    if not isinstance(result, DataFrame):
-        raise JobDefinitionError(
-            f"job {job.name!r}: the function returned {type(result).__name__}, not a DataFrame"
-        )
-    plan = _understand(job, recorder.operators, result, schemas)
+    plan = _understand(job, recorder.operators, results[job.target.name], schemas)
+    if job.branches:
+        plan = _with_branches(plan, results)
     if plan.kind == "window":
         check_streamable(job, schemas, job.target.mode, spark)
-    _check_expressions(job, frames, result)
+    _check_expressions(job, frames, list(results.values()))
     return plan
+
+
+def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:
+    job, branches = plan.job, {plan.job.target.name: plan.result}
+    if plan.kind != "row":
+        raise JobDefinitionError(
+            f"job {job.name!r}: only a row-by-row function has targets={{...}}; write one job for each table"
+        )
+    for target in job.targets[1:]:
+        part = replace(job, target=target, branches={})
+        branches[target.name] = _understand(part, [], results[target.name], plan.inputs).result
+    for target in job.targets:
+        if target.mode != "append":
+            raise JobDefinitionError(
+                f"job {job.name!r}: {target.name}: the mode of targets={{...}} is 'append'"
+            )
+    return replace(plan, branches=branches)
+
+
+def _line_of(job: Job, error: BaseException) -> int:
+    """The line of the job's function that an error passed through."""
+    frames = walk_tb(error.__traceback__)
+    return next((line for frame, line in frames if frame.f_code is job.function.__code__), 0)
 
 
 def _understand(
@@ -278,9 +306,9 @@ def require_ingest(job: Job, declared: TableInput, schema: T.StructType) -> None
         )
 
 
-def _check_expressions(job: Job, frames: Mapping[str, DataFrame], result: DataFrame) -> None:
+def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Sequence[DataFrame]) -> None:
     for check in job.checks:
-        where = list(frames.values()) if check.on == "input" else [result]
+        where = list(frames.values()) if check.on == "input" else results
         errors = []
         for frame in where:
             try:

@@ -194,9 +194,8 @@ class JobQuery:
         found = []
         for declared in self.job.inputs.values():
             if isinstance(declared, TopicInput):
-                found += [
-                    (declared.name, partition) for partition in self._context.source.partitions(declared.name)
-                ]
+                for topic in declared.names:
+                    found += [(topic, partition) for partition in self._context.source.partitions(topic)]
             else:
                 found.append((declared.name, 0))
         return found

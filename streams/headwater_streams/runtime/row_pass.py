@@ -3,7 +3,7 @@
 The live job and a backfill make the same pass; only what they read and where they write differ.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,14 +98,23 @@ class RowPass:
         newest = F.max(F.when(terms["passed"], self._event_time_us(decoded))).alias("max_event_time_us")
         read = F.count(F.lit(1)).alias("read")
         frame = counted.observe("read", decoded.frame, terms, [read, newest])
-        gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
+        gate_in = CheckGate(self._job, "input")
         good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *ROW_COLUMNS)
         if gate_in.aggregates():
             good = counted.observe("input", good, {}, gate_in.aggregates())
-        result = reveal(self._job.function(**{self._name: hide(good, ROW_COLUMNS)}), ROW_COLUMNS)
-        result = counted.observe("result", result, {"rows": F.lit(True)}, gate_out.aggregates())
+        kept = good.persist() if self._job.branches else None
+        results, gates = {}, {}
+        for table, result in self._job.results(**{self._name: hide(good, ROW_COLUMNS)}).items():
+            gates[table] = self._gate(result)
+            results[table] = counted.observe(
+                table, reveal(result, ROW_COLUMNS), {"rows": F.lit(True)}, gates[table].aggregates()
+            )
         rejected = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
-        return PassedRows(result, rejected, gate_in, gate_out, counted, self._job.name)
+        return PassedRows(results, rejected, gate_in, gates, counted, self._job.target.name, kept)
+
+    def _gate(self, result: DataFrame) -> CheckGate:
+        gate = CheckGate(self._job, "output")
+        return gate.over(result) if self._job.branches else gate
 
     def _decoded(self, located: DataFrame) -> Decoded:
         decoded = self._decoder.decode(located)
@@ -135,37 +144,56 @@ class PassedRows:
     """A pass that is about to be made.
 
     Attributes:
-        rows: The function's result with the coordinates.
+        results: The function's results with the coordinates, by table; the target's must be written first.
         rejected: The rows for quarantine, with `_problems`; reading them is a pass of its own.
-        gate_in, gate_out: The checks that judge.
+        gate_in: The checks that judge what comes in.
+        gates_out: The checks that judge each result.
     """
 
-    rows: DataFrame
+    results: Mapping[str, DataFrame]
     rejected: DataFrame
     gate_in: CheckGate
-    gate_out: CheckGate
+    gates_out: Mapping[str, CheckGate]
     _counts: "_Counts"
-    _function: str
+    _target: str
+    _kept: DataFrame | None = None
 
-    def judge(self, batch: int) -> None:
-        """Looks at the checks, once `rows` were written.
+    @property
+    def rows(self) -> DataFrame:
+        """What goes to the target."""
+        return self.results[self._target]
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the checks with `action="warn"` said."""
+        return [text for gate in (self.gate_in, *self.gates_out.values()) for text in gate.warnings]
+
+    def release(self) -> None:
+        """Forgets the rows that several results were made of."""
+        if self._kept is not None:
+            self._kept.unpersist()
+
+    def judge(self, batch: int, tables: Iterable[str] | None = None) -> None:
+        """Looks at the checks of those tables whose rows were written; of all by default.
 
         Raises:
             CheckFailedError: One with `action="fail"` does not hold.
         """
         self.gate_in.judge(self._counts.get("input"), batch)
-        self.gate_out.judge(self._counts.get("result"), batch)
+        for table in self.gates_out if tables is None else tables:
+            self.gates_out[table].judge(self._counts.get(table), batch)
 
-    def accounting(self, written: int) -> dict[str, int]:
-        """The terms of the row identity; `written` is what the files hold.
+    def accounting(self, written: int, table: str | None = None) -> dict[str, int]:
+        """The terms of the row identity of a table, the target's by default; `written` is what the files hold.
 
         Raises:
             DataLossError: The files do not hold what came out of the function.
         """
-        result = self._counts.get("result")
+        table = table or self._target
+        result = self._counts.get(table)
         if written != result["rows"]:
             raise DataLossError(
-                f"{written} rows were written where {result['rows']} came out of the function {self._function}; "
+                f"{written} rows were written where {result['rows']} came out of the function for {table}; "
                 "nothing was committed, and the job can be started again"
             )
         return _terms(self._counts.get("read"), result, "", written)
@@ -176,9 +204,9 @@ class PassedRows:
         newest: int | None = self._counts.get("read")["max_event_time_us"]
         return newest
 
-    def partitions(self) -> Partitions:
+    def partitions(self, table: str | None = None) -> Partitions:
         """The terms by topic and partition; empty where there are too many to count."""
-        read, result = self._counts.get("read"), self._counts.get("result")
+        read, result = self._counts.get("read"), self._counts.get(table or self._target)
         found: dict[str, dict[int, dict[str, int]]] = {}
         for i, (topic, partition) in enumerate(self._counts.places):
             # A record is exactly one of the three; to count it once more by partition would cost and prove nothing.

@@ -1,12 +1,13 @@
 """A row stage: each record decoded, deduplicated, checked, given to the function, appended. No Spark state.
 
 The batch's rows are computed once. Delta's transaction writes the files, the counts observed on the way make the
-ledger entry, quarantine is committed before the main table, and mark, entry and files become one commit.
+ledger entry, quarantine and the job's other tables are committed before its target, and mark, entry and files become
+one commit.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -22,9 +23,10 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.key_log import KeyLog
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.row_pass import RowPass
-from headwater_streams.sinks.delta_table import ensure_table
-from headwater_streams.sinks.side import quarantine_rows, quarantine_schema, write_side
+from headwater_streams.runtime.row_pass import PassedRows, RowPass
+from headwater_streams.runtime.tables import prepare_tables
+from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
+from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.coordinates import SEEN_UNTIL, changing, commit_columns
 
 _ROWS_PER_TASK = 50_000  # one second of a core's work, or less
@@ -59,14 +61,7 @@ class RowStage:
 
     def prepare(self) -> None:
         """Makes the tables and takes up the state of the last commit."""
-        spark, target = self._context.spark, self._job.target
-        ensure_table(spark, self._table, target.name, self._plan.target_schema)
-        ensure_table(
-            spark,
-            self._context.home.table(target.quarantine_table),
-            target.quarantine_table,
-            quarantine_schema(),
-        )
+        prepare_tables(self._context, self._plan)
         entry = last_entry(self._table, self._job.name, self._generation)
         if entry is not None:
             self._state = RowState(seen_from(entry.seen), entry.max_event_time_us)
@@ -96,16 +91,19 @@ class RowStage:
         source = inputs[self._name].source
         with self._judged(_in_few_tasks(df, source), source, batch) as (records, verdicts, seen):
             passed = self._pass.over(records, verdicts, source.ranges)
-            files = transaction.write(self._with_commit_columns(passed.rows, batch))
-            passed.judge(batch)
+            try:
+                files = transaction.write(self._with_commit_columns(passed.rows, batch))
+                branches = self._written_branches(passed, batch)
+            finally:
+                passed.release()
+            passed.judge(batch, [self._job.target.name, *branches])
             accounting = passed.accounting(files.rows)
             if accounting["quarantined"]:
                 self._context.step(self._job.name, "before quarantine", batch)
                 self._write_quarantine(passed.rejected, batch, source, accounting["quarantined"])
         times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
         state = RowState(seen, max(times, default=None))
-        warnings = [*passed.gate_in.warnings, *passed.gate_out.warnings]
-        extra: dict[str, Any] = {"warnings": warnings} if warnings else {}
+        extra: dict[str, Any] = {"warnings": passed.warnings} if passed.warnings else {}
         if self._keys is not None:
             extra |= self._keys.entry_terms(batch)
         entry = LedgerEntry(
@@ -122,12 +120,35 @@ class RowStage:
             extra,
             passed.partitions(),
         )
+        for table, (branch, written) in branches.items():
+            self._context.step(self._job.name, "before table", batch)
+            of_table = replace(
+                entry,
+                table=table,
+                accounting={self._name: passed.accounting(written.rows, table)},
+                seen=None,
+                extra={"beside": self._job.target.name},
+                partitions=passed.partitions(table),
+            )
+            branch.commit(self._app_id, batch, of_table.to_json(), written)
         self._context.step(self._job.name, "before commit", batch)
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
         self._state = state
         if self._keys is not None:
             self._keys.committed(batch)
+
+    def _written_branches(
+        self, passed: PassedRows, batch: int
+    ) -> dict[str, tuple[DeltaTransaction, WrittenFiles]]:
+        """The files of the other tables that do not have this batch yet; they are committed before the target."""
+        found = {}
+        for target in self._job.targets[1:]:
+            transaction = self._context.transaction(self._context.home.table(target.name))
+            if transaction.last_batch(self._app_id) < batch:
+                rows = self._with_commit_columns(passed.results[target.name], batch)
+                found[target.name] = (transaction, transaction.write(rows))
+        return found
 
     @contextmanager
     def _judged(

@@ -129,7 +129,8 @@ class JobRunner:
         return query
 
     def _copy(self, job: Job) -> None:
-        for table in (job.target.name, job.target.quarantine_table, job.target.late_table):
+        sides = (job.target.quarantine_table, job.target.late_table)
+        for table in (*[target.name for target in job.targets], *sides):
             if (self._context.home.table(table) / "_delta_log").exists():
                 copy_entries(self._context.home, table)
 
@@ -159,7 +160,7 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
     plans: list[JobPlan] = []
     waiting = list(jobs)
     while waiting:
-        targets = {job.target.name for job in waiting}
+        targets = {target.name for job in waiting for target in job.targets}
         ready = [job for job in waiting if not any(table.name in targets for table in job.tables)]
         if not ready:
             names = ", ".join(job.name for job in waiting)
@@ -178,5 +179,5 @@ def _plan_one(context: StageContext, job: Job, tables: dict[str, T.StructType]) 
         for part in parts:
             plans.append(analyse(part, context.spark, tables))
             tables[part.target.name] = plans[-1].target_schema
-    tables[job.target.name] = plans[-1].target_schema
+    tables.update(plans[-1].schemas)
     return plans

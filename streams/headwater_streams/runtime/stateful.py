@@ -20,16 +20,8 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan, require_ingest
-from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sinks.live_files import files_between
-from headwater_streams.sinks.side import (
-    INPUT,
-    MISSED,
-    late_schema,
-    quarantine_rows,
-    quarantine_schema,
-    write_side,
-)
+from headwater_streams.sinks.side import INPUT, MISSED, late_schema, quarantine_rows, write_side
 from headwater_streams.sources.coordinates import (
     PARTITION,
     ROW_COLUMNS,
@@ -270,17 +262,6 @@ def _counted(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int
         terms = {name: row[name] for name in ("read", "kept", "late", "quarantined")}
         found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
     return found
-
-
-def prepare_tables(context: StageContext, plan: JobPlan) -> None:
-    """Makes the target and its side tables; they exist, empty, from the first start."""
-    target = plan.job.target
-    for name, schema in (
-        (target.name, plan.target_schema),
-        (target.quarantine_table, quarantine_schema()),
-        (target.late_table, late_schema(plan.inputs, overlapping=plan.is_overlapping)),
-    ):
-        ensure_table(context.spark, context.home.table(name), name, schema)
 
 
 def count_entering(rows: DataFrame, place: Place) -> DataFrame:

@@ -22,9 +22,9 @@ from headwater_streams.runtime.stateful import (
     count_entering,
     entered,
     observed,
-    prepare_tables,
     sources_of,
 )
+from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sinks.upsert import upsert_rows
 from headwater_streams.sources.coordinates import ROWS, SOURCES, commit_columns, reveal

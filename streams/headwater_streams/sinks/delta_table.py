@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from deltalake import DeltaTable as DeltaLake
+from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -95,8 +97,15 @@ class DeltaTransaction:
         return {Path(str(add.path())).name: add for add in to_list(self._transaction.filterFiles())}
 
     def write(self, df: DataFrame) -> WrittenFiles:
-        """Writes the rows into files of the table, with its columns, order and types; commits nothing."""
-        columns = [F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in self._schema.fields]
+        """Writes the rows into files of the table, with its columns, order and types; commits nothing.
+
+        A column of the table that the rows do not have is NULL.
+        """
+        there = set(df.columns)
+        columns = [
+            (F.col(f"`{f.name}`") if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
+            for f in self._schema.fields
+        ]
         added = to_list(self._transaction.writeFiles(df.select(*columns)._jdf))  # noqa: SLF001
         return WrittenFiles(added, sum(json.loads(action.stats())["numRecords"] for action in added))
 
@@ -154,30 +163,67 @@ class DeltaTransaction:
 def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructType) -> None:
     """Creates the table, or adds the columns that it does not have yet.
 
-    Raises:
-        IncompatibleTableError: A column exists with another type.
-    """
-    from delta.tables import DeltaTable
+    deltalake creates it, in 15 ms; Delta's own builder starts Spark jobs for it.
 
+    Raises:
+        IncompatibleTableError: A column exists with a type that cannot hold the job's, or cannot be in a table.
+    """
     nullable = T.StructType([T.StructField(f.name, f.dataType, True) for f in schema.fields])
+    problems = column_problems(path, name, nullable)
+    if problems:
+        raise IncompatibleTableError("; ".join(problems))
     if not (path / "_delta_log").exists():
-        builder = DeltaTable.createIfNotExists(spark).location(str(path)).addColumns(nullable)
-        for key, value in _PROPERTIES.items():
-            builder = builder.property(key, value)
-        builder.execute()
+        columns = Schema.from_json(nullable.json())
+        DeltaLake.create(str(path), columns, mode="ignore", configuration=_PROPERTIES)
         return
-    existing = {f.name: f for f in spark.read.format("delta").load(str(path)).schema.fields}
+    existing = set(_schema_of(path).fieldNames())
     added = [f for f in nullable.fields if f.name not in existing]
-    for field in nullable.fields:
-        there = existing.get(field.name)
-        if there is not None and there.dataType.simpleString() != field.dataType.simpleString():
-            raise IncompatibleTableError(
-                f"{name}: the column {field.name!r} is {there.dataType.simpleString()} in the table and "
-                f"{field.dataType.simpleString()} in the job; give it another name, or rebuild the table by a backfill"
-            )
     if added:
-        columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in added)
-        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({columns})")
+        listed = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in added)
+        spark.sql(f"ALTER TABLE delta.`{path}` ADD COLUMNS ({listed})")
+
+
+def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
+    """What keeps rows of a schema from being written to a table that may be there, a sentence for each column.
+
+    A column of a narrower type is written as the table has it. The table's own type stays: Delta could widen it, but
+    neither deltalake nor DuckDB reads a table with that feature (`typeWidening`; deltalake 1.6.6).
+    """
+    problems = []
+    existing = {f.name: f for f in _schema_of(path).fields} if (path / "_delta_log").exists() else {}
+    for field in schema.fields:
+        there = existing.get(field.name)
+        if there is None and set(field.name) & _NOT_IN_NAMES:
+            problems.append(
+                f"{name}: the column {field.name!r} has a character that no column of a table may have "
+                "(a space, or one of ,;{}()=); give it another name"
+            )
+        elif there is not None and not _holds(there.dataType, field.dataType):
+            problems.append(
+                f"{name}: the column {field.name!r} is {there.dataType.simpleString()} in the table and "
+                f"{field.dataType.simpleString()} in the job; cast it there, or give it another name"
+            )
+    return problems
+
+
+_NOT_IN_NAMES = frozenset(" ,;{}()=\n\t")
+_WIDER = (T.ByteType, T.ShortType, T.IntegerType, T.LongType), (T.FloatType, T.DoubleType)
+
+
+def _holds(table: T.DataType, job: T.DataType) -> bool:
+    """Whether every value of the job's type is one of the table's, to which `DeltaTransaction.write` casts."""
+    if table.simpleString() == job.simpleString():
+        return True
+    if isinstance(table, T.DecimalType) and isinstance(job, T.DecimalType):
+        return table.scale >= job.scale and table.precision - table.scale >= job.precision - job.scale
+    for kinds in _WIDER:
+        if isinstance(table, kinds) and isinstance(job, kinds):
+            return kinds.index(type(table)) > kinds.index(type(job))
+    return False
+
+
+def _schema_of(path: Path) -> T.StructType:
+    return T.StructType.fromJson(json.loads(DeltaLake(str(path)).schema().to_json()))
 
 
 def last_batch(spark: SparkSession, path: Path, app_id: str) -> int:

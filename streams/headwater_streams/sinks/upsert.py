@@ -91,8 +91,8 @@ def _replaced(
     both = F.col("t._held") & F.col("s._new")
     columns = []
     for name in held.columns:
-        if name not in rows.columns:
-            columns.append(F.col(f"t.`{name}`"))
+        if name not in rows.columns:  # the job no longer gives it, and what it once gave is not of these rows
+            columns.append(F.when(F.col("s._new").isNull(), F.col(f"t.`{name}`")).alias(name))
             continue
         new = F.col(f"s.`{name}`")
         if name in updates:

@@ -25,9 +25,8 @@ from headwater_streams.sources.coordinates import (
     TOPIC,
 )
 from headwater_streams.sources.inputs import Input, TopicInput
-from headwater_streams.sources.json_value import json_problem, parse_json
-from headwater_streams.sources.line_value import line_problem
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
+from headwater_streams.sources.values import value_columns, values_of
 
 KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
 HEADERS_TYPE = T.ArrayType(
@@ -91,14 +90,8 @@ class RecordDecoder(_Decoder):
     def __init__(self, declared: TopicInput, checks: Sequence[Check], *, origin: bool) -> None:
         """Args: the topic's declaration; input checks that quarantine; whether the origin headers are honoured."""
         schema = value_schema(declared)
-        text, value = F.col(RAW).cast("string"), F.col(VALUE)
-        parser = declared.parser
-        if parser is None:
-            problems = [json_problem(text, value, schema)]
-            self._value = parse_json(text, schema).alias(VALUE)
-        else:
-            problems = [line_problem(F.col(RAW), value, parser)]
-            self._value = parser(text, F.col(TIMESTAMP)).alias(VALUE)
+        self._values = values_of(declared, schema, F.col(RAW), F.col(TIMESTAMP), F.col(VALUE))
+        problems = [self._values.problem]
         if origin:
             problems.append(_origin_problem())
         super().__init__(schema.fieldNames(), checks, time_problems(declared, ahead=True), problems)
@@ -117,7 +110,7 @@ class RecordDecoder(_Decoder):
     def decode(self, located: DataFrame) -> Decoded:
         """Decodes located records."""
         names = [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE]
-        return self._judged(located.select("*", self._value), names)
+        return self._judged(located.select("*", self._values.of(located).alias(VALUE)), names)
 
 
 class RowDecoder(_Decoder):
@@ -150,9 +143,10 @@ def value_schema(declared: TopicInput) -> T.StructType:
     """The declared columns of a topic's values.
 
     Raises:
-        JobDefinitionError: The schema is not Spark DDL, or a column begins with the reserved `_`.
+        JobDefinitionError: The schema is not Spark DDL, a column begins with the reserved `_`, or the event time is
+            not one.
     """
-    schema = _own_columns(declared)
+    schema = value_columns(declared)
     for name in schema.fieldNames():
         if name.startswith("_"):
             raise JobDefinitionError(
@@ -163,18 +157,11 @@ def value_schema(declared: TopicInput) -> T.StructType:
             f"topic {declared.name!r}: event_time {declared.event_time!r} is not a column; "
             f"there are {', '.join(schema.fieldNames())}"
         )
-    return schema
-
-
-def _own_columns(declared: TopicInput) -> T.StructType:
-    given = declared.schema if declared.parser is None else declared.parser.schema
-    try:
-        schema = T.StructType.fromDDL(given) if isinstance(given, str) else given
-        assert isinstance(schema, T.StructType)
-    except Exception as error:
+    if declared.event_time is not None and schema[declared.event_time].dataType != T.TimestampType():
+        kind = schema[declared.event_time].dataType.simpleString().upper()
         raise JobDefinitionError(
-            f"topic {declared.name!r}: schema {given!r} is not Spark DDL; write 'name TYPE, name TYPE'"
-        ) from error
+            f"topic {declared.name!r}: event_time {declared.event_time!r} is {kind}, and must be TIMESTAMP"
+        )
     return schema
 
 

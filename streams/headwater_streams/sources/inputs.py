@@ -1,14 +1,17 @@
 """A topic as a job's input: what its values look like, which column is event time, how long rows may be late."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.avro_value import Avro
+from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
 
-Format = Literal["json", "access", "syslog"] | Parser
-_PARSERS = {"access": ACCESS, "syslog": SYSLOG}
+Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Parser
+_NAMED: Mapping[str, Csv | Parser | None] = {"json": None, "csv": Csv(), "access": ACCESS, "syslog": SYSLOG}
 
 
 @dataclass(frozen=True)
@@ -17,15 +20,18 @@ class TopicInput:
 
     Attributes:
         name: The topic.
-        schema: The value's columns as Spark DDL, `"carrier STRING, departed_at TIMESTAMP"`; a parser has its own.
+        schema: The value's columns as Spark DDL, `"carrier STRING, departed_at TIMESTAMP"`, for JSON and CSV; other
+            formats have their own. Fields of JSON that it does not name are left out.
         event_time: The column that says when the event happened; rows without it go to quarantine.
         watermark: How far behind the greatest event time seen a row may be and still count ("30 minutes").
-        format: How values are encoded: `"json"`, one object in each value; or one line of text in each, taken apart
+        format: How values are encoded: `"json"`, one object in each value; `"csv"` or `hw.csv(sep=";", header=...)`,
+            one line in each; `hw.avro("flight.avsc")`, one record in each; or one line of text in each, taken apart
             by a parser: `"access"` (the common and the combined log format), `"syslog"`, `hw.syslog(zone=...)`,
             `hw.key_value("level STRING, took_ms DOUBLE")`, `hw.template("{at:time} {level:word} {message}")`.
         max_ahead: How far an event time may be ahead of its record's timestamp before it is quarantined.
         max_offsets_per_batch: The most records that one batch reads, over all partitions; their
             coordinates pass through the driver.
+        more: Further topics whose values are alike; `_topic` tells the rows apart.
     """
 
     name: str
@@ -35,32 +41,44 @@ class TopicInput:
     format: Format = "json"
     max_ahead: str = "1 day"
     max_offsets_per_batch: int = 500_000
+    more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_time(self.name, self.event_time, self.watermark)
         parse_duration(self.max_ahead)
-        if self.format == "json":
+        twice = sorted({name for name in self.names if self.names.count(name) > 1})
+        if twice:
+            raise JobDefinitionError(f"topic {self.name!r}: {twice[0]!r} is named twice")
+        if isinstance(self.format, str) and self.format not in _NAMED:
+            raise JobDefinitionError(
+                f"topic {self.name!r}: format {self.format!r} is not one of 'json', 'csv', 'access', 'syslog', "
+                "hw.csv(...), hw.avro(...), hw.syslog(...), hw.key_value(...), hw.template(...)"
+            )
+        form = self.value_format
+        if form is None or isinstance(form, Csv):
             if self.schema is None:
                 raise JobDefinitionError(
-                    f"topic {self.name!r}: schema= names the columns of its JSON, as 'name TYPE, name TYPE'"
+                    f"topic {self.name!r}: schema= names the columns of its {'JSON' if form is None else 'CSV'}, "
+                    "as 'name TYPE, name TYPE'"
                 )
-        elif self.parser is None:
-            raise JobDefinitionError(
-                f"topic {self.name!r}: format {self.format!r} is not one of 'json', 'access', 'syslog', "
-                "hw.syslog(...), hw.key_value(...), hw.template(...)"
-            )
         elif self.schema is not None:
+            name = form.name if isinstance(form, Parser) else "avro"
             raise JobDefinitionError(
-                f"topic {self.name!r}: the format {self.parser.name!r} has columns of its own; "
+                f"topic {self.name!r}: the format {name!r} has columns of its own; "
                 "leave schema= out and select in the job"
             )
         if self.max_offsets_per_batch < 1:
             raise JobDefinitionError(f"topic {self.name!r}: max_offsets_per_batch must be 1 or more")
 
     @property
-    def parser(self) -> Parser | None:
-        """What takes the lines apart; None for JSON."""
-        return self.format if isinstance(self.format, Parser) else _PARSERS.get(self.format)
+    def names(self) -> tuple[str, ...]:
+        """The topics."""
+        return (self.name, *self.more)
+
+    @property
+    def value_format(self) -> Csv | Avro | Parser | None:
+        """What reads the values; None for JSON."""
+        return _NAMED[self.format] if isinstance(self.format, str) else self.format
 
 
 @dataclass(frozen=True)
@@ -86,7 +104,7 @@ Input = TopicInput | TableInput
 
 def topic(
     name: str,
-    *,
+    *more: str,
     schema: str | None = None,
     event_time: str | None = None,
     watermark: str | None = None,
@@ -94,8 +112,8 @@ def topic(
     max_ahead: str = "1 day",
     max_offsets_per_batch: int = 500_000,
 ) -> TopicInput:
-    """Declares a topic as an input; see `TopicInput` for the arguments."""
-    return TopicInput(name, schema, event_time, watermark, format, max_ahead, max_offsets_per_batch)
+    """Declares a topic, or several with values alike, as an input; see `TopicInput` for the arguments."""
+    return TopicInput(name, schema, event_time, watermark, format, max_ahead, max_offsets_per_batch, more)
 
 
 def table(name: str, *, event_time: str | None = None, watermark: str | None = None) -> TableInput:

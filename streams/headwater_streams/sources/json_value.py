@@ -1,5 +1,7 @@
 """Values that are one JSON object: parsed, and judged."""
 
+from collections.abc import Callable
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -28,7 +30,7 @@ def json_problem(text: Column, value: Column, schema: T.StructType) -> Problem:
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
         .when(not_one & (~_is_object(bare) | ~corrupt), F.lit("the value is not one JSON object"))
         .when(F.try_parse_json(text).isNull(), F.lit("the value is not valid JSON"))
-        .otherwise(_wrong_fields(text, value, schema))
+        .otherwise(wrong_fields(lambda name: F.get_json_object(text, f"$['{name}']"), value, schema))
     )
     return Problem("value", condition, reason)
 
@@ -50,10 +52,11 @@ def _is_one(text: Column, bare: Column) -> Column:
     return _is_object(bare) & F.coalesce(alone, F.lit(False))
 
 
-def _wrong_fields(text: Column, value: Column, schema: T.StructType) -> Column:
+def wrong_fields(given: Callable[[str], Column], value: Column, schema: T.StructType) -> Column:
+    """Which fields are of another type: those of which something is `given`, by name, and nothing in the value."""
     wrong = [
         F.when(
-            F.get_json_object(text, f"$['{f.name}']").isNotNull() & value.getField(f.name).isNull(),
+            given(f.name).isNotNull() & value.getField(f.name).isNull(),
             F.lit(f"{f.name} is not {f.dataType.simpleString().upper()}"),
         )
         for f in schema.fields

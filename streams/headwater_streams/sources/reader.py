@@ -36,13 +36,18 @@ class RecordSource(Protocol):
             DataLossError: A part of a range is not there any more.
         """
 
-    def is_offset_of(self, topic: str, offset: dict[str, Any]) -> bool:
-        """Whether a line of the checkpoint's offset log speaks of this topic."""
+    def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
+        """Whether a line of the checkpoint's offset log speaks of one of these topics."""
 
     def ranges(
-        self, topic: str, checkpoint: Path, source: int, before: dict[str, Any] | None, end: dict[str, Any]
+        self,
+        declared: TopicInput,
+        checkpoint: Path,
+        source: int,
+        before: dict[str, Any] | None,
+        end: dict[str, Any],
     ) -> Ranges:
-        """The offsets of a batch: from where the batch before ended (None: from the query's start) to `end`."""
+        """The offsets of a batch in one line of the log, from where the batch before ended (None: from the start)."""
 
 
 class KafkaSource:
@@ -61,8 +66,11 @@ class KafkaSource:
 
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
         """See `RecordSource`."""
-        reader = spark.readStream.format("kafka").options(**self._options).option("subscribe", declared.name)
-        reader = reader.option("startingOffsets", _offsets_json(declared.name, starts.get(declared.name), -2))
+        topics = ",".join(declared.names)
+        reader = spark.readStream.format("kafka").options(**self._options).option("subscribe", topics)
+        # Spark wants every partition named, or none.
+        named = starts if all(starts.get(name) for name in declared.names) else {}
+        reader = reader.option("startingOffsets", _offsets_json(named, -2))
         reader = reader.option("maxOffsetsPerTrigger", str(declared.max_offsets_per_batch))
         return reader.load().drop("timestampType")
 
@@ -80,24 +88,36 @@ class KafkaSource:
         starts = {p: ranges[p][0] if p in ranges else end for p, (_, end) in there.items()}
         ends = {p: ranges[p][1] if p in ranges else end for p, (_, end) in there.items()}
         reader = spark.read.format("kafka").options(**self._options).option("subscribe", topic)
-        reader = reader.option("startingOffsets", _offsets_json(topic, starts, -2))
-        return reader.option("endingOffsets", _offsets_json(topic, ends, -1)).load().drop("timestampType")
+        reader = reader.option("startingOffsets", _offsets_json({topic: starts}, -2))
+        return reader.option("endingOffsets", _offsets_json({topic: ends}, -1)).load().drop("timestampType")
 
-    def is_offset_of(self, topic: str, offset: dict[str, Any]) -> bool:
+    def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""
-        return topic in offset
+        return any(topic in offset for topic in declared.names)
 
     def ranges(
-        self, topic: str, checkpoint: Path, source: int, before: dict[str, Any] | None, end: dict[str, Any]
+        self,
+        declared: TopicInput,
+        checkpoint: Path,
+        source: int,
+        before: dict[str, Any] | None,
+        end: dict[str, Any],
     ) -> Ranges:
         """See `RecordSource`."""
-        start = (before or kafka_start(checkpoint, source)).get(topic, {})
+        starts = before or kafka_start(checkpoint, source)
         return {
-            topic: {int(p): (int(start.get(p, 0)), int(offset)) for p, offset in sorted(end[topic].items())}
+            topic: {
+                int(p): (int(starts.get(topic, {}).get(p, 0)), int(offset))
+                for p, offset in sorted(end[topic].items())
+            }
+            for topic in declared.names
+            if topic in end
         }
 
 
-def _offsets_json(topic: str, offsets: Mapping[int, int] | None, otherwise: int) -> str:
-    if not offsets:
+def _offsets_json(offsets: Mapping[str, Mapping[int, int]], otherwise: int) -> str:
+    if not any(offsets.values()):
         return "earliest" if otherwise == -2 else "latest"
-    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+    return json.dumps(
+        {topic: {str(partition): offset for partition, offset in at.items()} for topic, at in offsets.items()}
+    )

@@ -1,0 +1,54 @@
+"""The fixtures `spark` and `drive` for tests of jobs; see `headwater_streams.testing`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater_streams.testing import JobDriver
+
+# For a minute of tiny batches: the first compiler only (the second took a quarter of all CPU time), plans as they are,
+# and no batch of Spark's own after the last.
+SMALL_BATCHES = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Lets tests that use a session pass where warnings are errors."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()):
+            # PySpark leaves its gateway's sockets to the garbage collector.
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A Spark session for all tests of a run, with two cores and settings for tiny batches."""
+    from headwater.stack.session import spark_session
+
+    session = spark_session(
+        tmp_path_factory.mktemp("spark"), app_name="headwater jobs test", cores=2, extra=SMALL_BATCHES
+    )
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def drive(spark: SparkSession, tmp_path: Path) -> Callable[..., JobDriver]:
+    """Makes a `headwater_streams.testing.JobDriver` over the given jobs, with tables of the test's own."""
+    from headwater_streams.testing import JobDriver
+
+    def make(*jobs: Any) -> JobDriver:
+        return JobDriver(spark, tmp_path, jobs)
+
+    return make

@@ -1,0 +1,34 @@
+"""The tables that a job writes: made before its first batch, and held against what is there already."""
+
+from pyspark.sql import types as T
+
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.delta_table import column_problems, ensure_table
+from headwater_streams.sinks.side import late_schema, quarantine_schema
+
+
+def prepare_tables(context: StageContext, plan: JobPlan) -> None:
+    """Makes the targets and their side tables; they exist, empty, from the first start. New columns are added.
+
+    Raises:
+        IncompatibleTableError: A column is there with a type that cannot hold the job's.
+    """
+    for name, schema in _tables_of(plan).items():
+        ensure_table(context.spark, context.home.table(name), name, schema)
+
+
+def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
+    """What keeps the job from writing its tables as they are, a sentence each; nothing is changed."""
+    problems = []
+    for name, schema in _tables_of(plan).items():
+        problems += column_problems(context.home.table(name), name, schema)
+    return problems
+
+
+def _tables_of(plan: JobPlan) -> dict[str, T.StructType]:
+    target = plan.job.target
+    sides = {target.quarantine_table: quarantine_schema()}
+    if plan.kind != "row":
+        sides[target.late_table] = late_schema(plan.inputs, overlapping=plan.is_overlapping)
+    return plan.schemas | sides

@@ -1,0 +1,225 @@
+"""Values that are one Avro record in binary each, with or without the header of Confluent's wire format.
+
+Avro's binary form has no marks: a reader takes what bytes there are, stops when it has all fields, and neither misses
+the record's end nor minds what follows it. So a field of eight known bytes is put behind the schema's own, and these
+bytes behind each value: they are read back as they are if, and only if, the record ends where the value does.
+
+Confluent's wire format is a zero octet, the schema's id as four octets, most significant first, then the record.
+(Source: Confluent's "Schema Registry wire format".)
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.gateway import jvm_class
+from headwater_streams.sources.problems import Problem
+
+END = "_end"
+_MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it is its beginning: bytes left over cannot look like it
+_ID = "_writer"
+_HEADER_BYTES = 5
+
+
+@dataclass(frozen=True)
+class Avro:
+    """Values of Avro's binary form.
+
+    Attributes:
+        schema: The columns that are read, as Avro's JSON.
+        writers: With which schemas values were written, by the id in the header of Confluent's wire format; None
+            for values without a header.
+        lookup: Finds the schema of an id, where they are not all known before: a registry's face. Raises
+            `LookupError` for an id that it does not know.
+    """
+
+    schema: str
+    writers: tuple[tuple[int, str], ...] | None = None
+    lookup: Callable[[int], str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def has_header(self) -> bool:
+        """Whether values begin with the header of Confluent's wire format."""
+        return self.writers is not None or self.lookup is not None
+
+    def columns(self) -> T.StructType:
+        """The columns that it gives.
+
+        Raises:
+            JobDefinitionError: Avro or Spark does not take the schema, or a writer's cannot be read as it.
+        """
+        spark = SparkSession.active()
+        try:
+            empty = spark.range(0).select(_from_avro(F.lit(b""), self.schema, self.schema).alias("value"))
+        except Exception as error:
+            raise JobDefinitionError(f"hw.avro: {_cause(error)}") from error
+        kind = empty.schema["value"].dataType
+        assert isinstance(kind, T.StructType)
+        for number, writer in self.writers or ():
+            self._check_writer(spark, number, writer)
+        return T.StructType([f for f in kind.fields if f.name != END])
+
+    def _check_writer(self, spark: SparkSession, number: int, writer: str) -> None:
+        parser = jvm_class(spark, "org.apache.avro.Schema$Parser")
+        compatibility = jvm_class(spark, "org.apache.avro.SchemaCompatibility")
+        try:
+            found = compatibility.checkReaderWriterCompatibility(
+                parser().parse(self.schema), parser().parse(writer)
+            )
+        except Exception as error:
+            raise JobDefinitionError(f"hw.avro: writer {number}: {_cause(error)}") from error
+        if str(found.getType()) != "COMPATIBLE":
+            reasons = found.getResult().getIncompatibilities()
+            told = "; ".join(str(reasons.get(i).getMessage()) for i in range(reasons.size()))
+            raise JobDefinitionError(
+                f"hw.avro: what writer {number} wrote cannot be read as the schema: {told}"
+            )
+
+
+def avro(
+    schema: str | Path, *, writers: Mapping[int, str | Path] | Callable[[int], str] | None = None
+) -> Avro:
+    """Declares Avro as a topic's format.
+
+    Args:
+        schema: The columns that are read: a record's schema as JSON, or an `.avsc` file of it.
+        writers: For values with the header of Confluent's wire format: the schemas that they were written with, by
+            id, or a function from an id to its schema, which is where a schema registry is asked. The function is
+            called once for each new id, and raises `LookupError` for one that it does not know; a batch is then read
+            once more, for its ids.
+
+    Raises:
+        JobDefinitionError: A schema is not a record's, or its file is not there.
+    """
+    if writers is None:
+        return Avro(_schema_text(schema))
+    if callable(writers):
+        return Avro(_schema_text(schema), None, writers)
+    return Avro(_schema_text(schema), tuple((n, _schema_text(text)) for n, text in sorted(writers.items())))
+
+
+class AvroReader:
+    """Parses values batch by batch; the schemas that a registry gave are kept."""
+
+    def __init__(self, form: Avro, raw: Column) -> None:
+        self._form, self._raw = form, raw
+        self._known: dict[int, str | None] = dict(form.writers or ())
+        self._value = self._parsed()
+
+    def value(self, records: DataFrame) -> Column:
+        """The record of each value, with `_end`; NULL where its schema is not known.
+
+        Raises:
+            JobDefinitionError: The registry gave what is no schema.
+        """
+        if self._form.lookup is not None:
+            new = [number for number in self._ids(records) if number not in self._known]
+            if new:
+                self._known.update({number: self._asked(number) for number in new})
+                self._value = self._parsed()
+        return self._value
+
+    def problem(self, value: Column) -> Problem:
+        """What is wrong with a value: null, empty, cut off, too long, or of a schema that is not known."""
+        raw, end = self._raw, value.getField(END)
+        condition = ~F.coalesce(end == F.lit(_MARK), F.lit(False))
+        reason = F.when(raw.isNull(), F.lit("the value is null"))
+        reason = reason.when(F.octet_length(raw) == 0, F.lit("the value is empty"))
+        if self._form.has_header:
+            header = "the value does not begin with the header of Confluent's wire format"
+            reason = reason.when(~_has_header(raw), F.lit(header))
+            unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(" is not known"))
+            reason = reason.when(value.isNull(), unknown)
+        reason = reason.when(end.isNull(), F.lit("the value is cut off, or not of the schema"))
+        return Problem("value", condition, reason.otherwise(F.lit("bytes are left over behind the record")))
+
+    def _ids(self, records: DataFrame) -> list[int]:
+        ids = records.filter(_has_header(self._raw)).select(_id(self._raw).alias(_ID)).distinct()
+        return sorted(row[_ID] for row in ids.collect())
+
+    def _asked(self, number: int) -> str | None:
+        assert self._form.lookup is not None
+        try:
+            text = self._form.lookup(number)
+        except LookupError:
+            return None
+        checked = replace(self._form, writers=((number, _schema_text(text)),))
+        checked.columns()
+        return text
+
+    def _parsed(self) -> Column:
+        form, raw = self._form, self._raw
+        if not form.has_header:
+            return _from_avro(raw, form.schema, form.schema)
+        record = F.substring(raw, F.lit(_HEADER_BYTES + 1), F.octet_length(raw))
+        nothing = T.StructType([*form.columns().fields, T.StructField(END, T.BinaryType())])
+        value = F.lit(None).cast(nothing)
+        for number, writer in self._known.items():
+            if writer is not None:
+                here = _has_header(raw) & (_id(raw) == number)
+                value = F.when(here, _from_avro(record, writer, form.schema)).otherwise(value)
+        return value
+
+
+def _has_header(raw: Column) -> Column:
+    return F.coalesce(F.hex(F.substring(raw, 1, 1)) == "00", F.lit(False)) & (
+        F.octet_length(raw) >= _HEADER_BYTES
+    )
+
+
+def _id(raw: Column) -> Column:
+    return F.conv(F.hex(F.substring(raw, 2, 4)), 16, 10).cast("long")
+
+
+def _from_avro(record: Column, writer: str, reader: str) -> Column:
+    from pyspark.sql.avro.functions import from_avro
+
+    options = {"mode": "PERMISSIVE"}
+    if writer != reader:
+        options["avroSchema"] = _with_end(reader)
+    return from_avro(F.concat(record, F.lit(_MARK)), _with_end(writer), options)
+
+
+def _with_end(schema: str) -> str:
+    value = json.loads(schema)
+    end = {
+        "name": END,
+        "type": {"type": "fixed", "name": "HeadwaterEnd", "namespace": "headwater", "size": len(_MARK)},
+    }
+    return json.dumps({**value, "fields": [*value["fields"], end]})
+
+
+def _schema_text(given: str | Path) -> str:
+    text = str(given)
+    if not text.lstrip().startswith("{"):
+        try:
+            text = Path(given).read_text(encoding="utf-8")
+        except OSError as error:
+            raise JobDefinitionError(
+                f"hw.avro: {Path(given).absolute()} cannot be read ({error.strerror}); "
+                "give a record's schema as JSON, or its .avsc file"
+            ) from error
+    try:
+        value: Any = json.loads(text)
+    except ValueError as error:
+        raise JobDefinitionError(f"hw.avro: the schema is not JSON: {error}") from error
+    if not isinstance(value, dict) or value.get("type") != "record" or not value.get("fields"):
+        raise JobDefinitionError("hw.avro: the schema is not a record's with fields, so it has no columns")
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason that the JVM gives, in one line."""
+    java = getattr(error, "java_exception", None)
+    if java is not None:
+        while java.getCause() is not None:
+            java = java.getCause()
+        return str(java.getMessage() or java.toString()).strip().splitlines()[0]
+    return str(error).strip().splitlines()[0].split(" SQLSTATE")[0]

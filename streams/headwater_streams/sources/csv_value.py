@@ -1,0 +1,175 @@
+"""Values that are one line of CSV each (RFC 4180): parsed, and judged.
+
+Spark's parser is forgiving where a stream must not be: a quote that is not closed takes the rest of the value into its
+column, a line break outside quotes becomes a part of a text. Both are looked for here.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.json_value import CORRUPT, wrong_fields
+from headwater_streams.sources.problems import Problem
+
+_MOST_COLUMNS = 20_480
+"""Spark's own limit; its parser does not reject a value that has more, it fails (univocity's `maxColumns`)."""
+_NOTHING = "\ufdd0"  # nothing at all is NULL, and quotes around nothing are an empty text; Spark's own is one for both
+
+
+@dataclass(frozen=True)
+class Csv:
+    """Values of comma-separated columns.
+
+    Attributes:
+        sep: What stands between columns.
+        quote: What texts with a separator, a quote or a line break are enclosed in; empty for none.
+        escape: What stands before a quote inside quotes; doubled quotes by default.
+        null: The text that stands for NULL, beside nothing at all.
+        header: The values' columns in their order, where the schema does not name all of them, or in another order;
+            those that are not in the schema are left out. A value that is this very line goes to quarantine.
+    """
+
+    sep: str = ","
+    quote: str = '"'
+    escape: str | None = None
+    null: str = ""
+    header: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.sep or len(self.quote) > 1 or (self.escape is not None and len(self.escape) != 1):
+            raise JobDefinitionError(
+                f"hw.csv: sep={self.sep!r} must not be empty, quote={self.quote!r} and escape={self.escape!r} are one "
+                "character each (quote='' for none)"
+            )
+        twice = sorted({name for name in self.header if self.header.count(name) > 1})
+        if twice:
+            raise JobDefinitionError(f"hw.csv: header= names {twice[0]!r} twice")
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of Spark's parser."""
+        escape = self.escape or self.quote or "\\"
+        return {
+            "sep": self.sep,
+            "quote": self.quote,
+            "escape": escape,
+            "nullValue": self.null or _NOTHING,
+            "mode": "PERMISSIVE",
+            "columnNameOfCorruptRecord": CORRUPT,
+        }
+
+    def check(self, schema: T.StructType) -> None:
+        """Checks that values of this format can have these columns.
+
+        Raises:
+            JobDefinitionError: One is a list, a map or a struct, or the header does not name it.
+        """
+        for field in schema.fields:
+            if isinstance(
+                field.dataType, T.ArrayType | T.MapType | T.StructType | T.BinaryType | T.VariantType
+            ):
+                kind = field.dataType.simpleString().upper()
+                raise JobDefinitionError(
+                    f"a column of CSV cannot be {kind}, as {field.name!r} is; declare it as STRING and parse it"
+                )
+            if self.header and field.name not in self.header:
+                raise JobDefinitionError(
+                    f"the column {field.name!r} is not in header=, which has {', '.join(self.header)}"
+                )
+
+    def columns_in(self, schema: T.StructType) -> list[T.StructField]:
+        """What stands in a value, in its order."""
+        if not self.header:
+            return list(schema.fields)
+        declared = {field.name: field for field in schema.fields}
+        return [declared.get(name, T.StructField(name, T.StringType())) for name in self.header]
+
+
+def csv(
+    *,
+    sep: str = ",",
+    quote: str = '"',
+    escape: str | None = None,
+    null: str = "",
+    header: str | Sequence[str] = (),
+) -> Csv:
+    """Declares CSV as a topic's format; `header` may be the header line itself; see `Csv` for the arguments."""
+    names = header.split(sep) if isinstance(header, str) else header
+    return Csv(sep, quote, escape, null, tuple(names))
+
+
+def parse_csv(text: Column, schema: T.StructType, form: Csv) -> Column:
+    """The declared columns of a value, and the text itself in `_corrupt_record` where it does not fit them."""
+    whole = [*form.columns_in(schema), T.StructField(CORRUPT, T.StringType())]
+    return _from_csv(text, whole, form)
+
+
+def csv_problem(text: Column, value: Column, schema: T.StructType, form: Csv) -> Problem:
+    """What is wrong with a value: null, empty, not UTF-8, two lines, another number of columns, or of another type."""
+    names = [field.name for field in form.columns_in(schema)]
+    corrupt = value.getField(CORRUPT).isNotNull()
+    line = F.rtrim(text, F.lit("\r\n"))
+    empty = F.btrim(text, F.lit(" \t\r\n")) == ""
+    is_header = F.lit(False) if not form.header else line == form.sep.join(form.header)
+    breaks = line.contains("\n") | line.contains("\r")
+    plain = _without_quoted(line, form)
+    several = F.when(breaks, plain.contains("\n") | plain.contains("\r")).otherwise(F.lit(False))
+    unclosed = _has_odd_quotes(line, form)
+    condition = value.isNull() | empty | ~F.is_valid_utf8(text) | several | unclosed | is_header | corrupt
+    count = F.size(F.split(plain, re.escape(form.sep)))
+    texts = _from_csv(text, [T.StructField(name, T.StringType()) for name in names], form)
+    reason = (
+        F.when(text.isNull(), F.lit("the value is null"))
+        .when(empty, F.lit("the value is empty"))
+        .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
+        .when(is_header, F.lit("the value is the header line"))
+        .when(unclosed, F.lit("a quote is not closed"))
+        .when(several, F.lit("the value is more than one line"))
+        .when(
+            count != len(names),
+            F.concat(F.lit("the value has "), count.cast("string"), F.lit(f" columns, not {len(names)}")),
+        )
+        .otherwise(wrong_fields(texts.getField, value, schema))
+    )
+    return Problem("value", condition, reason)
+
+
+def _from_csv(text: Column, fields: Sequence[T.StructField], form: Csv) -> Column:
+    line = F.rtrim(text, F.lit("\r\n"))
+    # So short a text cannot have too many columns, and its octets are counted already.
+    few = F.octet_length(line) < _MOST_COLUMNS
+    separators = F.char_length(line) - F.char_length(F.replace(line, F.lit(form.sep), F.lit("")))
+    few |= separators < _MOST_COLUMNS * len(form.sep)
+    ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
+    return F.when(few, F.from_csv(line, ddl, form.options))
+
+
+def _without_quoted(line: Column, form: Csv) -> Column:
+    """The line without what stands in quotes."""
+    if not form.quote:
+        return line
+    quote = re.escape(form.quote)
+    return F.when(
+        line.contains(form.quote),
+        F.regexp_replace(_without_escaped(line, form), f"{quote}[^{quote}]*+{quote}", ""),
+    ).otherwise(line)
+
+
+def _has_odd_quotes(line: Column, form: Csv) -> Column:
+    if not form.quote:
+        return F.lit(False)
+    plain = _without_escaped(line, form)
+    quotes = F.char_length(plain) - F.char_length(F.replace(plain, F.lit(form.quote), F.lit("")))
+    return line.contains(form.quote) & (quotes % 2 == 1)
+
+
+def _without_escaped(line: Column, form: Csv) -> Column:
+    if form.escape in (None, form.quote):
+        return line  # a doubled quote closes and opens
+    assert form.escape is not None
+    return F.regexp_replace(line, rf"(?s){re.escape(form.escape)}.", "")

@@ -1,0 +1,188 @@
+"""One job with several tables, and several topics in one input: each record once in each, whatever is interrupted."""
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams.backfill.jobs import planned_job
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.errors import CheckFailedError, JobDefinitionError
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.runtime.graph import graph_of
+from headwater_streams.runtime.job import bind
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+AT = "2013-01-01T12:00:00+00:00"
+requests = hw.topic("east", "west", schema="path STRING, agent STRING, at TIMESTAMP", event_time="at")
+TARGETS = {
+    "people": hw.delta("silver.people"),
+    "bots": hw.delta("silver.bots"),
+    "paths": hw.delta("silver.paths"),
+}
+
+
+@hw.job(targets=TARGETS, dedup=hw.by_offset(origin=True))
+@hw.check("has_path", "path IS NOT NULL")
+@hw.check("agents_are_named", "agent <> ''", on="output", action="fail")
+def split_requests(requests: DataFrame) -> Mapping[str, DataFrame]:
+    is_bot = F.col("agent").contains("bot")
+    return {
+        "bots": requests.filter(is_bot),
+        "people": requests.filter(~is_bot),
+        "paths": requests.select("path"),
+    }
+
+
+def request(n: int, agent: str = "firefox") -> dict[str, object]:
+    return {"path": f"/{n}", "agent": agent, "at": f"2013-01-01T10:{n:02d}:00Z"}
+
+
+def send(driver: JobDriver, first: int) -> None:
+    """Ten requests to each topic, of which three are bots' and one is bad; two were sent before."""
+    for topic in ("east", "west"):
+        values = [request(n, "a bot" if n % 3 == 1 else "firefox") for n in range(first, first + 9)]
+        driver.send(topic, *values, b"bad", timestamp=AT, origin=(topic, "requests", 0, first))
+        driver.send(topic, *values[:2], timestamp=AT, origin=(topic, "requests", 0, first))
+
+
+def counts(driver: JobDriver) -> dict[str, int]:
+    tables = ["silver.people", "silver.bots", "silver.paths", "silver.people__quarantine"]
+    return {table: driver.table(table).count() for table in tables}
+
+
+def test_fan_out_each_table_has_its_rows_and_accounts_for_all(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(split_requests)
+    send(driver, 0)
+    driver.run()
+    assert counts(driver) == {
+        "silver.people": 12, "silver.bots": 6, "silver.paths": 18, "silver.people__quarantine": 2,
+    }  # fmt: skip
+    assert driver.rows("silver.bots", "_topic", "_offset") == [
+        (topic, offset) for topic in ("east", "west") for offset in (1, 4, 7)
+    ]
+    for table, written in (("silver.people", 12), ("silver.bots", 6), ("silver.paths", 18)):
+        (entry,) = driver.ledger(table)
+        assert entry.totals == {
+            "read": 24, "written": written, "filtered": 18 - written, "duplicate": 4, "quarantined": 2,
+        }  # fmt: skip
+        assert not entry.imbalances()
+        assert sorted(entry.partitions) == ["east", "west"]
+        assert [source.ranges for source in entry.sources] == [{"east": {0: (0, 12)}, "west": {0: (0, 12)}}]
+    assert driver.table("silver.paths").columns[0] == "path"
+    assert not [finding for audit in audit_home(driver.home) for finding in audit.findings]
+
+
+@pytest.mark.parametrize("step", ["before table", "before commit"])
+def test_fan_out_crash_between_the_tables_gives_the_same(drive: Callable[..., JobDriver], step: str) -> None:
+    driver = drive(split_requests)
+    send(driver, 0)
+    driver.crash_at(step)
+    with pytest.raises(SimulatedCrash):
+        driver.run()
+    send(driver, 20)
+    driver.run()
+    assert counts(driver) == {
+        "silver.people": 24, "silver.bots": 12, "silver.paths": 36, "silver.people__quarantine": 4,
+    }  # fmt: skip
+    assert not [finding for audit in audit_home(driver.home) for finding in audit.findings]
+
+
+def test_fan_out_failing_check_of_one_table_commits_none(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(split_requests)
+    driver.send("west", request(1), request(2, ""), timestamp=AT)
+    with pytest.raises(CheckFailedError, match="agents_are_named"):
+        driver.run()
+    assert not any(counts(driver).values())
+
+
+def test_fan_out_table_feeds_another_job(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(count_bots, split_requests)
+    send(driver, 0)
+    driver.run()
+    assert driver.rows("gold.bots", "agent", "requests") == [("a bot", 6)]
+
+
+bots = hw.table("silver.bots", event_time="at", watermark="1 hour")
+
+
+@hw.job(target=hw.delta("gold.bots", keys=["agent", "window_start"], mode="update"))
+def count_bots(bots: DataFrame) -> DataFrame:
+    return hw.tumbling(bots, "at", "1 day", by=["agent"]).agg(F.count("*").alias("requests"))
+
+
+def test_fan_out_graph_has_every_topic_and_table() -> None:
+    edges = {(source.name, target.name) for source, target in graph_of([bind(split_requests)]).edges}
+    assert edges == {
+        ("east", "split_requests"),
+        ("west", "split_requests"),
+        ("split_requests", "silver.people"),
+        ("split_requests", "silver.bots"),
+        ("split_requests", "silver.paths"),
+    }
+
+
+def test_fan_out_backfill_is_refused_in_a_sentence(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(split_requests)
+    with pytest.raises(
+        BackfillError, match=r"writes silver\.people, silver\.bots, silver\.paths; jobs with one"
+    ):
+        planned_job(driver.context, bind(split_requests))
+
+
+def lost(requests: DataFrame) -> Mapping[str, DataFrame]:
+    return {"people": requests, "bots": requests.groupBy("path").count(), "paths": requests}
+
+
+def other_names(requests: DataFrame) -> Mapping[str, DataFrame]:
+    return {"people": requests, "cats": requests}
+
+
+def one_frame(requests: DataFrame) -> DataFrame:
+    return requests
+
+
+def windowed(requests: DataFrame) -> Mapping[str, DataFrame]:
+    counted = hw.tumbling(requests, "at", "1 day", by=["path"]).agg(F.count("*").alias("n"))
+    return {"people": counted, "bots": counted, "paths": counted}
+
+
+def united(requests: DataFrame) -> Mapping[str, DataFrame]:
+    return {"people": requests, "bots": requests, "paths": requests.union(requests)}
+
+
+@pytest.mark.parametrize(
+    ("function", "told"),
+    [
+        (lost, "a row-by-row function cannot use a grouping"),
+        (other_names, "frames for 'people', 'cats', and targets= names 'people', 'bots', 'paths'"),
+        (one_frame, "returned DataFrame, not a dict of DataFrames"),
+        (windowed, "job 'windowed': "),
+        (united, "hw.topic('a', 'b')"),
+    ],
+)
+def test_fan_out_wrong_function_is_refused_when_planned(
+    drive: Callable[..., JobDriver], function: Callable[..., Mapping[str, DataFrame]], told: str
+) -> None:
+    declared = hw.job(targets=TARGETS)(function)
+    with pytest.raises(JobDefinitionError) as refused:
+        drive(declared).run()
+    assert told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("targets", "told"),
+    [
+        ({}, "is not a dict of targets by names"),
+        ({"a": "silver.a"}, "is not a dict of targets by names"),
+        ({"a": hw.delta("silver.a"), "b": hw.delta("silver.a")}, "two of targets= are the table silver.a"),
+    ],
+)
+def test_fan_out_wrong_targets_are_refused_where_they_are_declared(
+    targets: dict[str, object], told: str
+) -> None:
+    with pytest.raises(JobDefinitionError) as refused:
+        hw.job(targets=targets)  # type: ignore[arg-type]
+    assert told in str(refused.value)

@@ -1,0 +1,84 @@
+"""Jobs over topics of each format: what is bad is in quarantine with its bytes, the rest in the table."""
+
+from collections.abc import Callable
+
+from pyspark.sql import DataFrame
+
+import headwater as hw
+from headwater_streams.testing import JobDriver
+
+_AVRO = """{"type": "record", "name": "Flight", "fields": [
+    {"name": "carrier", "type": "string"}, {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}
+]}"""
+
+lines = hw.topic("lines", schema="carrier STRING, at TIMESTAMP", format="csv", event_time="at")
+records = hw.topic("records", format=hw.avro(_AVRO), event_time="at")
+objects = hw.topic("objects", schema="carrier STRING, at TIMESTAMP", event_time="at")
+
+TEN = b"\x80\xa4\xed\xd8\xfe\x4e"  # 2013-01-01T10:00:00Z in ms, as Avro writes a long
+
+
+@hw.job(target=hw.delta("silver.lines"), dedup=hw.by_offset())
+def from_lines(lines: DataFrame) -> DataFrame:
+    return lines
+
+
+@hw.job(target=hw.delta("silver.records"), dedup=hw.by_offset())
+@hw.check("known_carrier", "carrier IN ('UA', 'DL')")
+def from_records(records: DataFrame) -> DataFrame:
+    return records
+
+
+@hw.job(target=hw.delta("silver.objects"), dedup=hw.by_offset(origin=True))
+def from_objects(objects: DataFrame) -> DataFrame:
+    return objects
+
+
+def quarantined(driver: JobDriver, table: str) -> dict[bytes | None, tuple[str, str]]:
+    rows = driver.table(f"{table}__quarantine").collect()
+    return {
+        None if row["_raw"] is None else bytes(row["_raw"]): (row["_check"], row["_reason"]) for row in rows
+    }
+
+
+def test_formats_bad_values_are_in_quarantine_with_their_bytes(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(from_lines, from_records)
+    moment = "2013-01-01T10:00:00Z"
+    driver.send(
+        "lines", f"UA,{moment}", f"UA,{moment},4", "UA,never", "UA,", None, timestamp="2013-01-01T10:00:00Z"
+    )
+    driver.send(
+        "records", b"\x04UA" + TEN, b"\x04AA" + TEN, b"\x04UA" + TEN[:3], timestamp="2013-01-01T10:00:00Z"
+    )
+    driver.run()
+    assert driver.rows("silver.lines", "carrier") == [("UA",)]
+    assert quarantined(driver, "silver.lines") == {
+        f"UA,{moment},4".encode(): ("value", "the value has 3 columns, not 2"),
+        b"UA,never": ("value", "at is not TIMESTAMP"),
+        b"UA,": ("event_time", "at is missing"),
+        None: ("value", "the value is null"),
+    }
+    assert driver.rows("silver.records", "carrier") == [("UA",)]
+    assert quarantined(driver, "silver.records") == {
+        b"\x04AA" + TEN: ("known_carrier", "known_carrier: carrier IN ('UA', 'DL')"),
+        b"\x04UA" + TEN[:3]: ("value", "the value is cut off, or not of the schema"),
+    }
+    for table in ("silver.lines", "silver.records"):
+        (entry,) = driver.ledger(table)
+        assert not entry.imbalances()
+
+
+def test_formats_json_lines_of_a_shipped_file_are_one_record_each(drive: Callable[..., JobDriver]) -> None:
+    """What `headwater ship app.jsonl` sends: a line without its end each, with the file's identity and position."""
+    driver = drive(from_objects)
+    good, more = '{"carrier": "UA", "at": "2013-01-01T10:00:00Z", "new": {"field": 1}}', '{"carrier": "DL"}'
+    driver.send("objects", good, f"{good}{more}", more, origin=("files", "app.jsonl", 0, 0))
+    driver.send("objects", good, origin=("files", "app.jsonl", 0, 0))
+    driver.run()
+    assert driver.rows("silver.objects", "carrier", "_origin.offset") == [("UA", 0)]
+    assert [reason for _, reason in quarantined(driver, "silver.objects").values()] == [
+        "the value is not one JSON object",
+        "at is missing",
+    ]
+    (entry,) = driver.ledger("silver.objects")
+    assert entry.accounting["objects"]["duplicate"] == 1

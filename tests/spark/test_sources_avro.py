@@ -1,0 +1,225 @@
+"""Which values are one Avro record and nothing behind it, with and without the header of Confluent's wire format."""
+
+import json
+import random
+import struct
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.coordinates import RAW_SCHEMA
+from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
+from headwater_streams.sources.problems import PROBLEMS
+
+Decoded = tuple[tuple[object, ...] | None, str | None]
+
+CUT_OFF = "the value is cut off, or not of the schema"
+LEFT_OVER = "bytes are left over behind the record"
+
+
+def record(*fields: tuple[str, object], **more: object) -> str:
+    return json.dumps(
+        {"type": "record", "name": "Flight", "fields": [{"name": n, "type": t} for n, t in fields], **more}
+    )
+
+
+FLIGHT = record(("carrier", "string"), ("delay", ["null", "int"]))
+FIRST = record(("carrier", "string"))
+READER = json.dumps(
+    {
+        "type": "record",
+        "name": "Flight",
+        "fields": [
+            {"name": "carrier", "type": "string"},
+            {"name": "delay", "type": ["null", "long"], "default": None},
+        ],
+    }
+)
+
+
+def zigzag(number: int) -> bytes:
+    """An Avro int or long (Avro specification, "Primitive types")."""
+    rest, out = (number << 1) ^ (number >> 63), b""
+    while rest > 0x7F:
+        out += bytes([rest & 0x7F | 0x80])
+        rest >>= 7
+    return out + bytes([rest])
+
+
+def flight(carrier: str, delay: int | None) -> bytes:
+    text = carrier.encode()
+    union = zigzag(0) if delay is None else zigzag(1) + zigzag(delay)
+    return zigzag(len(text)) + text + union
+
+
+def decode(spark: SparkSession, declared: hw.TopicInput, *batches: list[bytes | None]) -> list[Decoded]:
+    """Each value's columns, or why it was refused; one decoder for all batches, as a running job has."""
+    decoder, found = RecordDecoder(declared, [], origin=False), []
+    reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
+    names = value_schema(declared).fieldNames()
+    for values in batches:
+        rows = [(None, value, "t", 0, offset, None, None) for offset, value in enumerate(values)]
+        decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, RAW_SCHEMA).coalesce(1)))
+        judged = decoded.rejected(decoded.frame)
+        for row in judged.select(*[f"{VALUE}.`{n}`" for n in names], reasons.alias("why"), BAD).collect():
+            assert row[BAD] == bool(row["why"]), "what is seen to be bad is what has a reason"
+            found.append((None, row["why"]) if row[BAD] else (tuple(row)[:-2], None))
+    return found
+
+
+def test_avro_golden_bytes_are_read(spark: SparkSession) -> None:
+    declared = hw.topic("t", format=hw.avro(FLIGHT))
+    assert flight("UA", -3) == b"\x04UA\x02\x05"
+    assert decode(spark, declared, [b"\x04UA\x02\x05", flight("", None), flight("Ü" * 300, 2**31 - 1)]) == [
+        (("UA", -3), None),
+        (("", None), None),
+        (("Ü" * 300, 2**31 - 1), None),
+    ]
+
+
+def test_avro_record_cut_at_any_byte_is_refused(spark: SparkSession) -> None:
+    whole = flight("United Airlines", 123_456)
+    found = decode(
+        spark, hw.topic("t", format=hw.avro(FLIGHT)), [whole[:end] for end in range(1, len(whole))]
+    )
+    assert found == [(None, CUT_OFF)] * (len(whole) - 1)
+
+
+def test_avro_what_is_no_record_is_refused_with_its_reason(spark: SparkSession) -> None:
+    values = {
+        None: "the value is null",
+        b"": "the value is empty",
+        flight("UA", 4) + b"\x00": LEFT_OVER,
+        flight("UA", 4) * 2: LEFT_OVER,
+        flight("UA", 4) + b"\x01\x02HW\xfe\xff\x00": LEFT_OVER,
+        b"\x04UA\x04\x05": CUT_OFF,  # the union has two branches, and this is the third
+        b'{"carrier": "UA"}': CUT_OFF,
+        zigzag(2**31 - 9) + b"UA\x00": CUT_OFF,  # a length that no memory holds
+        zigzag(2**40) + b"UA\x00": CUT_OFF,
+        zigzag(-5) + b"UA\x00": CUT_OFF,
+    }
+    found = decode(spark, hw.topic("t", format=hw.avro(FLIGHT)), list(values))
+    assert found == [(None, reason) for reason in values.values()]
+
+
+def test_avro_broken_bytes_never_stop_a_batch(spark: SparkSession) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    schema = record(
+        ("id", "long"),
+        ("names", {"type": "array", "items": "string"}),
+        ("more", {"type": "map", "values": "double"}),
+        ("raw", "bytes"),
+    )
+    whole = zigzag(7) + zigzag(2) + zigzag(1) + b"a" + zigzag(1) + b"b" + zigzag(0)
+    whole += zigzag(1) + zigzag(1) + b"k" + struct.pack("<d", 0.5) + zigzag(0) + zigzag(2) + b"xy"
+    broken = [whole]
+    for _ in range(500):
+        changed = bytearray(whole)
+        for _ in range(rng.randint(1, 3)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        broken.append(bytes(changed))
+    first, *others = decode(spark, hw.topic("t", format=hw.avro(schema)), broken)
+    assert first == ((7, ["a", "b"], {"k": 0.5}, bytearray(b"xy")), None)
+    assert {why for _, why in others if why} <= {CUT_OFF, LEFT_OVER}
+
+
+def test_avro_types_are_those_of_spark(spark: SparkSession) -> None:
+    schema = record(
+        ("at", {"type": "long", "logicalType": "timestamp-millis"}),
+        ("kind", {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}),
+        ("price", {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}),
+        ("day", {"type": "int", "logicalType": "date"}),
+    )
+    declared = hw.topic("t", format=hw.avro(schema), event_time="at")
+    assert (
+        value_schema(declared).simpleString()
+        == "struct<at:timestamp,kind:string,price:decimal(9,2),day:date>"
+    )
+
+
+def wire(number: int, payload: bytes) -> bytes:
+    return struct.pack(">bI", 0, number) + payload
+
+
+NEW = flight("DL", 9)
+NO_HEADER = "the value does not begin with the header of Confluent's wire format"
+
+
+def test_avro_confluent_values_are_read_by_the_schema_that_wrote_them(spark: SparkSession) -> None:
+    form = hw.avro(READER, writers={17: FIRST, 70_000: FLIGHT})
+    values = [
+        wire(17, b"\x04UA"),
+        wire(70_000, NEW),
+        wire(18, NEW),
+        NEW,
+        b"\x00\x00",
+        wire(17, NEW),
+        None,
+        b"",
+    ]
+    assert decode(spark, hw.topic("t", format=form), values) == [
+        (("UA", None), None),
+        (("DL", 9), None),
+        (None, "the schema 18 is not known"),
+        (None, NO_HEADER),
+        (None, NO_HEADER),
+        (None, LEFT_OVER),
+        (None, "the value is null"),
+        (None, "the value is empty"),
+    ]
+
+
+def test_avro_registry_is_asked_once_for_each_new_schema(spark: SparkSession) -> None:
+    asked: list[int] = []
+
+    def registry(number: int) -> str:
+        asked.append(number)
+        return {1: FIRST, 2: FLIGHT}[number]
+
+    declared = hw.topic("t", format=hw.avro(READER, writers=registry))
+    first, second = [wire(1, b"\x04UA"), wire(3, NEW)], [wire(2, NEW), wire(1, b"\x04AA"), wire(3, NEW)]
+    assert decode(spark, declared, [NEW], first, second) == [
+        (None, NO_HEADER),
+        (("UA", None), None),
+        (None, "the schema 3 is not known"),
+        (("DL", 9), None),
+        (("AA", None), None),
+        (None, "the schema 3 is not known"),
+    ]
+    assert asked == [1, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("schema", "writers", "told"),
+    [
+        (record(("a", "strnig")), None, "Undefined schema: strnig"),
+        (record(("a b", "string")), None, "a b"),
+        (FLIGHT, {5: FIRST}, "what writer 5 wrote cannot be read as the schema"),
+        (FLIGHT, {5: record(("carrier", "int"), ("delay", "int"))}, "what writer 5 wrote cannot be read"),
+    ],
+)
+def test_avro_schema_that_cannot_be_read_is_refused_when_planned(
+    spark: SparkSession, schema: str, writers: dict[int, str] | None, told: str
+) -> None:
+    with pytest.raises(JobDefinitionError, match=r"^topic 't': hw\.avro: ") as refused:
+        value_schema(hw.topic("t", format=hw.avro(schema, writers=writers)))
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_avro_schema_file_is_read_where_it_is_declared(tmp_path: Path) -> None:
+    file = tmp_path / "flight.avsc"
+    file.write_text(FLIGHT)
+    assert hw.avro(file) == hw.avro(str(file)) == hw.avro(FLIGHT)
+    with pytest.raises(JobDefinitionError, match=r"none\.avsc cannot be read"):
+        hw.avro(tmp_path / "none.avsc")
+    with pytest.raises(JobDefinitionError, match="is not a record's with fields"):
+        hw.avro('{"type": "string"}')
+    with pytest.raises(JobDefinitionError, match="the schema is not JSON"):
+        hw.avro("{'type': 'record'}")

@@ -1,0 +1,50 @@
+"""The test driver beyond what the page of `headwater_streams.testing` shows: what it refuses, and what it finds."""
+
+from collections.abc import Callable
+
+import pyarrow.compute as pc
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import DataFrame
+
+import headwater as hw
+from headwater_streams.testing import JobDriver
+
+clicks = hw.topic("clicks", schema="id STRING, at TIMESTAMP", event_time="at", max_ahead="9999 days")
+
+
+@hw.job(target=hw.delta("silver.clicks"), dedup=hw.by_offset(origin=True))
+def clean(clicks: DataFrame) -> DataFrame:
+    return clicks
+
+
+def test_driver_refuses_what_was_never_sent(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean)
+    driver.send("clicks", {"id": "a"}, {"id": "b"}, offset=7)
+    with pytest.raises(ValueError, match=r"^clicks 0 has no offset 9; there are \[7, 8\]$"):
+        driver.resend("clicks", 9)
+    with pytest.raises(ValueError, match=r"^no job here reads the topic 'cliks' with an event_time=$"):
+        driver.advance("cliks", "2013-01-01T00:00:00Z")
+
+
+def test_driver_resends_keep_what_tells_them_apart(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean)
+    values = [{"id": f"c{n}", "at": "2013-01-01T10:00:00Z"} for n in range(3)]
+    driver.send("clicks", *values, b"bad", origin=("east", "clicks", 0, 40), headers={"trace": b"x"})
+    driver.resend("clicks", 1, 2, as_new=True)
+    driver.advance("clicks", "2013-01-01T11:00:00Z", id="later")
+    driver.run()
+    assert driver.rows("silver.clicks", "id", "_offset") == [("c0", 0), ("c1", 1), ("c2", 2), ("later", 6)]
+    assert driver.accounting("silver.clicks") == {"read": 7, "written": 4, "duplicate": 2, "quarantined": 1}
+    assert driver.quarantined("silver.clicks") == [("the value is not one JSON object", b"bad")]
+    assert driver.audit() == []
+
+
+def test_driver_audit_names_a_row_that_is_gone(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean)
+    driver.send("clicks", *[{"id": f"c{n}", "at": "2013-01-01T10:00:00Z"} for n in range(2)])
+    driver.run()
+    path = str(driver.home.table("silver.clicks"))
+    left = DeltaTable(path).to_pyarrow_dataset().to_table(filter=pc.field("id") == "c0")
+    write_deltalake(path, left, mode="overwrite")
+    assert driver.audit() == ["silver.clicks batch 0: 1 rows are gone: clicks 0 offset 1"]
