@@ -5,12 +5,12 @@
 A file counts once its batch is committed: after a crash in between, the batch runs again and writes it anew.
 """
 
-import os
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater_streams.atomic_file import atomic_file
 from headwater_streams.dedup.recent_keys import KEY_SCHEMA
 from headwater_streams.errors import DataLossError
 
@@ -45,14 +45,8 @@ class KeyFiles:
 
     def write(self, batch: int, kept: pa.Table) -> None:
         """Writes the keys of a batch that is about to be committed."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        draft = self._path(batch).with_suffix(".draft")
-        with draft.open("wb") as file:
-            with pa.ipc.new_file(file, KEY_SCHEMA) as writer:
-                writer.write_table(kept)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._path(batch))
+        with atomic_file(self._path(batch)) as file, pa.ipc.new_file(file, KEY_SCHEMA) as writer:
+            writer.write_table(kept)
         self._note(batch, kept)
 
     def since(self, horizon_us: int | None, batch: int) -> int:

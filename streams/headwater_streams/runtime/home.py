@@ -1,9 +1,10 @@
 """Where a home keeps what jobs make: tables, checkpoints, generations."""
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from headwater_streams.atomic_file import atomic_file
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,5 @@ class Home:
 
 def write_atomically(path: Path, value: object) -> None:
     """Writes JSON so that a reader, or a crash, sees the old file or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(f".{os.getpid()}.tmp")
-    with scratch.open("w") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
+    with atomic_file(path) as file:
+        file.write(json.dumps(value).encode())

@@ -196,7 +196,8 @@ class PassedRows:
                 f"{written} rows were written where {result['rows']} came out of the function for {table}; "
                 "nothing was committed, and the job can be started again"
             )
-        return _terms(self._counts.get("read"), result, "", written)
+        read = self._counts.get("read")
+        return _terms(read["read"], read, result, "", written)
 
     @property
     def max_event_time_us(self) -> int | None:
@@ -210,19 +211,17 @@ class PassedRows:
         found: dict[str, dict[int, dict[str, int]]] = {}
         for i, (topic, partition) in enumerate(self._counts.places):
             # A record is exactly one of the three; to count it once more by partition would cost and prove nothing.
-            here = {
-                f"read_{i}": sum(
-                    read.get(f"{term}_{i}", 0) for term in ("duplicate", "quarantined", "passed")
-                )
-            }
-            terms = _terms(read | here, result, f"_{i}", result[f"rows_{i}"])
+            count = sum(read.get(f"{term}_{i}", 0) for term in ("duplicate", "quarantined", "passed"))
+            terms = _terms(count, read, result, f"_{i}", result[f"rows_{i}"])
             found.setdefault(topic, {})[partition] = terms
         return found
 
 
-def _terms(read: dict[str, Any], result: dict[str, Any], suffix: str, written: int) -> dict[str, int]:
+def _terms(
+    count: int, read: dict[str, Any], result: dict[str, Any], suffix: str, written: int
+) -> dict[str, int]:
     return {
-        "read": read[f"read{suffix}"],
+        "read": count,
         "written": written,
         "filtered": read[f"passed{suffix}"] - result[f"rows{suffix}"],
         "duplicate": read.get(f"duplicate{suffix}", 0),

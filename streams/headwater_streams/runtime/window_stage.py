@@ -82,7 +82,8 @@ class WindowStage:
             CheckFailedError: A check with `action="fail"` does not hold.
             DataLossError: Not every window that Spark gave would be written.
         """
-        if self._name not in inputs or self._begin().last_batch(self._app_id) >= batch:
+        transaction = self._begin()
+        if self._name not in inputs or transaction.last_batch(self._app_id) >= batch:
             return
         if not observed(metrics, f"{self._name}_read") and not observed(metrics, EMITTED_METRIC, "windows"):
             return  # Spark's own batch, to move its watermark, and no window closed
@@ -105,55 +106,40 @@ class WindowStage:
             extra=extra,
             partitions=split.partitions,
         )
-        commit = self._append if self._is_final else self._update
-        commit(df, batch, inputs[self._name], split, entry, metrics)
+        if self._is_final:
+            emitted = observed(metrics, EMITTED_METRIC, "windows")
+            closed = self._with_all_sources(df, inputs[self._name]) if emitted else None
+            self._append(transaction, closed, emitted, entry)
+        else:
+            rows = entering(self._job.function, self._name, split.in_time)
+            self._update(with_sources(df, self._window, rows), entry)
         self._context.step(self._job.name, "after commit", batch)
 
-    def _update(
-        self,
-        df: DataFrame,
-        batch: int,
-        _batch_input: BatchInput,
-        split: SplitBatch,
-        entry: LedgerEntry,
-        _metrics: dict[str, Any],
-    ) -> None:
-        rows = entering(self._job.function, self._name, split.in_time)
-        rows = with_sources(df, self._window, rows).withColumns(commit_columns(batch, self._generation))
-        self._context.step(self._job.name, "before commit", batch)
+    def _update(self, windows: DataFrame, entry: LedgerEntry) -> None:
+        self._context.step(self._job.name, "before commit", entry.batch)
         upsert_rows(
-            rows,
+            windows.withColumns(commit_columns(entry.batch, self._generation)),
             self._begin,
             keys=self._job.target.keys,
             updates={SOURCES: _MERGED_SOURCES},
             app_id=self._app_id,
-            batch=batch,
+            batch=entry.batch,
             user_metadata=entry.to_json(),
         )
 
     def _append(
-        self,
-        df: DataFrame,
-        batch: int,
-        batch_input: BatchInput,
-        _split: SplitBatch,
-        entry: LedgerEntry,
-        metrics: dict[str, Any],
+        self, transaction: DeltaTransaction, windows: DataFrame | None, emitted: int, entry: LedgerEntry
     ) -> None:
-        transaction = self._begin()
-        transaction.last_batch(self._app_id)
-        emitted = observed(metrics, EMITTED_METRIC, "windows")
         files = None
-        if emitted:
-            rows = self._with_all_sources(df, batch_input)
-            files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
+        if windows is not None:
+            files = transaction.write(windows.withColumns(commit_columns(entry.batch, self._generation)))
             if files.rows != emitted:
                 raise DataLossError(
-                    f"{self._job.target.name}, batch {batch}: {files.rows} windows to write where Spark closed "
+                    f"{self._job.target.name}, batch {entry.batch}: {files.rows} windows to write where Spark closed "
                     f"{emitted}; nothing was committed, and the job can be started again"
                 )
-        self._context.step(self._job.name, "before commit", batch)
-        transaction.commit(self._app_id, batch, entry.to_json(), files)
+        self._context.step(self._job.name, "before commit", entry.batch)
+        transaction.commit(self._app_id, entry.batch, entry.to_json(), files)
 
     def _with_all_sources(self, df: DataFrame, batch_input: BatchInput) -> DataFrame:
         """Closed windows with their sources: their rows came in earlier batches, and are looked up in the input."""

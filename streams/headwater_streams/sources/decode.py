@@ -24,6 +24,7 @@ from headwater_streams.sources.coordinates import (
     TIMESTAMP,
     TOPIC,
 )
+from headwater_streams.sources.headers import header_value, incomplete
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.values import value_columns, values_of
@@ -93,7 +94,7 @@ class RecordDecoder(_Decoder):
         self._values = values_of(declared, schema, F.col(RAW), F.col(TIMESTAMP), F.col(VALUE))
         problems = [self._values.problem]
         if origin:
-            problems.append(_origin_problem())
+            problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
         super().__init__(schema.fieldNames(), checks, time_problems(declared, ahead=True), problems)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
@@ -191,7 +192,7 @@ def origin_texts(headers: Column) -> Column:
     for name, place in zip(names, places, strict=True):
         in_order &= place["key"].eqNullSafe(F.lit(ORIGIN_HEADERS[name]))
     at_once = F.struct(*[text(place["value"]).alias(name) for name, place in zip(names, places, strict=True)])
-    searched = F.struct(*[text(_header(headers, name)).alias(name) for name in names])
+    searched = F.struct(*[text(header_value(headers, ORIGIN_HEADERS[name])).alias(name) for name in names])
     return F.when(in_order, at_once).otherwise(searched)
 
 
@@ -216,14 +217,3 @@ def _is_decimal(text: Column, kind: str, digits: int) -> Column:
     number = text.try_cast(kind)
     plain = (number >= 0) & (number.cast("string") == text) & (F.length(text) <= digits)
     return F.coalesce(plain, F.lit(False)) | F.coalesce(text.rlike(f"^[0-9]{{1,{digits}}}$"), F.lit(False))
-
-
-def _header(headers: Column, name: str) -> Column:
-    wanted = F.filter(headers, lambda header: header["key"] == ORIGIN_HEADERS[name])
-    return F.try_element_at(wanted, F.lit(1))["value"]
-
-
-def _origin_problem() -> Problem:
-    named = F.exists(F.col(HEADERS), lambda header: header["key"].startswith("headwater-origin-"))
-    reason = "the headwater-origin headers are incomplete or not decimal numbers"
-    return Problem("origin", F.col(ORIGIN).isNull() & named, reason)

@@ -4,15 +4,18 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.sources.decode import HEADERS
+from headwater_streams.sources.headers import header_value, incomplete
 from headwater_streams.sources.problems import Problem
 
-_PREFIX = "headwater-producer-"
 _DIGITS = "^[0-9]{1,18}$"
 
 
 def sequence_of(headers: Column) -> Column:
     """The struct `id, epoch, sequence` that the headers name, NULL where they are incomplete or not decimal numbers."""
-    id_, epoch, sequence = (_text(headers, name) for name in ("id", "epoch", "sequence"))
+    id_, epoch, sequence = (
+        header_value(headers, f"headwater-producer-{name}").cast("string")
+        for name in ("id", "epoch", "sequence")
+    )
     whole = id_.isNotNull() & epoch.rlike(_DIGITS) & sequence.rlike(_DIGITS)
     numbers = [epoch.try_cast("long").alias("epoch"), sequence.try_cast("long").alias("sequence")]
     return F.when(whole, F.struct(id_.alias("id"), *numbers))
@@ -20,11 +23,4 @@ def sequence_of(headers: Column) -> Column:
 
 def sequence_problem() -> Problem:
     """A record that has some of the headers, or numbers in them that are none."""
-    named = F.exists(F.col(HEADERS), lambda header: header["key"].startswith(_PREFIX))
-    reason = "the headwater-producer headers are incomplete or not decimal numbers"
-    return Problem("sequence", sequence_of(F.col(HEADERS)).isNull() & named, reason)
-
-
-def _text(headers: Column, name: str) -> Column:
-    wanted = F.filter(headers, lambda header: header["key"] == _PREFIX + name)
-    return F.try_element_at(wanted, F.lit(1))["value"].cast("string")
+    return incomplete("producer", F.col(HEADERS), sequence_of(F.col(HEADERS)))

@@ -1,0 +1,19 @@
+"""What producers say about a record in its headers; Headwater's own come in families, `headwater-<family>-<name>`."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.sources.problems import Problem
+
+
+def header_value(headers: Column, key: str) -> Column:
+    """The bytes of the first header of this key, NULL where there is none."""
+    wanted = F.filter(headers, lambda header: header["key"] == key)
+    return F.try_element_at(wanted, F.lit(1))["value"]
+
+
+def incomplete(family: str, headers: Column, found: Column) -> Problem:
+    """A record that has headers of the family, and from which nothing could be made (`found` is NULL)."""
+    named = F.exists(headers, lambda header: header["key"].startswith(f"headwater-{family}-"))
+    reason = f"the headwater-{family} headers are incomplete or not decimal numbers"
+    return Problem(family, found.isNull() & named, reason)
