@@ -18,7 +18,9 @@ from headwater.stack.java import find_java
 pytest_plugins = ["headwater_broker.pytest_plugin"]  # for an install from before it had this entry point
 
 TICK_MS = 300
-"""Sessions may last 2 to 20 ticks: 600 ms to 6 s."""
+"""The shortest session is two of them."""
+LONGEST_SESSION_MS = 20_000
+"""For sessions that a test does not let expire: a busy machine must not do it either."""
 
 
 class ZooKeeperServer:
@@ -32,7 +34,7 @@ class ZooKeeperServer:
             self.port: int = probe.getsockname()[1]
         (directory / "zoo.cfg").write_text(
             f"dataDir={directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
-            f"tickTime={TICK_MS}\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nforceSync=no\n",
+            f"tickTime={TICK_MS}\nmaxSessionTimeout={LONGEST_SESSION_MS}\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nforceSync=no\n",
             encoding="ascii",
         )
 

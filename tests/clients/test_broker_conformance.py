@@ -23,7 +23,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSp
 
 from headwater_broker.testing import RunningBroker
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_topic_is_created_extended_and_deleted(admin: AdminClient, topic: str) -
     assert sorted(described.partitions) == [0, 1, 2]
     admin.create_partitions([NewPartitions(topic, 5)])[topic].result(DEADLINE_S)
     assert len(admin.list_topics(topic, timeout=DEADLINE_S).topics[topic].partitions) == 5
-    admin.delete_topics([topic], operation_timeout=10)[topic].result(DEADLINE_S)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(DEADLINE_S)
     assert topic not in admin.list_topics(timeout=DEADLINE_S).topics
 
 
@@ -99,8 +99,8 @@ def test_topic_deleted_and_created_again_is_empty(
 ) -> None:
     produce(any_broker, topic, [b"old"])
     reader.commit(offsets=[TopicPartition(topic, 0, 1)], asynchronous=False)
-    admin.delete_topics([topic], operation_timeout=10)[topic].result(DEADLINE_S)
-    admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=10)[topic].result(DEADLINE_S)
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(DEADLINE_S)
+    admin.create_topics([NewTopic(topic, 1, 1)], operation_timeout=30)[topic].result(DEADLINE_S)
     assert produce(any_broker, topic, [b"new"]) == [0]
     (committed,) = reader.committed([TopicPartition(topic, 0)], timeout=DEADLINE_S)
     assert committed.offset < 0, "the old topic's offsets are gone with it"

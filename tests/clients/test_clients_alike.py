@@ -33,7 +33,7 @@ from headwater_broker.wire.reader import read_message
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
 REQUESTS = int(os.environ.get("HEADWATER_REQUESTS", "600"))
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 TOPICS = {
     "plain": {},
     "small": {"segment.bytes": "20000", "max.message.bytes": "3000"},
@@ -150,7 +150,7 @@ def prepare(running: RunningBroker, *, rules: bool) -> None:
     admin = AdminClient({"bootstrap.servers": running.bootstrap})
     topics = [NewTopic(name, 2, 1, config=config) for name, config in TOPICS.items()]
     for made in admin.create_topics(topics).values():
-        made.result(10)
+        made.result(60)
     if rules:
         literal = ResourcePatternType.LITERAL
         everything = (literal, "User:ANONYMOUS", "*", AclOperation.ALL)
@@ -159,7 +159,7 @@ def prepare(running: RunningBroker, *, rules: bool) -> None:
             AclBinding(ResourceType.TOPIC, "shut", *everything, AclPermissionType.DENY),
         ]
         for done in admin.create_acls(wanted).values():
-            done.result(10)
+            done.result(60)
 
 
 def logs(running: RunningBroker) -> dict[str, bytes]:

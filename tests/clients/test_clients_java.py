@@ -59,7 +59,7 @@ def test_spark_source_reads_ranges_by_offset_and_by_time(spark: Any, running: Ru
     producer = Producer({"bootstrap.servers": running.bootstrap})
     for index in range(100):
         producer.produce("ranges", str(index).encode(), partition=0, timestamp=1_000_000 + 1000 * index)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     by_offset = read(
         *(spark, running, "ranges"),
         startingOffsets='{"ranges":{"0":10,"1":-2}}',
@@ -94,5 +94,5 @@ def test_spark_stream_follows_a_topic_while_it_grows(
     for total in (300, 600):
         for _ in range(300):
             producer.produce("followed", b"x" * 100)
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
         assert run_once() == total

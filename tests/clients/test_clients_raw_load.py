@@ -34,7 +34,7 @@ def running() -> Iterator[RunningBroker]:
 
 def make_topic(running: RunningBroker, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": running.bootstrap})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(10)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(60)
     return name
 
 
@@ -44,11 +44,11 @@ def read(running: RunningBroker, topic: str, offset: int) -> list[bytes]:
     consumer = Consumer(settings)
     try:
         partition = TopicPartition(topic, 0, offset)
-        end_offset = consumer.get_watermark_offsets(partition, timeout=10)[1]
+        end_offset = consumer.get_watermark_offsets(partition, timeout=60)[1]
         consumer.assign([partition])
         values: list[bytes] = []
         while len(values) < end_offset - offset:
-            for message in consumer.consume(end_offset - offset - len(values), timeout=10):
+            for message in consumer.consume(end_offset - offset - len(values), timeout=60):
                 assert message.error() is None
                 assert message.offset() == offset + len(values)
                 values.append(message.value())

@@ -20,7 +20,7 @@ from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from headwater_broker.wire.primitives import write_uvarint
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 
 
 @pytest.fixture(scope="module")
@@ -193,10 +193,10 @@ def test_answers_come_in_order_though_one_takes_long(running: RunningBroker) -> 
     with Client(running) as client:
         client.send(metadata_v1(0, b"ordered"))
         client.receive()
+        started = time.monotonic()
         client.send(fetch_v4(1, b"ordered", 0, max_wait_ms=300))
         client.send(metadata_v1(2))
         client.send(fetch_v4(3, b"ordered", 0, max_wait_ms=0))
-        started = time.monotonic()
         assert [struct.unpack_from(">i", client.receive())[0] for _ in range(3)] == [1, 2, 3]
         assert time.monotonic() - started >= 0.3
 

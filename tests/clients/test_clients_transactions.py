@@ -38,7 +38,7 @@ from headwater_broker.transactions import (
     Producer as ProducerInstance,
 )
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 FAST = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 
 

@@ -26,7 +26,7 @@ from headwater_broker.coordination import MemoryCluster, MemoryCoordinator
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.wire.apis import DESCRIBE_GROUPS, FIND_COORDINATOR
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 _LOG = logging.getLogger(__name__)
 STRATEGIES = ["range", "roundrobin", "cooperative-sticky"]
 
@@ -45,7 +45,7 @@ class Member:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 3000,
+                "session.timeout.ms": 20_000,
                 "heartbeat.interval.ms": 100,
                 **config,
             }
@@ -183,7 +183,7 @@ def test_group_member_with_another_strategy_is_refused(join: Join) -> None:
 
 def test_group_member_that_stops_polling_loses_its_partitions(join: Join) -> None:
     one = join()
-    stalls = join(max_poll_interval_ms=3000)
+    stalls = join(session_timeout_ms=3000, max_poll_interval_ms=3000)
     until_shared([3, 3], one, stalls)
     until_shared([6], one)
     until(lambda: KafkaError._MAX_POLL_EXCEEDED in stalls.errors, "the member to hear of it", stalls)
@@ -289,7 +289,7 @@ def test_group_moves_to_another_broker_and_back_when_its_coordinator_goes_and_co
         admin.create_topics([NewTopic("moving", 6, 1)])["moving"].result(DEADLINE_S)
         # librdkafka 2 asks for the coordinator behind its fetches: a commit that it repeats before the answer makes
         # it give up the coordinator that it has just found, again and again, until its session is over.
-        config = {"reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 20}
+        config = {"reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 20, "session.timeout.ms": 3000}
         members = [Member(first, "moving", "moving", **config) for _ in range(2)]
 
         def is_settled_at(is_right: Callable[[int], bool]) -> bool:

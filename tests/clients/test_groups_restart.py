@@ -27,7 +27,7 @@ from headwater_broker.wire.apis import (
     SYNC_GROUP,
 )
 
-DEADLINE_S = 30
+DEADLINE_S = 60
 TOPIC = "lasting"
 GROUP = "lasting"
 
@@ -49,7 +49,7 @@ def restart(broker_process: Any) -> Callable[..., None]:
 @pytest.fixture
 def topic(broker_process: Any) -> str:
     admin = AdminClient({"bootstrap.servers": broker_process.bootstrap})
-    admin.create_topics([NewTopic(TOPIC, 6, 1)], operation_timeout=10)[TOPIC].result(DEADLINE_S)
+    admin.create_topics([NewTopic(TOPIC, 6, 1)], operation_timeout=30)[TOPIC].result(DEADLINE_S)
     return TOPIC
 
 

@@ -300,7 +300,7 @@ def test_partition_moves_to_another_disk_while_it_is_used(tmp_path: Path) -> Non
         assert alter_log_dir(client, target, "missing", 0) == ErrorCode.unknown_topic_or_partition
         assert alter_log_dir(client, source, topic, 0) == ErrorCode.none
         assert alter_log_dir(client, target, topic, 0) == ErrorCode.none
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while (topic, 0) in log_dirs(client, topic)[source]:
             assert time.monotonic() < deadline
             time.sleep(0.02)

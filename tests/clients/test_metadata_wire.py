@@ -11,7 +11,7 @@ from headwater_broker.testing import RunningBroker
 from headwater_broker.testing.wire import WireClient
 from headwater_broker.wire import apis
 
-DEADLINE_S = 10
+DEADLINE_S = 60
 
 
 def test_metadata_that_creates_a_topic_answers_leader_not_available_once(any_broker: RunningBroker) -> None:

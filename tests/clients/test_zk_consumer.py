@@ -21,7 +21,9 @@ from headwater_broker.coordination import CoordinatorUnavailable, ZooKeeperCoord
 from headwater_broker.testing import RunningBroker, broker
 
 PARTITIONS = 6
-DEADLINE_S = 40
+DEADLINE_S = 60
+SESSION_MS = 20_000
+"""The longest that the tests' server grants: none of these expires by itself."""
 
 
 class Setup:
@@ -47,7 +49,7 @@ class Setup:
 @pytest.fixture
 def setup(zookeeper: Any, tmp_path: Path) -> Iterator[Setup]:
     hosts = f"{zookeeper.hosts}/{uuid4()}"
-    with broker(tmp_path, coordinator=ZooKeeperCoordinator(hosts)) as running:
+    with broker(tmp_path, coordinator=ZooKeeperCoordinator(hosts, session_timeout_ms=SESSION_MS)) as running:
         yield Setup(running, hosts)
 
 
@@ -77,7 +79,7 @@ def settle(condition: Callable[[], bool], *consumers: ZooKeeperConsumer) -> None
 
 def test_zk_consumer_reads_in_order_and_its_lag_is_seen_by_kafkas_tools(setup: Setup) -> None:
     values = setup.produce(0, 60)
-    with ZooKeeperConsumer(setup.hosts, "audit", ["clicks"]) as consumer:
+    with ZooKeeperConsumer(setup.hosts, "audit", ["clicks"], session_timeout_ms=SESSION_MS) as consumer:
         seen = read(values, consumer)
         assert sorted(seen, key=int) == sorted(values, key=int)
         for partition in range(PARTITIONS):
@@ -115,8 +117,16 @@ def test_zk_consumer_goes_on_from_what_a_subscriber_of_the_same_group_committed(
     subscriber.commit(asynchronous=False)
     subscriber.close()
     second = setup.produce(30, 60)
-    with ZooKeeperConsumer(setup.hosts, "g", ["clicks"]) as consumer:
+    with ZooKeeperConsumer(setup.hosts, "g", ["clicks"], session_timeout_ms=SESSION_MS) as consumer:
         assert set(read(second, consumer)) == second
+
+
+def end_session(hosts: str, client_id: tuple[int, bytes]) -> None:
+    """Ends a session from outside, as the server does when it has heard nothing for too long."""
+    thief = KazooClient(hosts.partition("/")[0], client_id=client_id)
+    thief.start(timeout=DEADLINE_S)
+    thief.stop()
+    thief.close()
 
 
 def committed(consumer: ZooKeeperConsumer) -> bool:
@@ -130,7 +140,9 @@ def committed(consumer: ZooKeeperConsumer) -> bool:
 MEMBER = """
 import sys
 from headwater_broker.consumer import ZooKeeperConsumer
-consumer = ZooKeeperConsumer(sys.argv[1], "g", ["clicks"], session_timeout_ms=2000)
+consumer = ZooKeeperConsumer(sys.argv[1], "g", ["clicks"], session_timeout_ms=int(sys.argv[2]))
+session_id, password = consumer._coordinator._session._client.client_id
+print(session_id, password.hex(), flush=True)
 for record in consumer:
     print(record.value.decode(), flush=True)
     consumer.commit()
@@ -139,11 +151,11 @@ for record in consumer:
 
 def test_zk_consumer_group_of_three_that_loses_a_member_loses_no_record(setup: Setup, zookeeper: Any) -> None:
     with (
-        ZooKeeperConsumer(setup.hosts, "g", ["clicks"], session_timeout_ms=2000) as one,
-        ZooKeeperConsumer(setup.hosts, "g", ["clicks"], session_timeout_ms=2000) as two,
+        ZooKeeperConsumer(setup.hosts, "g", ["clicks"], session_timeout_ms=SESSION_MS) as one,
+        ZooKeeperConsumer(setup.hosts, "g", ["clicks"], session_timeout_ms=SESSION_MS) as two,
     ):
         third = subprocess.Popen(
-            [sys.executable, "-c", MEMBER, setup.hosts],
+            [sys.executable, "-c", MEMBER, setup.hosts, str(SESSION_MS)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -151,6 +163,7 @@ def test_zk_consumer_group_of_three_that_loses_a_member_loses_no_record(setup: S
         assert third.stdout is not None
         assert third.stderr is not None
         try:
+            session_id, password = third.stdout.readline().split()
             settle(lambda: len(one.assignment) == len(two.assignment) == 2, one, two)
             values = setup.produce(0, 60)
             # The third reads its share until it is killed in the middle of it.
@@ -159,6 +172,8 @@ def test_zk_consumer_group_of_three_that_loses_a_member_loses_no_record(setup: S
             third.send_signal(signal.SIGKILL)
             rest = third.stdout.read().split()
             third.wait()
+            # Its session ends when the server has not heard of it for long enough; here it does so at once.
+            end_session(setup.hosts, (int(session_id), bytes.fromhex(password)))
             seen = read(values - set(seen_by_third) - set(rest), one, two)
             settle(lambda: len(one.assignment | two.assignment) == PARTITIONS, one, two)
             assert set(seen) | set(seen_by_third) | set(rest) == values
@@ -178,11 +193,11 @@ def test_zk_consumer_goes_on_after_zookeeper_was_killed(own_zookeeper: Any, tmp_
     data = tmp_path / "broker"
     data.mkdir()
     with broker(
-        data, coordinator=ZooKeeperCoordinator(own_zookeeper.hosts, session_timeout_ms=3000)
+        data, coordinator=ZooKeeperCoordinator(own_zookeeper.hosts, session_timeout_ms=SESSION_MS)
     ) as running:
         setup = Setup(running, own_zookeeper.hosts)
         first = setup.produce(0, 30)
-        with ZooKeeperConsumer(setup.hosts, "g", ["clicks"], session_timeout_ms=3000) as consumer:
+        with ZooKeeperConsumer(setup.hosts, "g", ["clicks"], session_timeout_ms=SESSION_MS) as consumer:
             seen = read(first, consumer)
             own_zookeeper.kill()
             second = setup.produce(30, 60)  # partitions with one replica go on
@@ -201,14 +216,10 @@ def test_zk_consumer_goes_on_after_zookeeper_was_killed(own_zookeeper: Any, tmp_
 
 
 def expire(consumer: ZooKeeperConsumer) -> None:
-    """Ends a consumer's session from outside, as the server does when it has heard nothing for too long."""
     coordinator = consumer._coordinator
     assert isinstance(coordinator, ZooKeeperCoordinator)
     mine = coordinator._session
-    thief = KazooClient(mine.hosts.partition("/")[0], client_id=mine._client.client_id)
-    thief.start(timeout=DEADLINE_S)
-    thief.stop()
-    thief.close()
+    end_session(mine.hosts, mine._client.client_id)
 
 
 def test_zk_consumer_whose_session_expired_registers_again_and_goes_on_from_its_commits(setup: Setup) -> None:

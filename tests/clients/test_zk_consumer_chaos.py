@@ -108,7 +108,7 @@ class World:
         for broker_id in (1, 2):
             self.start_broker(broker_id)
         admin = AdminClient({"bootstrap.servers": self.bootstrap}, logger=logging.getLogger(__name__))
-        created = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], operation_timeout=10)
+        created = admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)], operation_timeout=DEADLINE_S)
         created[TOPIC].result(DEADLINE_S)
         self._partitions = PARTITIONS
         self._admin = admin
@@ -213,7 +213,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[], Coordinator
         yield lambda: MemoryCoordinator(cluster=cluster)
     else:
         hosts = f"{request.getfixturevalue('zookeeper').hosts}/{uuid4()}"
-        yield lambda: ZooKeeperCoordinator(hosts, session_timeout_ms=2000)
+        yield lambda: ZooKeeperCoordinator(hosts, session_timeout_ms=20_000)  # each ends by `stop`
 
 
 @pytest.fixture

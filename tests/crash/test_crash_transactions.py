@@ -307,7 +307,7 @@ class TopicMaker(Client):
         deadline = time.monotonic() + WAIT_S
         while True:
             try:
-                ask().result(10)
+                ask().result(60)
                 return
             except KafkaException as error:
                 if error.args[0].code() == done_before:
@@ -398,7 +398,7 @@ def test_broker_killed_at_random_instants_loses_doubles_and_reorders_nothing(
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         topics = [NewTopic(name, PARTITIONS, 1) for name in ("plain", "in", "out")]
         for future in admin.create_topics(topics).values():
-            future.result(10)
+            future.result(60)
         del admin
         writers = [
             IdempotentWriter(broker.bootstrap, topic, name)

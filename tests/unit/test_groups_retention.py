@@ -29,30 +29,17 @@ from headwater_broker.server.group_runner import GroupRunner
 from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.node import Node
 from headwater_broker.server.offset_retention import OffsetRetention
+from headwater_broker.testing.clock import START_MS, FixedClock
 
-START_MS = 1_700_000_000_000
 MINUTE_MS = 60_000
 RETENTION_MS = 10 * MINUTE_MS
-
-
-class Clock:
-    """Time as the test says."""
-
-    def __init__(self) -> None:
-        self.ms = START_MS
-
-    def now_ms(self) -> int:
-        return self.ms
-
-    def monotonic(self) -> float:
-        return self.ms / 1000
 
 
 class Fixture:
     """A node that coordinates every group, without a network."""
 
     def __init__(self, helpers: ThreadPoolExecutor) -> None:
-        self.clock = Clock()
+        self.clock = FixedClock()
         self.coordinator = MemoryCoordinator()
         me = BrokerInfo(1, (Endpoint("127.0.0.1", 9092),))
         view = ClusterView(1, "cluster")

@@ -62,7 +62,7 @@ class Durable:
 
     async def until(self, count: int) -> None:
         """Returns once so many were answered."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.answers) < count:
                 await asyncio.sleep(0.005)
 

@@ -31,10 +31,12 @@ same name:
         with broker(tmp_path, port=first.port) as again:
             ...
 
-Groups rebalance without Kafka's delay of three seconds, and members may ask for sessions of 100 ms.
+Groups rebalance without Kafka's delay of three seconds, and members may ask for sessions of 100 ms. A
+`FixedClock` in place of the machine's makes what is counted by the clock the same each time.
 """
 
 from headwater_broker.testing.broker import RunningBroker, broker
+from headwater_broker.testing.clock import FixedClock
 from headwater_broker.testing.wire import WireClient
 
-__all__ = ["RunningBroker", "WireClient", "broker"]
+__all__ = ["FixedClock", "RunningBroker", "WireClient", "broker"]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater_broker.coordination import Coordinator, MemoryCoordinator
+from headwater_broker.log import Clock
 from headwater_broker.server import Broker, BrokerOptions, parse_listeners, parse_settings
 from headwater_broker.server.properties import LISTENER_PLACES
 
@@ -52,6 +53,7 @@ def broker(
     broker_id: int = 1,
     port: int = 0,
     more_dirs: Sequence[Path] = (),
+    clock: Clock | None = None,
 ) -> Iterator[RunningBroker]:
     """Runs a broker while the block lasts.
 
@@ -64,6 +66,7 @@ def broker(
         broker_id: Its number.
         port: Where it listens, to have a broker come back; 0: on a free port.
         more_dirs: Its other log directories.
+        clock: Its time, such as a `FixedClock`; None: the machine's.
 
     Raises:
         ServerError: It cannot start, or a property is wrong.
@@ -83,7 +86,7 @@ def broker(
             listeners=parse_listeners(places),
             more_dirs=tuple(more_dirs),
         )
-        runner = _Runner(options, coordinator or MemoryCoordinator(data_dir))
+        runner = _Runner(options, coordinator or MemoryCoordinator(data_dir), clock)
         addresses = runner.start()
         host, port = next(iter(addresses.values()))
         try:
@@ -95,9 +98,10 @@ def broker(
 class _Runner:
     """The thread that the broker's loop runs in."""
 
-    def __init__(self, options: BrokerOptions, coordinator: Coordinator) -> None:
+    def __init__(self, options: BrokerOptions, coordinator: Coordinator, clock: Clock | None) -> None:
         self._options = options
         self._coordinator = coordinator
+        self._clock = clock
         self._ready = threading.Event()
         self._addresses: Mapping[str, tuple[str, int]] = {}
         self._error: BaseException | None = None
@@ -131,7 +135,7 @@ class _Runner:
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        running = await Broker.start(self._options, self._coordinator)
+        running = await Broker.start(self._options, self._coordinator, self._clock)
         self._addresses = running.addresses
         self._ready.set()
         await self._stopping.wait()

@@ -23,7 +23,7 @@ def write_compacted(running: RunningBroker) -> None:
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.bytes": "2000"}
     topics = [NewTopic(f"compacted-{codec}", 1, 1, config=settings) for codec in CODECS]
     for future in admin.create_topics(topics).values():
-        future.result(10)
+        future.result(60)
     for codec in CODECS:
         producer = Producer(
             {

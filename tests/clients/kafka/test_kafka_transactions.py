@@ -28,7 +28,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = tmp_path_factory.mktemp("data")
     with broker(data, properties=PROPERTIES) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
-        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(10)
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(60)
         consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": "group"})
         producers = [
             Producer({"bootstrap.servers": running.bootstrap, "transactional.id": name})
