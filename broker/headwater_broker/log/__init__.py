@@ -111,7 +111,8 @@ point and of all later ones: checksum, offsets, leader epoch. Where offsets may 
 is believed once the next batch or segment comes after it, since no checksum covers a base offset. A file that
 ends within its last batch, or in zeros, has a torn tail, which is cut. Anything else that is wrong is
 corruption: from the recovery point on, the log is cut before it, and what was cut is kept as `.broken`; before
-the recovery point nothing is changed and the partition stays offline. Indexes that are missing or lead astray
+the recovery point nothing is changed and the partition stays offline. A segment that reaches further than its
+indexes can say (2^31 offsets; none that we write) is split, at any start. Indexes that are missing or lead astray
 are made again.
 """
 

@@ -16,7 +16,7 @@ from headwater_broker.log.batch import (
     SIZE_BEFORE_LENGTH_BYTES,
     BadBatchError,
 )
-from headwater_broker.log.files import OpenFile
+from headwater_broker.log.files import OpenFile, copy_bytes
 from headwater_broker.log.fs import FileSystem
 
 _CHUNK_BYTES = 4 << 20
@@ -50,12 +50,7 @@ def save_broken(
         number += 1
         path = paths.segment_path(directory, offset, f"-{number}{paths.BROKEN_SUFFIX}")
     target = OpenFile(fs, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    written = 0
-    while chunk := fs.pread(fd, min(_CHUNK_BYTES, end_position - position - written), position + written):
-        while chunk:
-            count = fs.pwritev(target.fd, [chunk], written)
-            chunk = chunk[count:]
-            written += count
+    copy_bytes(fs, fd, position, end_position, target.fd)
     fs.sync(target.fd)
     fs.sync_dir(directory)
     return path

@@ -6,6 +6,8 @@ import contextlib
 
 from headwater_broker.log.fs import FileSystem
 
+_CHUNK_BYTES = 4 << 20
+
 
 class OpenFile:
     """An open file, closed when the last reference to it goes.
@@ -26,3 +28,20 @@ class OpenFile:
         if self.fd >= 0:
             with contextlib.suppress(OSError):
                 self._fs.close(self.fd)
+
+
+def copy_bytes(fs: FileSystem, source_fd: int, position: int, end_position: int, target_fd: int) -> None:
+    """Copies bytes of a file to the beginning of another.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    written = 0
+    while chunk := fs.pread(
+        source_fd, min(_CHUNK_BYTES, end_position - position - written), position + written
+    ):
+        rest = memoryview(chunk)
+        while rest:
+            count = fs.pwritev(target_fd, [rest], written)
+            rest = rest[count:]
+            written += count

@@ -32,8 +32,10 @@ from headwater_broker.log.producers import ProducerStates
 from headwater_broker.log.replay import Replay
 from headwater_broker.log.scan import OF_TRANSACTIONS, note_plain
 from headwater_broker.log.segment import Segment
+from headwater_broker.log.split import split_overflowed
 
 _LOGGER = logging.getLogger(__name__)
+_MOST_OFFSETS_OF_A_BATCH = 1 << 24
 
 
 @dataclass(slots=True)
@@ -128,6 +130,7 @@ class LogLoader:
         if not self._segments:
             self._segments.append(self._new_segment(self._log_start_offset))
         self._load_epochs()
+        self._split_sealed()
         end_offset = self._open_segments()
         if end_offset < self._log_start_offset:
             end_offset = self._start_over()
@@ -191,6 +194,18 @@ class LogLoader:
         data = checkpoints.encode_epochs(self._epochs.entries)
         # Not synced: the next start would find the same again.
         self._fs.write_file(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", data, durable=False)
+
+    def _split_sealed(self) -> None:
+        """Splits segments that reach further than their indexes can say."""
+        newest = self._segments[-1]
+        found: list[Segment] = []
+        for segment, following in pairwise(self._segments):
+            found += self._split(segment, following) if _may_overflow(segment, following) else [segment]
+        # Whoever holds the list sees the parts in it too.
+        self._segments[:] = [*found, newest]
+
+    def _split(self, segment: Segment, following: Segment | None) -> list[Segment]:
+        return split_overflowed(self._fs, self._directory, segment, following, self._config, self._now_ms)
 
     def _open_segments(self) -> int:
         """Opens every segment, scans those that must be, and returns the log's end."""
@@ -261,16 +276,29 @@ class LogLoader:
             segment = self._segments[index]
             if segment.base_offset < expected or (segment.base_offset > expected and not self._gaps_allowed):
                 self._cut(index, expected, BadBatchError(0, f"offset {expected} was to come first"))
-                return expected
+                break
             newest = index == len(self._segments) - 1
             following = None if newest else self._segments[index + 1].base_offset
             expected, error = self._scan(segment, following)
             if error is not None:
                 self._cut(index, expected, error)
-                return expected
+                break
             if not newest:
                 segment.seal()
+        self._split_newest(expected)
         return expected
+
+    def _split_newest(self, end_offset: int) -> None:
+        """Splits the newest segment, where it was scanned and reaches further than its indexes can say."""
+        newest = self._segments[-1]
+        if end_offset - 1 <= newest.last_possible_offset:
+            return
+        parts = self._split(newest, None)
+        for part in parts[:-1]:
+            self._rebuild_indexes(part)
+        parts[-1].rebuild()
+        parts[-1].trusted_from = 0
+        self._segments[-1:] = parts
 
     def _scan(self, segment: Segment, following: int | None) -> tuple[int, BadBatchError | None]:
         """Notes every whole batch of a segment; returns the next offset, and what ended the scan early.
@@ -434,6 +462,11 @@ class LogLoader:
         for offset in self._snapshots:
             if offset not in wanted:
                 self._fs.remove(paths.segment_path(self._directory, offset, paths.SNAPSHOT_SUFFIX))
+
+
+def _may_overflow(segment: Segment, following: Segment) -> bool:
+    """Whether a look at the batches is due: what a crash left of a split begins up to a batch earlier."""
+    return following.base_offset > segment.last_possible_offset - _MOST_OFFSETS_OF_A_BATCH
 
 
 def _gap(position: int, header: HeaderTuple, expected: int) -> BadBatchError:

@@ -179,7 +179,7 @@ class Segment:
 
     def _add_entry(self, last_offset: int, position: int) -> None:
         if last_offset > self.last_possible_offset:
-            raise BadBatchError(position, f"offset {last_offset} is too far from {self.base_offset}")
+            return  # appending rolls before that; what a start finds so it splits
         offsets, times = self.offset_index, self.time_index
         offsets.append(last_offset, position)
         times.append(self.max_timestamp_ms, self.max_timestamp_offset)
