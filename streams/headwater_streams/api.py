@@ -10,6 +10,7 @@ from headwater_streams.sources.avro_value import Avro, avro
 from headwater_streams.sources.csv_value import Csv, csv
 from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
 from headwater_streams.sources.parsers import Parser, key_value, syslog, template
+from headwater_streams.sources.protobuf_value import Protobuf, protobuf
 from headwater_streams.windows import (
     CumulativeWindow,
     HoppingWindow,
@@ -34,6 +35,7 @@ __all__ = [
     "IntervalJoin",
     "KeyGroups",
     "Parser",
+    "Protobuf",
     "SessionWindow",
     "TableInput",
     "TopicInput",
@@ -52,6 +54,7 @@ __all__ = [
     "join",
     "key_value",
     "latest",
+    "protobuf",
     "session",
     "syslog",
     "table",

@@ -1,12 +1,44 @@
 """One Spark session for all tests of this folder, and a driver for jobs: the fixtures of `headwater jobs test`."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
+import headwater as hw
 from headwater.running.pytest_plugin import drive, spark
+from headwater_streams.sources.coordinates import RAW_SCHEMA
+from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
+from headwater_streams.sources.problems import PROBLEMS
 
 __all__ = ["drive", "spark"]
+
+Decoded = tuple[tuple[object, ...] | None, str | None]
+
+
+@pytest.fixture(scope="session")
+def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
+    """Gives `decode(topic, *batches of values)`: each value's columns, or why it was refused.
+
+    One decoder reads all batches, as in a job that runs.
+    """
+
+    def run(declared: hw.TopicInput, *batches: list[bytes | None]) -> list[Decoded]:
+        decoder, found = RecordDecoder(declared, [], origin=False), []
+        reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
+        names = value_schema(declared).fieldNames()
+        for values in batches:
+            rows = [(None, value, "t", 0, offset, None, None) for offset, value in enumerate(values)]
+            decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, RAW_SCHEMA).coalesce(1)))
+            judged = decoded.rejected(decoded.frame)
+            for row in judged.select(*[f"{VALUE}.`{n}`" for n in names], reasons.alias("why"), BAD).collect():
+                assert row[BAD] == bool(row["why"]), "what is seen to be bad is what has a reason"
+                found.append((None, row["why"]) if row[BAD] else (tuple(row)[:-2], None))
+        return found
+
+    return run
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

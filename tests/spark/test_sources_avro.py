@@ -3,19 +3,18 @@
 import json
 import random
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.coordinates import RAW_SCHEMA
-from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
-from headwater_streams.sources.problems import PROBLEMS
+from headwater_streams.sources.decode import value_schema
 
 Decoded = tuple[tuple[object, ...] | None, str | None]
+Decode = Callable[..., list[Decoded]]
 
 CUT_OFF = "the value is cut off, or not of the schema"
 LEFT_OVER = "bytes are left over behind the record"
@@ -56,40 +55,23 @@ def flight(carrier: str, delay: int | None) -> bytes:
     return zigzag(len(text)) + text + union
 
 
-def decode(spark: SparkSession, declared: hw.TopicInput, *batches: list[bytes | None]) -> list[Decoded]:
-    """Each value's columns, or why it was refused; one decoder for all batches, as a running job has."""
-    decoder, found = RecordDecoder(declared, [], origin=False), []
-    reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
-    names = value_schema(declared).fieldNames()
-    for values in batches:
-        rows = [(None, value, "t", 0, offset, None, None) for offset, value in enumerate(values)]
-        decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, RAW_SCHEMA).coalesce(1)))
-        judged = decoded.rejected(decoded.frame)
-        for row in judged.select(*[f"{VALUE}.`{n}`" for n in names], reasons.alias("why"), BAD).collect():
-            assert row[BAD] == bool(row["why"]), "what is seen to be bad is what has a reason"
-            found.append((None, row["why"]) if row[BAD] else (tuple(row)[:-2], None))
-    return found
-
-
-def test_avro_golden_bytes_are_read(spark: SparkSession) -> None:
+def test_avro_golden_bytes_are_read(decode: Decode) -> None:
     declared = hw.topic("t", format=hw.avro(FLIGHT))
     assert flight("UA", -3) == b"\x04UA\x02\x05"
-    assert decode(spark, declared, [b"\x04UA\x02\x05", flight("", None), flight("Ü" * 300, 2**31 - 1)]) == [
+    assert decode(declared, [b"\x04UA\x02\x05", flight("", None), flight("Ü" * 300, 2**31 - 1)]) == [
         (("UA", -3), None),
         (("", None), None),
         (("Ü" * 300, 2**31 - 1), None),
     ]
 
 
-def test_avro_record_cut_at_any_byte_is_refused(spark: SparkSession) -> None:
+def test_avro_record_cut_at_any_byte_is_refused(decode: Decode) -> None:
     whole = flight("United Airlines", 123_456)
-    found = decode(
-        spark, hw.topic("t", format=hw.avro(FLIGHT)), [whole[:end] for end in range(1, len(whole))]
-    )
+    found = decode(hw.topic("t", format=hw.avro(FLIGHT)), [whole[:end] for end in range(1, len(whole))])
     assert found == [(None, CUT_OFF)] * (len(whole) - 1)
 
 
-def test_avro_what_is_no_record_is_refused_with_its_reason(spark: SparkSession) -> None:
+def test_avro_what_is_no_record_is_refused_with_its_reason(decode: Decode) -> None:
     values = {
         None: "the value is null",
         b"": "the value is empty",
@@ -102,11 +84,11 @@ def test_avro_what_is_no_record_is_refused_with_its_reason(spark: SparkSession) 
         zigzag(2**40) + b"UA\x00": CUT_OFF,
         zigzag(-5) + b"UA\x00": CUT_OFF,
     }
-    found = decode(spark, hw.topic("t", format=hw.avro(FLIGHT)), list(values))
+    found = decode(hw.topic("t", format=hw.avro(FLIGHT)), list(values))
     assert found == [(None, reason) for reason in values.values()]
 
 
-def test_avro_broken_bytes_never_stop_a_batch(spark: SparkSession) -> None:
+def test_avro_broken_bytes_never_stop_a_batch(decode: Decode) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
@@ -124,7 +106,7 @@ def test_avro_broken_bytes_never_stop_a_batch(spark: SparkSession) -> None:
         for _ in range(rng.randint(1, 3)):
             changed[rng.randrange(len(changed))] = rng.randrange(256)
         broken.append(bytes(changed))
-    first, *others = decode(spark, hw.topic("t", format=hw.avro(schema)), broken)
+    first, *others = decode(hw.topic("t", format=hw.avro(schema)), broken)
     assert first == ((7, ["a", "b"], {"k": 0.5}, bytearray(b"xy")), None)
     assert {why for _, why in others if why} <= {CUT_OFF, LEFT_OVER}
 
@@ -151,7 +133,7 @@ NEW = flight("DL", 9)
 NO_HEADER = "the value does not begin with the header of Confluent's wire format"
 
 
-def test_avro_confluent_values_are_read_by_the_schema_that_wrote_them(spark: SparkSession) -> None:
+def test_avro_confluent_values_are_read_by_the_schema_that_wrote_them(decode: Decode) -> None:
     form = hw.avro(READER, writers={17: FIRST, 70_000: FLIGHT})
     values = [
         wire(17, b"\x04UA"),
@@ -163,7 +145,7 @@ def test_avro_confluent_values_are_read_by_the_schema_that_wrote_them(spark: Spa
         None,
         b"",
     ]
-    assert decode(spark, hw.topic("t", format=form), values) == [
+    assert decode(hw.topic("t", format=form), values) == [
         (("UA", None), None),
         (("DL", 9), None),
         (None, "the schema 18 is not known"),
@@ -175,7 +157,7 @@ def test_avro_confluent_values_are_read_by_the_schema_that_wrote_them(spark: Spa
     ]
 
 
-def test_avro_registry_is_asked_once_for_each_new_schema(spark: SparkSession) -> None:
+def test_avro_registry_is_asked_once_for_each_new_schema(decode: Decode) -> None:
     asked: list[int] = []
 
     def registry(number: int) -> str:
@@ -184,7 +166,7 @@ def test_avro_registry_is_asked_once_for_each_new_schema(spark: SparkSession) ->
 
     declared = hw.topic("t", format=hw.avro(READER, writers=registry))
     first, second = [wire(1, b"\x04UA"), wire(3, NEW)], [wire(2, NEW), wire(1, b"\x04AA"), wire(3, NEW)]
-    assert decode(spark, declared, [NEW], first, second) == [
+    assert decode(declared, [NEW], first, second) == [
         (None, NO_HEADER),
         (("UA", None), None),
         (None, "the schema 3 is not known"),

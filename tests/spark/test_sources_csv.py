@@ -1,31 +1,17 @@
 """Which values are a line of CSV, each refused one with its reason."""
 
+from collections.abc import Callable
+
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.csv_value import Csv
-from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
-from headwater_streams.sources.problems import PROBLEMS
+from headwater_streams.sources.decode import value_schema
 
 Decoded = tuple[tuple[object, ...] | None, str | None]
-
-
-def decode(spark: SparkSession, declared: hw.TopicInput, values: list[bytes | None]) -> list[Decoded]:
-    """Each value's columns, or why it was refused."""
-    rows = [(None, value, "t", 0, offset, None, None) for offset, value in enumerate(values)]
-    decoder = RecordDecoder(declared, [], origin=False)
-    frame = spark.createDataFrame(rows, RAW_SCHEMA).coalesce(1)
-    decoded = decoder.decode(decoder.locate(frame))
-    judged = decoded.rejected(decoded.frame)
-    reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
-    names = value_schema(declared).fieldNames()
-    found = judged.select(*[f"{VALUE}.`{name}`" for name in names], reasons.alias("why"), BAD).collect()
-    assert all(row[BAD] == bool(row["why"]) for row in found), "what is seen to be bad is what has a reason"
-    return [(None, row["why"]) if row[BAD] else (tuple(row)[:-2], None) for row in found]
+Decode = Callable[..., list[Decoded]]
 
 
 PLAIN = {
@@ -62,10 +48,10 @@ REFUSED = {
 
 
 @pytest.fixture(scope="module")
-def plain(spark: SparkSession) -> dict[str, Decoded]:
+def plain(decode: Decode) -> dict[str, Decoded]:
     declared = hw.topic("t", schema="carrier STRING, delay INT", format="csv")
     values = [*PLAIN, *REFUSED]
-    return dict(zip(values, decode(spark, declared, [v.encode() for v in values]), strict=True))
+    return dict(zip(values, decode(declared, [v.encode() for v in values]), strict=True))
 
 
 @pytest.mark.parametrize("value", PLAIN)
@@ -78,8 +64,8 @@ def test_csv_anything_else_is_refused_with_its_reason(plain: dict[str, Decoded],
     assert plain[value] == (None, REFUSED[value])
 
 
-def test_csv_null_and_what_is_not_utf8_are_refused(spark: SparkSession) -> None:
-    found = decode(spark, hw.topic("t", schema="a STRING", format="csv"), [None, b"\xff\xfe", b"x", b"x\ny"])
+def test_csv_null_and_what_is_not_utf8_are_refused(decode: Decode) -> None:
+    found = decode(hw.topic("t", schema="a STRING", format="csv"), [None, b"\xff\xfe", b"x", b"x\ny"])
     assert found == [
         (None, "the value is null"),
         (None, "the value is not UTF-8"),
@@ -88,7 +74,7 @@ def test_csv_null_and_what_is_not_utf8_are_refused(spark: SparkSession) -> None:
     ]
 
 
-def test_csv_options_and_header_say_how_lines_are_written(spark: SparkSession) -> None:
+def test_csv_options_and_header_say_how_lines_are_written(decode: Decode) -> None:
     form = hw.csv(sep=";", quote="'", escape="\\", null="NA", header="carrier;tail;delay")
     declared = hw.topic("t", schema="delay INT, carrier STRING", format=form)
     lines = [
@@ -100,7 +86,7 @@ def test_csv_options_and_header_say_how_lines_are_written(spark: SparkSession) -
         b'U"A;;4',
         b"UA;N1;4\r\n",
     ]
-    assert decode(spark, declared, lines) == [
+    assert decode(declared, lines) == [
         ((4, "UA"), None),
         ((None, "U';A"), None),
         (None, "the value is the header line"),
@@ -111,9 +97,9 @@ def test_csv_options_and_header_say_how_lines_are_written(spark: SparkSession) -
     ]
 
 
-def test_csv_without_quotes_takes_them_as_text(spark: SparkSession) -> None:
+def test_csv_without_quotes_takes_them_as_text(decode: Decode) -> None:
     declared = hw.topic("t", schema="a STRING, b STRING", format=hw.csv(sep="\t", quote=""))
-    assert decode(spark, declared, [b'"x\t5" pipe', b"x\ty\nz"]) == [
+    assert decode(declared, [b'"x\t5" pipe', b"x\ty\nz"]) == [
         (('"x', '5" pipe'), None),
         (None, "the value is more than one line"),
     ]

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -39,6 +39,8 @@ class Avro:
         lookup: Finds the schema of an id, where they are not all known before: a registry's face. Raises
             `LookupError` for an id that it does not know.
     """
+
+    name: ClassVar[str] = "avro"
 
     schema: str
     writers: tuple[tuple[int, str], ...] | None = None

@@ -9,8 +9,9 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.avro_value import Avro
 from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
+from headwater_streams.sources.protobuf_value import Protobuf
 
-Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Parser
+Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Protobuf | Parser
 _NAMED: Mapping[str, Csv | Parser | None] = {"json": None, "csv": Csv(), "access": ACCESS, "syslog": SYSLOG}
 
 
@@ -25,9 +26,10 @@ class TopicInput:
         event_time: The column that says when the event happened; rows without it go to quarantine.
         watermark: How far behind the greatest event time seen a row may be and still count ("30 minutes").
         format: How values are encoded: `"json"`, one object in each value; `"csv"` or `hw.csv(sep=";", header=...)`,
-            one line in each; `hw.avro("flight.avsc")`, one record in each; or one line of text in each, taken apart
-            by a parser: `"access"` (the common and the combined log format), `"syslog"`, `hw.syslog(zone=...)`,
-            `hw.key_value("level STRING, took_ms DOUBLE")`, `hw.template("{at:time} {level:word} {message}")`.
+            one line in each; `hw.avro("flight.avsc")` or `hw.protobuf("flights.desc", "flights.Departure")`, one
+            record or message in each; or one line of text in each, taken apart by a parser: `"access"` (the common and
+            the combined log format), `"syslog"`, `hw.syslog(zone=...)`, `hw.key_value("level STRING, took_ms DOUBLE")`,
+            `hw.template("{at:time} {level:word} {message}")`.
         max_ahead: How far an event time may be ahead of its record's timestamp before it is quarantined.
         max_offsets_per_batch: The most records that one batch reads, over all partitions; their
             coordinates pass through the driver.
@@ -52,7 +54,7 @@ class TopicInput:
         if isinstance(self.format, str) and self.format not in _NAMED:
             raise JobDefinitionError(
                 f"topic {self.name!r}: format {self.format!r} is not one of 'json', 'csv', 'access', 'syslog', "
-                "hw.csv(...), hw.avro(...), hw.syslog(...), hw.key_value(...), hw.template(...)"
+                "hw.csv(...), hw.avro(...), hw.protobuf(...), hw.syslog(...), hw.key_value(...), hw.template(...)"
             )
         form = self.value_format
         if form is None or isinstance(form, Csv):
@@ -62,9 +64,8 @@ class TopicInput:
                     "as 'name TYPE, name TYPE'"
                 )
         elif self.schema is not None:
-            name = form.name if isinstance(form, Parser) else "avro"
             raise JobDefinitionError(
-                f"topic {self.name!r}: the format {name!r} has columns of its own; "
+                f"topic {self.name!r}: the format {form.name!r} has columns of its own; "
                 "leave schema= out and select in the job"
             )
         if self.max_offsets_per_batch < 1:
@@ -76,7 +77,7 @@ class TopicInput:
         return (self.name, *self.more)
 
     @property
-    def value_format(self) -> Csv | Avro | Parser | None:
+    def value_format(self) -> Csv | Avro | Protobuf | Parser | None:
         """What reads the values; None for JSON."""
         return _NAMED[self.format] if isinstance(self.format, str) else self.format
 

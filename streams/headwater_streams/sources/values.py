@@ -15,6 +15,7 @@ from headwater_streams.sources.json_value import json_problem, parse_json
 from headwater_streams.sources.line_value import line_problem
 from headwater_streams.sources.parsers import Parser
 from headwater_streams.sources.problems import Problem
+from headwater_streams.sources.protobuf_value import Protobuf, parse_protobuf, protobuf_problem
 
 Found = TypeVar("Found")
 
@@ -48,6 +49,8 @@ def values_of(
     if isinstance(form, Avro):
         reader = AvroReader(form, raw)
         return Values(reader.value, reader.problem(value))
+    if isinstance(form, Protobuf):
+        return _fixed(parse_protobuf(raw, form), protobuf_problem(raw, value))
     if isinstance(form, Parser):
         return _fixed(form(text, timestamp), line_problem(raw, value, form))
     if isinstance(form, Csv):
@@ -62,7 +65,7 @@ def value_columns(declared: TopicInput) -> T.StructType:
         JobDefinitionError: They are not what Spark, or the format, takes.
     """
     form = declared.value_format
-    if isinstance(form, Avro):
+    if isinstance(form, Avro | Protobuf):
         return _named(declared, form.columns)
     given = form.schema if isinstance(form, Parser) else declared.schema
     try:

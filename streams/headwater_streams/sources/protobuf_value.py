@@ -1,0 +1,202 @@
+"""Values that are one Protobuf message each, with or without the header of Confluent's wire format.
+
+They are read by Google's own library in Spark's Python workers: Spark's own reader is a jar of its own, and reads a
+plain zero as NULL. A message of other fields than the schema's parses all the same, as fields that are not known; a
+value of which nothing is known is taken for such a one and goes to quarantine.
+
+Confluent's wire format is a zero octet, the schema's id as four octets, most significant first, then the way to the
+message in its file: the number of steps and each step as zigzag varints, or a single zero for the first message.
+(Source: Confluent's "Schema Registry wire format".)
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.message import DecodeError, Message
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.pandas.functions import arrow_udf
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.problems import Problem
+from headwater_streams.sources.protobuf_message import columns_of, message_class, row_of
+
+REASON = "_reason"
+_HEADER_BYTES = 5
+_MOST_STEPS = 64
+
+
+@dataclass(frozen=True)
+class Protobuf:
+    """Values of Protobuf's binary form.
+
+    Attributes:
+        descriptors: A `FileDescriptorSet` with the message's file and all that it imports.
+        message: The message's full name, `"flights.Departure"`.
+        header: Whether values begin with the header of Confluent's wire format.
+    """
+
+    name: ClassVar[str] = "protobuf"
+
+    descriptors: bytes
+    message: str
+    header: bool = False
+
+    def __repr__(self) -> str:
+        return (
+            f"Protobuf({self.message!r}, {len(self.descriptors)} bytes of descriptors, header={self.header})"
+        )
+
+    def columns(self) -> T.StructType:
+        """The columns that it gives.
+
+        Raises:
+            JobDefinitionError: A message contains itself, or has no fields.
+        """
+        try:
+            return columns_of(message_class(self.descriptors, self.message).DESCRIPTOR)
+        except ValueError as error:
+            raise JobDefinitionError(f"hw.protobuf: {error}") from error
+
+
+def protobuf(descriptors: str | Path | type[Message], message: str = "", *, header: bool = False) -> Protobuf:
+    """Declares Protobuf as a topic's format.
+
+    Args:
+        descriptors: A file that `protoc --include_imports --descriptor_set_out=FILE` wrote, or a message's class from
+            a module that protoc generated.
+        message: The message's full name, `"flights.Departure"`; a class knows its own.
+        header: Whether values begin with the header of Confluent's wire format. The schema's id in it is not asked
+            for: a Protobuf reader needs its own schema alone.
+
+    Raises:
+        JobDefinitionError: The file is not there, is no descriptor set, or lacks the message or an import.
+    """
+    if isinstance(descriptors, type):
+        told = descriptors.DESCRIPTOR
+        return Protobuf(_with_imports(told.file), told.full_name, header)
+    path = Path(descriptors)
+    try:
+        found = path.read_bytes()
+        message_class(found, message)
+    except OSError as error:
+        raise JobDefinitionError(
+            f"hw.protobuf: {path.absolute()} cannot be read ({error.strerror}); "
+            f"write it with protoc --include_imports --descriptor_set_out={path.name}"
+        ) from error
+    except KeyError as error:
+        raise JobDefinitionError(
+            f"hw.protobuf: {path} has no message {message!r}; it has {', '.join(_messages(found)) or 'none'}"
+        ) from error
+    except (DecodeError, TypeError) as error:
+        raise JobDefinitionError(
+            f"hw.protobuf: {path} is not a whole descriptor set; "
+            f"write it with protoc --include_imports --descriptor_set_out={path.name}"
+        ) from error
+    return Protobuf(found, message, header)
+
+
+def parse_protobuf(raw: Column, form: Protobuf) -> Column:
+    """The message's columns, and in `_reason` why the value has none."""
+    # Not at the top: a module that declares a topic is read without them.
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    kind = T.StructType([*form.columns().fields, T.StructField(REASON, T.StringType())])
+    descriptors, message, header = form.descriptors, form.message, form.header
+
+    def parse(values: pa.Array) -> pa.Array:
+        read = _reader(descriptors, message, header)
+        return pa.array(
+            [read(value) for value in values.to_pylist()], to_arrow_type(kind, timestamp_utc=True)
+        )
+
+    read_all: Callable[[Column], Column] = arrow_udf(parse, kind)  # type: ignore[call-overload]
+    return read_all(raw)
+
+
+def protobuf_problem(raw: Column, value: Column) -> Problem:
+    """What is wrong with a value: null, cut off, without its header, of other fields, or with a time out of range."""
+    reason = F.when(raw.isNull(), F.lit("the value is null")).otherwise(value.getField(REASON))
+    return Problem("value", raw.isNull() | value.getField(REASON).isNotNull(), reason)
+
+
+@lru_cache(maxsize=64)
+def _reader(
+    descriptors: bytes, message: str, header: bool
+) -> Callable[[bytes | None], dict[str, Any] | None]:
+    kind = message_class(descriptors, message)
+    row = row_of(kind.DESCRIPTOR)
+
+    def read(value: bytes | None) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        start = _after_header(value) if header else 0
+        if start is None:
+            return {REASON: "the value does not begin with the header of Confluent's wire format"}
+        try:
+            found = kind.FromString(value[start:])
+        except DecodeError:
+            return {REASON: f"the value is cut off, or not a {message}"}
+        if not found.IsInitialized():
+            return {REASON: f"{', '.join(found.FindInitializationErrors())} is not set"}
+        if len(value) > start and not found.ListFields() and found.ByteSize():
+            return {REASON: f"the value has no field of {message}"}
+        try:
+            columns: dict[str, Any] = row(found)
+        except ValueError as error:
+            return {REASON: str(error)}
+        return columns
+
+    return read
+
+
+def _after_header(value: bytes) -> int | None:
+    """Where the message begins; None for a value without a whole header."""
+    if len(value) <= _HEADER_BYTES or value[0]:
+        return None
+    count, place = _varint(value, _HEADER_BYTES)
+    if count % 2 or count // 2 > _MOST_STEPS:
+        return None
+    for _ in range(count // 2):
+        _, place = _varint(value, place)
+    return None if place > len(value) else place
+
+
+def _varint(value: bytes, place: int) -> tuple[int, int]:
+    """A varint and the place behind it, which is behind the value's end where it is cut off."""
+    found = shift = 0
+    while place < len(value) and shift < 35:
+        octet = value[place]
+        found, place, shift = found | (octet & 0x7F) << shift, place + 1, shift + 7
+        if octet < 0x80:
+            return found, place
+    return 0, len(value) + 1
+
+
+def _with_imports(file: FileDescriptor) -> bytes:
+    found: dict[str, FileDescriptor] = {}
+
+    def add(each: FileDescriptor) -> None:
+        if each.name not in found:
+            for imported in each.dependencies:
+                add(imported)
+            found[each.name] = each
+
+    add(file)
+    whole = descriptor_pb2.FileDescriptorSet()
+    for each in found.values():
+        each.CopyToProto(whole.file.add())
+    told: bytes = whole.SerializeToString(deterministic=True)
+    return told
+
+
+def _messages(descriptors: bytes) -> list[str]:
+    files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
+    return [f"{file.package}.{each.name}".lstrip(".") for file in files for each in file.message_type]
