@@ -58,7 +58,7 @@ class Fixture:
         self.runner = GroupRunner(self.node)
         self.offsets = GroupOffsets(self.node, self.runner)
         self.retention = OffsetRetention(self.node, self.runner)
-        self.admin = GroupAdminApis(self.node, self.runner, self.offsets)
+        self.admin = GroupAdminApis(self.node, self.runner, self.offsets, lambda: ())
 
     async def commit(self, group: str, topic: str, offset: int, retention_ms: int = -1, **who: Any) -> None:
         partition = SimpleNamespace(partition_index=0, committed_offset=offset, committed_metadata=None)

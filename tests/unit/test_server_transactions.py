@@ -22,12 +22,15 @@ from headwater_broker.wire.apis import (
     ADD_PARTITIONS_TO_TXN,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     END_TXN,
     FETCH,
     FIND_COORDINATOR,
     INIT_PRODUCER_ID,
+    LIST_GROUPS,
     LIST_OFFSETS,
     LIST_TRANSACTIONS,
     METADATA,
@@ -389,6 +392,30 @@ def test_offset_fetch_stable_waits_for_the_transaction(client: Client, version: 
     client.end(committed=False)
     client.init()
     assert fetch_offset(client, group, version) == (3, ErrorCode.none)
+
+
+def group_states(client: Client, group: str) -> tuple[str, str | None, ErrorCode]:
+    """As it is described, as it is listed (None: not), and the code of its deletion."""
+    (described,) = client.wire.ask(
+        DESCRIBE_GROUPS, 5, groups=[group], include_authorized_operations=False
+    ).groups
+    listed = {
+        each.group_id: each.group_state for each in client.wire.ask(LIST_GROUPS, 4, states_filter=[]).groups
+    }
+    (deleted,) = client.wire.ask(DELETE_GROUPS, 2, groups_names=[group]).results
+    return described.group_state, listed.get(group), deleted.error_code
+
+
+def test_group_that_only_an_open_transaction_knows_is_empty(client: Client) -> None:
+    assert group_states(client, "staged") == ("Dead", None, ErrorCode.group_id_not_found)
+    client.add_group("staged")
+    assert client.stage("staged", 8) is ErrorCode.none
+    assert group_states(client, "staged") == ("Empty", "Empty", ErrorCode.none)
+    assert client.end(committed=True) is ErrorCode.none
+    client.init()  # once the offsets are applied
+    assert fetch_offset(client, "staged", 9) == (8, ErrorCode.none)
+    assert group_states(client, "staged") == ("Empty", "Empty", ErrorCode.none)
+    assert group_states(client, "staged") == ("Dead", None, ErrorCode.group_id_not_found)
 
 
 @versions(FETCH)

@@ -51,6 +51,8 @@ class LogConfig:
     min_compaction_lag_ms: int = 0
     min_insync_replicas: int = 1
     preallocate: bool = False
+    remote_log_copy_disable: bool = False
+    remote_log_delete_on_disable: bool = False
     remote_storage_enable: bool = False
     retention_bytes: int = -1
     retention_ms: int = 168 * _HOUR_MS
@@ -254,8 +256,18 @@ _KEYS = (
         _replicas,
         "Replicas whose serving of followers is throttled, as partition:broker, or * for all.",
     ),
-    _long("local.retention.bytes", None, -2, "For tiered storage, which is not here: shown to tools."),
-    _long("local.retention.ms", None, -2, "For tiered storage, which is not here: shown to tools."),
+    _long(
+        "local.retention.bytes",
+        "log.local.retention.bytes",
+        -2,
+        "For tiered storage, which is not here: shown to tools.",
+    ),
+    _long(
+        "local.retention.ms",
+        "log.local.retention.ms",
+        -2,
+        "For tiered storage, which is not here: shown to tools.",
+    ),
     _int(
         "index.interval.bytes",
         "log.index.interval.bytes",
@@ -326,12 +338,9 @@ _KEYS = (
         "How many replicas must have a batch before acks=all is answered.",
     ),
     _boolean("preallocate", "log.preallocate", "Shown to tools; segments grow as they are written."),
-    ConfigKey(
-        "remote.storage.enable",
-        None,
-        "BOOLEAN",
-        _local_only,
-        "For tiered storage, which is not here: false.",
+    *(
+        ConfigKey(name, None, "BOOLEAN", _local_only, "For tiered storage, which is not here: false.")
+        for name in ("remote.log.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable")
     ),
     _long(
         "retention.bytes",

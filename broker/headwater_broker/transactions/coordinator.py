@@ -354,6 +354,10 @@ class TransactionCoordinator:
         """Partitions whose committed offset may change by a transaction that is open or not complete."""
         return self._pending_offsets.get(group, ())
 
+    def groups_with_offsets(self) -> Collection[str]:
+        """Groups that have offsets in a transaction that is open or not complete."""
+        return self._pending_offsets.keys()
+
     def describe(self, transactional_id: str) -> Transaction:
         """What is stored under an id.
 

@@ -22,7 +22,7 @@ from headwater_broker.testing import broker
 
 GIVEN = {"log.retention.hours": "24", "num.partitions": "3", "log.segment.bytes": "1000000"}
 NOT_HERE = ("broker.heartbeat", "broker.session", "controller.", "early.", "eligible.", "group.con", "group.coo",
-            "group.share", "initial.", "kafka.", "log.dir.failure", "log.local", "metadata.", "node.", "process.",
+            "group.share", "initial.", "kafka.", "log.dir.failure", "metadata.", "node.", "process.",
             "remote.", "sasl.mechanism.controller", "telemetry.", "zookeeper.metadata")  # fmt: skip
 OURS = {
     # Defaults of our own; each says why in settings.py.
@@ -84,13 +84,12 @@ def describe(admin: AdminClient, kind: ResourceType, name: str) -> dict[str, Ent
 
 def test_topic_settings_are_told_as_kafka_tells_them(admins: tuple[AdminClient, AdminClient]) -> None:
     theirs, ours = (describe(admin, ResourceType.TOPIC, "t") for admin in admins)
-    assert set(theirs) - set(ours) == {"remote.log.copy.disable", "remote.log.delete.on.disable"}
+    assert set(theirs) - set(ours) == set()
     assert set(ours) - set(theirs) == {"acks.fsync", "expose"}
     differences = {
         name: (ours[name], theirs[name])
         for name in ours.keys() & theirs.keys()
-        if ours[name] != theirs[name]
-        and name not in ("file.delete.delay.ms", "flush.ms", "local.retention.bytes", "local.retention.ms")
+        if ours[name] != theirs[name] and name not in ("file.delete.delay.ms", "flush.ms")
     }
     assert differences == {}
 
@@ -136,6 +135,14 @@ CHANGES = [
     (ResourceType.BROKER, "1", "message.max.bytes", "2000000", SET),
     (ResourceType.BROKER, "1", "sasl.kerberos.min.time.before.relogin", "58000", SET),
     (ResourceType.TOPIC, "t", "message.format.version", "0.10.0.0", SET),
+    (ResourceType.TOPIC, "t", "local.retention.ms", "3000", SET),
+    (ResourceType.TOPIC, "t", "local.retention.bytes", "-3", SET),
+    (ResourceType.TOPIC, "t", "remote.storage.enable", "true", SET),
+    (ResourceType.TOPIC, "t", "remote.log.copy.disable", "true", SET),
+    (ResourceType.TOPIC, "t", "remote.log.copy.disable", "false", SET),
+    (ResourceType.TOPIC, "t", "remote.log.delete.on.disable", "true", SET),
+    (ResourceType.BROKER, "1", "log.local.retention.ms", "7000", SET),
+    (ResourceType.BROKER, "1", "log.local.retention.bytes", "-3", SET),
 ]
 
 

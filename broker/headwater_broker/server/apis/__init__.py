@@ -52,7 +52,7 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     MembershipApis(node, runner)
     GroupOffsetApis(node, runner, offsets, transactions)
     runner.run(OffsetRetention(node, runner).run())
-    GroupAdminApis(node, runner, offsets)
+    GroupAdminApis(node, runner, offsets, transactions.coordinator.groups_with_offsets)
     AclApis(node)
     writing = asyncio.Lock()
     UserApis(node, writing)

@@ -1,6 +1,6 @@
 """DescribeGroups, ListGroups and DeleteGroups: what an operator asks about groups."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from kio.schema.errors import ErrorCode
 
@@ -19,13 +19,20 @@ _CLASSIC = "classic"
 
 class GroupAdminApis:
     """Groups with members live in the group coordinator, or (ZooKeeper consumers and streaming jobs) by
-    themselves in shared state; the others are known by their offsets.
+    themselves in shared state; the others are known by their offsets, those of open transactions too.
     """
 
-    def __init__(self, node: Node, runner: GroupRunner, offsets: GroupOffsets) -> None:
+    def __init__(
+        self,
+        node: Node,
+        runner: GroupRunner,
+        offsets: GroupOffsets,
+        groups_in_transactions: Callable[[], Collection[str]],
+    ) -> None:
         self._node = node
         self._runner = runner
         self._offsets = offsets
+        self._groups_in_transactions = groups_in_transactions
         node.core.register(DESCRIBE_GROUPS, self.describe_groups)
         node.core.register(LIST_GROUPS, self.list_groups)
         node.core.register(DELETE_GROUPS, self.delete_groups)
@@ -120,11 +127,15 @@ class GroupAdminApis:
         return ErrorCode.none
 
     async def _stored(self, names: Collection[str] | None = None) -> Mapping[str, bool] | None:
-        """Groups in shared state, see `Coordinator.groups`; None while it does not answer."""
+        """Groups in shared state (see `Coordinator.groups`) or, without members, in a transaction; None while shared
+        state does not answer.
+        """
         try:
-            return await self._node.ask(self._node.coordinator.groups, names)
+            stored = await self._node.ask(self._node.coordinator.groups, names)
         except CoordinationError:
             return None
+        staged = [each for each in self._groups_in_transactions() if names is None or each in names]
+        return {**dict.fromkeys(staged, False), **stored}
 
 
 def _described(description: GroupDescription) -> Response:
