@@ -34,15 +34,12 @@ PARTS += ["replicas", "cluster", "deletions", "acls"]
 
 _ZERO = "a limit of nothing, or of NaN, is refused as Kafka's KRaft controller refuses it"
 DIFFERENT = {
-    "configs of topic": "acks.fsync and expose are our own; nothing is tiered",
+    "configs of topic": "acks.fsync and expose are our own",
     "alter broker unknown": "an unknown setting is refused",
     "alter broker unknown validated": "an unknown setting is refused",
-    "alter broker append": "Kafka has failed on it, once in five runs: it had not heard of the change before",
     "transaction open": "offsets of groups are kept in shared state, not in __consumer_offsets",
     "transaction fenced": "Kafka tells when the transaction before began",
-    "pending group described": "a group comes into being with its offsets, which are not committed yet",
-    "pending group deleted": "as pending group described",
-    "group's offsets committed": "as pending group described: Kafka has dropped them with the group",
+    "group's offsets committed": "Kafka has dropped what the open transaction holds with the group that was deleted",
     "abort of old epoch": "Kafka fails on an epoch of -1",
     **dict.fromkeys(("quota zero", "quota not a number", "quotas"), _ZERO),
     **dict.fromkeys(("quotas by 1", "quotas by 9", "quotas by 1 only"), _ZERO),
