@@ -66,7 +66,7 @@ def consumer(bootstrap: str, group: str = "readers", **config: Any) -> Iterator[
             "group.id": group,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": 20_000,
+            "session.timeout.ms": 60_000,
             "heartbeat.interval.ms": 300,
             **config,
         }
@@ -405,7 +405,7 @@ def test_group_of_three_loses_a_member_and_goes_on(broker_process: Any, admin: A
                 "group.id": "trio",
                 "client.id": f"member-{index}",
                 "auto.offset.reset": "earliest",
-                "session.timeout.ms": 20_000,
+                "session.timeout.ms": 60_000,
                 "heartbeat.interval.ms": 200,
                 "partition.assignment.strategy": "range",
             }
@@ -504,7 +504,7 @@ def test_group_goes_on_after_its_broker_was_killed(broker_process: Any, admin: A
     create(admin, "lasting", 4)
     config = {"bootstrap.servers": bootstrap, "group.id": "lasting", "auto.offset.reset": "earliest"}
     # On a loaded machine a broker takes seconds to start: a session must outlast that for members to go on.
-    config |= {"session.timeout.ms": "20000", "heartbeat.interval.ms": "200", "enable.auto.commit": "false"}
+    config |= {"session.timeout.ms": "60000", "heartbeat.interval.ms": "200", "enable.auto.commit": "false"}
     config |= {"reconnect.backoff.max.ms": "200"}
     members = [Consumer(config | {"group.instance.id": "static"}), Consumer(config)]
     for member in members:

@@ -45,7 +45,7 @@ class Member:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "session.timeout.ms": 20_000,
+                "session.timeout.ms": 60_000,
                 "heartbeat.interval.ms": 100,
                 **config,
             }
@@ -193,12 +193,12 @@ def test_group_member_that_stops_polling_loses_its_partitions(join: Join) -> Non
 def test_static_member_comes_back_to_its_partitions_without_a_rebalance(
     any_broker: RunningBroker, topic: str, join: Join
 ) -> None:
-    one, two = (join(group_instance_id=name, session_timeout_ms=20_000) for name in ("a", "b"))
+    one, two = (join(group_instance_id=name, session_timeout_ms=60_000) for name in ("a", "b"))
     until_shared([3, 3], one, two)
     had = two.partitions
     before = (len(one.assigned), len(one.revoked))
     two.consumer.close()  # a static member does not say that it leaves
-    back = join(group_instance_id="b", session_timeout_ms=20_000)
+    back = join(group_instance_id="b", session_timeout_ms=60_000)
     until(lambda: back.partitions == had, "the same partitions", one, back)
     values = produce(any_broker, topic, 0, 12)
     until(lambda: len(one.values + back.values) == 12, "twelve messages", one, back)

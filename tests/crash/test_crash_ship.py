@@ -108,6 +108,10 @@ def _command(folder: Path, bootstrap: str, *more: str) -> list[str]:
     return [*command, "--bootstrap", bootstrap, "--home", str(folder / "home"), *more]
 
 
+def _stored_bytes(data: Path) -> int:
+    return sum(path.stat().st_size for path in data.glob("lines-*/*.log"))
+
+
 def _consume(bootstrap: str) -> list[Any]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "check", "enable.partition.eof": True})
     try:
@@ -168,8 +172,13 @@ def test_shipper_killed_at_any_instant_loses_no_line_and_resends_only_under_the_
     ):
         writer.start()
         for _ in range(KILLS):
+            before = _stored_bytes(running.data_dir)
             shipper = subprocess.Popen(_command(folder, running.bootstrap), stdout=said, stderr=said)
-            time.sleep(rng.uniform(0.3, 2.5))
+            deadline = time.monotonic() + WAIT_S
+            while _stored_bytes(running.data_dir) == before:  # a busy machine takes seconds to start it
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0, 1.5))
             assert shipper.poll() is None, (tmp_path / "err").read_text()
             shipper.send_signal(signal.SIGKILL)
             shipper.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
@@ -23,6 +24,7 @@ from headwater_broker.groups import GroupError, JoinRequest, Leaver, OffsetUse, 
 from headwater_broker.groups.subscription import encode_subscription
 from headwater_broker.server import parse_settings
 from headwater_broker.server.apis.group_admin import GroupAdminApis
+from headwater_broker.server.apis.membership import MembershipApis
 from headwater_broker.server.cluster import ClusterView, Snapshot
 from headwater_broker.server.group_offsets import Committer, GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner
@@ -203,14 +205,42 @@ def test_retention_counts_from_when_the_last_member_left_over_a_restart(helpers:
     run(story, helpers)
 
 
+async def codes(fixture: Fixture) -> list[ErrorCode]:
+    """What a member that this coordinator does not know is answered, by heartbeat, sync, join and leave; and a list."""
+    apis = MembershipApis(fixture.node, fixture.runner)
+    who = {"group_id": "g", "member_id": "m", "generation_id": 1, "group_instance_id": None, "reason": None}
+    join = {"protocol_type": "consumer", "protocols": [], "assignments": [], "protocol_name": "range"}
+    join |= {"session_timeout": timedelta(seconds=10), "rebalance_timeout": timedelta(seconds=10)}
+    body = SimpleNamespace(**who, **join, members=[SimpleNamespace(**who)])
+    request = SimpleNamespace(
+        version=4, body=body, client_id="c", connection=SimpleNamespace(peer="h:1"), get=(who | join).get
+    )
+    answers = [
+        await handler(cast(Any, request)) for handler in (apis.heartbeat, apis.sync_group, apis.join_group)
+    ]
+    left = await apis.leave_group(cast(Any, request))
+    (member,) = left["members"] or [left]
+    listed = await fixture.admin.list_groups(cast(Any, SimpleNamespace(get=lambda _, default: default)))
+    return [each["error_code"] for each in [*answers, member, listed]]
+
+
 def test_group_that_is_not_loaded_yet_is_said_to_be_loading(helpers: ThreadPoolExecutor) -> None:
     async def story(fixture: Fixture) -> None:
         fixture.runner.stop()
         fixture.coordinator.keep_group("mangled", b"?")
         fixture.restart()
         assert fixture.runner.refusal("g") is GroupError.COORDINATOR_LOAD_IN_PROGRESS
+        # Kafka says so to whoever joins, and to operators; a member in its generation is to stay in it.
+        assert await codes(fixture) == [
+            ErrorCode.none,
+            ErrorCode.rebalance_in_progress,
+            ErrorCode.coordinator_load_in_progress,
+            ErrorCode.coordinator_load_in_progress,
+            ErrorCode.coordinator_load_in_progress,
+        ]
         await fixture.runner.load()
         assert fixture.runner.refusal("g") is GroupError.NONE
+        assert await codes(fixture) == [*[ErrorCode.unknown_member_id] * 4, ErrorCode.none]
         assert "mangled" not in fixture.runner.groups
 
     run(story, helpers)

@@ -82,6 +82,12 @@ class GroupRunner:
         self.deliver(self.groups.unload(group_id, self.now_ms()))
         return GroupError.NOT_COORDINATOR
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether this broker may coordinate groups that it does not know yet."""
+        brokers = self._node.cluster.brokers
+        return bool(brokers) and brokers.keys() != self._loaded.keys()
+
     async def load(self) -> None:
         """Takes over the groups that this broker coordinates now and did not before.
 
@@ -193,7 +199,7 @@ class GroupRunner:
                 self._brokers = self._node.cluster.brokers
                 for group_id in self.groups.group_ids():
                     self.refusal(group_id)
-            if self._brokers and self._brokers.keys() != self._loaded.keys():
+            if self.is_loading:
                 try:
                     await self.load()
                 except CoordinationError as error:

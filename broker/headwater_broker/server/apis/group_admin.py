@@ -80,8 +80,9 @@ class GroupAdminApis:
         coordinates = self._node.cluster.coordinates
         mine = {group_id: is_live for group_id, is_live in stored.items() if coordinates(group_id)}
         overviews = self._runner.groups.list_groups(request.get("states_filter", ()), mine)
+        is_loading = self._runner.is_loading
         return {
-            "error_code": ErrorCode.none,
+            "error_code": ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.none,
             "groups": [
                 {
                     "group_id": overview.group_id,

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from headwater_broker.groups import (
     NO_GENERATION,
     GroupError,
@@ -65,6 +67,9 @@ class MembershipApis:
         if refusal is GroupError.NONE and request.version >= 5 and None in protocol:
             # KIP-559 has members say what they believe was chosen; the field is nullable, null is not allowed.
             refusal = GroupError.INCONSISTENT_GROUP_PROTOCOL
+        if refusal is GroupError.COORDINATOR_LOAD_IN_PROGRESS:
+            # As Kafka: a client that does not expect that error here joins again.
+            refusal = GroupError.REBALANCE_IN_PROGRESS
         if refusal is not GroupError.NONE:
             return {"error_code": group_error_code(refusal), "assignment": b""}
         sync = SyncRequest(
@@ -90,6 +95,9 @@ class MembershipApis:
         """Says whether the member is still one."""
         body = request.body
         error = self._runner.refusal(body.group_id)
+        if error is GroupError.COORDINATOR_LOAD_IN_PROGRESS:
+            # As Kafka: every session begins anew with the load, and to some clients any error ends their membership.
+            return {"error_code": ErrorCode.none}
         if error is GroupError.NONE:
             future = _token()
             self._runner.deliver(
