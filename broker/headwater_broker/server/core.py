@@ -109,7 +109,8 @@ class Core:
         self.meter: Meter | None = None
         self._loop = loop
         self._is_scheduled = False
-        self._raw_handlers: dict[int, RawHandler] = {}
+        self._raw_handlers: dict[tuple[int, int], RawHandler] = {}  # by key and version
+        self._raw_keys: set[int] = set()
         self._handlers: dict[int, Handler] = {}
         self._alike_handler: AlikeHandler | None = None
         self._dirty: dict[PartitionLog, list[Connection]] = {}
@@ -131,7 +132,10 @@ class Core:
 
     def register_raw(self, api_key: int, handler: RawHandler) -> None:
         """Sets who answers an API of the hot path."""
-        self._raw_handlers[api_key] = handler
+        self._raw_keys.add(api_key)
+        api = APIS[api_key]
+        for version in range(api.lowest, api.highest + 1):
+            self._raw_handlers[api_key, version] = handler
 
     def register_alike(self, handler: AlikeHandler) -> None:
         """Sets who answers Produce requests that look like one before."""
@@ -140,7 +144,7 @@ class Core:
     @property
     def answered(self) -> frozenset[int]:
         """Keys of the APIs that have a handler."""
-        return frozenset(self._handlers) | frozenset(self._raw_handlers)
+        return frozenset(self._handlers) | frozenset(self._raw_keys)
 
     def spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine beside everything else, until the broker stops."""
@@ -197,8 +201,8 @@ class Core:
                 self._touched[connection] = None
                 return
             header = parse_request_header(frame)
-            raw = self._raw_handlers.get(header.api_key)
-            if raw is not None and (api := APIS[header.api_key]).lowest <= header.api_version <= api.highest:
+            raw = self._raw_handlers.get((header.api_key, header.api_version))
+            if raw is not None:
                 if self.meter is None:
                     raw(connection, header, frame)
                 else:
@@ -260,7 +264,7 @@ class Core:
     def _handle_cold(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         api = APIS.get(header.api_key)
         handler = self._handlers.get(header.api_key)
-        if api is None or (handler is None and header.api_key not in self._raw_handlers):
+        if api is None or (handler is None and header.api_key not in self._raw_keys):
             raise MalformedFrame(f"API key {header.api_key} is not one that this broker answers")
         version = header.api_version
         if handler is None or not api.lowest <= version <= api.highest:
