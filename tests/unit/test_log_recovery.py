@@ -264,6 +264,42 @@ def test_recovery_rebuilds_the_indexes_of_what_it_scans(disk: Disk) -> None:
     assert {path.name: path.read_bytes() for path in (disk.directory / "t-0").glob("*index")} == good
 
 
+@pytest.mark.parametrize("written", [0, 3])
+def test_start_again_writes_no_checkpoint_of_epochs_that_says_the_same(disk: Disk, written: int) -> None:
+    disk.write(written)
+    path = disk.directory / "t-0/leader-epoch-checkpoint"
+    stored = path.read_bytes()
+    replaced: list[str] = []
+    for leave in (disk.crash, disk.manager.close):
+        leave()
+
+        def note(operation: str, path: str) -> OSError | None:
+            replaced.extend([path] if operation == "replace" and path.endswith("checkpoint") else [])
+            return None
+
+        disk.fs.fault = note
+        disk.start()
+        assert not [each for each in replaced if "leader-epoch" in each]
+    assert path.read_bytes() == stored
+
+
+def test_start_after_a_cut_writes_the_epochs_that_are_left_before_anything_is_appended(disk: Disk) -> None:
+    disk.write(2)
+    disk.log.become_leader(3)
+    disk.write(1)
+    disk.crash()
+    with disk.path(0, ".log").open("r+b") as file:
+        file.truncate(2 * BATCH_BYTES + 5)
+    disk.start()  # leader epoch 0: nothing of epoch 3 is left
+    path = disk.directory / "t-0/leader-epoch-checkpoint"
+    assert path.read_text() == "0\n1\n0 0\n"
+    disk.write(2)
+    disk.crash()
+    disk.start()
+    assert disk.offsets() == [0, 1, 2, 3]
+    disk.manager.close()
+
+
 def test_start_removes_leftovers(disk: Disk) -> None:
     disk.write(1)
     disk.crash()

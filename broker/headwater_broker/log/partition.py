@@ -82,7 +82,7 @@ class PartitionLog(LogView):
         self._health.check()
         if self._epochs.assign(leader_epoch, self.log_end_offset):
             self.leader_epoch = leader_epoch
-            self._write_epochs(durable=self.log_end_offset > 0)
+        self._write_epochs(durable=self.log_end_offset > 0)
 
     def delete_records(self, before_offset: int) -> int:
         """Moves the log's start to `before_offset` (-1: the high watermark) and returns the new start.
@@ -113,6 +113,7 @@ class PartitionLog(LogView):
             return
         self.abandon_cleaning()
         self._adopt(self._upkeep.cut(offset, self.config, self.log_start_offset, now_ms), now_ms)
+        self._write_epochs(durable=False)
 
     def _move_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
@@ -121,11 +122,16 @@ class PartitionLog(LogView):
                 self._write_epochs(durable=False)
 
     def _write_epochs(self, *, durable: bool) -> None:
+        """Writes the checkpoint, unless it says that already: a start of many empty logs writes none of them."""
+        entries = self._epochs.entries
+        if entries == self._stored_epochs:
+            return
         path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
         try:
-            self._fs.write_file(path, checkpoints.encode_epochs(self._epochs.entries), durable=durable)
+            self._fs.write_file(path, checkpoints.encode_epochs(entries), durable=durable)
         except OSError as error:
             self._health.fail(f"cannot write {path}", error)
+        self._stored_epochs = entries
 
     # Flushing
 

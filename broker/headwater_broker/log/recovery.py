@@ -49,6 +49,7 @@ class LoadedLog:
         recovery_point: See `PartitionLog`.
         producers: As of the log's end.
         epochs: As of the log's end.
+        stored_epochs: What their checkpoint says; None where there is none that can be read.
         unflushed: Segments, except for the newest, that reach past the recovery point.
         failure: Why the partition must stay offline; the rest is then of no use.
     """
@@ -59,6 +60,7 @@ class LoadedLog:
     recovery_point: int
     producers: ProducerStates
     epochs: LeaderEpochs
+    stored_epochs: list[tuple[int, int]] | None
     unflushed: list[Segment]
     failure: PartitionOfflineError | None = None
 
@@ -101,6 +103,7 @@ class LogLoader:
         self._producers = ProducerStates()
         self._epochs = LeaderEpochs()
         self._epochs_are_known = False
+        self._stored_epochs: list[tuple[int, int]] | None = None
         self._segments: list[Segment] = []
         self._snapshots: list[int] = []
 
@@ -134,8 +137,9 @@ class LogLoader:
         end_offset = self._open_segments()
         if end_offset < self._log_start_offset:
             end_offset = self._start_over()
-        if self._epochs.truncate_end(end_offset) | self._epochs.truncate_start(self._start_offset()):
-            self._write_epochs()
+        # The checkpoint follows with the next leader epoch: nothing is appended before that.
+        self._epochs.truncate_end(end_offset)
+        self._epochs.truncate_start(self._start_offset())
         self._remove_stray_snapshots(end_offset)
         for segment in self._segments[:-1]:
             segment.release()
@@ -150,6 +154,7 @@ class LogLoader:
             recovery_point=min(self._recovery_point, end_offset),
             producers=self._producers,
             epochs=self._epochs,
+            stored_epochs=self._stored_epochs,
             unflushed=[
                 segment
                 for segment, following in pairwise(self._segments)
@@ -189,11 +194,7 @@ class LogLoader:
             return
         self._epochs = LeaderEpochs(entries)
         self._epochs_are_known = bool(entries)
-
-    def _write_epochs(self) -> None:
-        data = checkpoints.encode_epochs(self._epochs.entries)
-        # Not synced: the next start would find the same again.
-        self._fs.write_file(f"{self._directory}/{checkpoints.LEADER_EPOCHS}", data, durable=False)
+        self._stored_epochs = entries
 
     def _split_sealed(self) -> None:
         """Splits segments that reach further than their indexes can say."""

@@ -96,6 +96,7 @@ class LogTail:
         self._producers = loaded.producers
         self._has_aborted = any(segment.has_aborted for segment in loaded.segments)
         self._epochs = loaded.epochs
+        self._stored_epochs = loaded.stored_epochs
         self._active = loaded.segments[-1]
         self._written_position = self._active.size_bytes
         self._pending: list[memoryview] = []
