@@ -14,6 +14,7 @@ import pytest
 
 from headwater.errors import DependencyError
 from headwater.stack.java import find_java
+from support.processes import free_port
 
 pytest_plugins = ["headwater_broker.pytest_plugin"]  # for an install from before it had this entry point
 
@@ -29,9 +30,7 @@ class ZooKeeperServer:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         (directory / "zoo.cfg").write_text(
             f"dataDir={directory}/data\nclientPort={self.port}\nclientPortAddress=127.0.0.1\n"
             f"tickTime={TICK_MS}\nmaxSessionTimeout={LONGEST_SESSION_MS}\nadmin.enableServer=false\n4lw.commands.whitelist=srvr\nforceSync=no\n",

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headwater_broker.coordination import ZooKeeperCoordinator
 from headwater_broker.testing import RunningBroker, broker
+from support.processes import free_port
 
 READY_TIMEOUT_S = 30
 BROKER_SESSION_S = 18
@@ -35,7 +36,7 @@ class BrokerProcess:
         self.ready_s = self.ready_cpu_s = 0.0
         self._broker_id = broker_id
         self._shared_state = shared_state
-        self._port = 0
+        self._port = free_port()
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, *settings: str) -> BrokerProcess:
@@ -58,7 +59,6 @@ class BrokerProcess:
         fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
         self.ready_cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
         self.bootstrap = line.split()[1]
-        self._port = int(self.bootstrap.rpartition(":")[2])
         return self
 
     @property

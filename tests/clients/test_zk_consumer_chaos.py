@@ -29,10 +29,11 @@ from headwater_broker.coordination import (
     ZooKeeperCoordinator,
 )
 from headwater_broker.testing import RunningBroker, broker
+from support.processes import free_port
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
 STEPS = int(os.environ.get("HEADWATER_CHAOS_STEPS", "20"))
-DEADLINE_S = 60
+DEADLINE_S = 120
 TOPIC = "clicks"
 PARTITIONS = 6
 MOST_MEMBERS = 5
@@ -140,11 +141,10 @@ class World:
 
     def start_broker(self, broker_id: int) -> None:
         data = self._directory / f"broker-{broker_id}"
-        port = self._ports.get(broker_id, 0)
+        port = self._ports.setdefault(broker_id, free_port())
         context = broker(data, coordinator=self._connect(), broker_id=broker_id, port=port)
         running = context.__enter__()
         self._brokers[broker_id] = (running, context)
-        self._ports[broker_id] = running.port
 
     def stop_broker(self, broker_id: int) -> None:
         _, context = self._brokers.pop(broker_id)

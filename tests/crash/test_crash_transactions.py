@@ -37,6 +37,8 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from support.processes import free_port
+
 KILLS = int(os.environ.get("HEADWATER_KILLS", "8"))
 PARTITIONS = 3
 WAIT_S = 60
@@ -68,7 +70,7 @@ class Broker:
         self._directory = directory
         self._shared_state = shared_state
         self._process: subprocess.Popen[str] | None = None
-        self._port = "0"
+        self._port = free_port()
 
     @property
     def bootstrap(self) -> str:
@@ -95,7 +97,7 @@ class Broker:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         assert line.startswith("ready "), (self._directory / "stderr").read_text(errors="replace")[-5000:]
-        self._port = line.split(":")[1].strip()
+        assert line.split()[1] == self.bootstrap
 
     def kill(self) -> None:
         if self._process is not None:

@@ -185,7 +185,7 @@ def test_process_signal_exits_0_with_nothing_but_the_ready_line_on_stdout(
 ) -> None:
     with started(tmp_path) as process:
         process.send_signal(number)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
         assert process.stdout is not None
         assert process.stdout.read() == ""
     assert (tmp_path / ".kafka_cleanshutdown").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -13,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.stack.java import find_java
+
+_LOWEST_PORT = 10_000
 
 
 @contextlib.contextmanager
@@ -65,11 +68,21 @@ def zookeeper(directory: Path) -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of the loopback that nobody has, and that stays free until it is bound, or bound again after a restart.
+
+    The kernel gives none of these to outgoing connections. From its own range it may: to somebody else's, or to the
+    connection that looks for the server on that very port, which is then connected to itself.
+    """
+    ephemeral = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    first = int(ephemeral.read_text(encoding="ascii").split()[0]) if ephemeral.exists() else 0
+    for _ in range(1000):
+        with socket.socket() as probe:
+            port = random.SystemRandom().randrange(_LOWEST_PORT, first) if first > _LOWEST_PORT else 0
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                found: int = probe.getsockname()[1]
+                return found
+    raise OSError("no port of the loopback is free")
 
 
 def resident_mb(pid: int) -> float:

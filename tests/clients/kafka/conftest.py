@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,8 +13,9 @@ from types import MappingProxyType
 import pytest
 
 from support import apache_kafka
+from support.processes import free_port
 
-_START_TIMEOUT_S = 60
+_START_TIMEOUT_S = 120
 _COMPLAINTS = (
     "Found timestamp mismatch",
     "Mismatches in",
@@ -69,15 +69,12 @@ class KafkaBroker:
         self._log = directory / "kafka.log"
         self._properties = directory / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port: int = probe.getsockname()[1]
-        self.bootstrap = f"127.0.0.1:{self._port}"
+        self.bootstrap = f"127.0.0.1:{free_port()}"
         self._settings = {
             "broker.id": "1",
             "listeners": f"PLAINTEXT://{self.bootstrap}",
             "zookeeper.connect": zookeeper,
-            "zookeeper.session.timeout.ms": "3000",
+            "zookeeper.session.timeout.ms": "20000",  # the longest that the tests' server grants
             "log.dirs": str(data),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",
@@ -93,6 +90,7 @@ class KafkaBroker:
         given = (
             self._settings | {name.replace("_", "."): value for name, value in settings.items()} | dict(more)
         )
+        said_before = len(self.log())
         self._properties.write_text("".join(f"{name}={value}\n" for name, value in given.items()))
         command = [*_JAVA, "-Dorg.slf4j.simpleLogger.showDateTime=true", "-cp", f"{self._jars}/*"]
         with self._log.open("ab") as log:
@@ -100,7 +98,7 @@ class KafkaBroker:
                 [*command, "kafka.Kafka", str(self._properties)], stdout=log, stderr=log
             )
         deadline = time.monotonic() + _START_TIMEOUT_S
-        while "[KafkaServer id=1] started" not in self.log():
+        while "[KafkaServer id=1] started" not in self.log()[said_before:]:
             assert self._process.poll() is None, self.log()[-4000:]
             assert time.monotonic() < deadline, self.log()[-4000:]
             time.sleep(0.1)

@@ -32,7 +32,7 @@ def produce(bootstrap: str, codec: str, first: int, count: int) -> None:
     for index in range(first, first + count):
         value = b" ".join(b"%d" % (index * factor) for factor in range(1, 30))
         producer.produce(codec, value, b"k%d" % index, partition=0, timestamp=1_600_000_000_000 + index)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def produce_compacted(bootstrap: str, first: int) -> None:
@@ -41,12 +41,12 @@ def produce_compacted(bootstrap: str, first: int) -> None:
     for index in range(first, first + 100):
         value = None if index % 4 == 3 else b"%d" % index * 50
         producer.produce("compacted", value, b"k%d" % (index % 4), partition=0, timestamp=1_600_000_000_000)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def wait_until_compacted(bootstrap: str) -> None:
     """Returns once most of the topic is gone."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while len(read(bootstrap, "compacted")) > 40:
         assert time.monotonic() < deadline
         time.sleep(0.2)
@@ -55,16 +55,16 @@ def wait_until_compacted(bootstrap: str) -> None:
 def produce_transactions(bootstrap: str) -> None:
     """Ten transactions of ten records, every other one aborted."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "mover"})
-    producer.init_transactions(30)
+    producer.init_transactions(60)
     for number in range(10):
         producer.begin_transaction()
         for index in range(10):
             producer.produce("transactions", b"%d-%d" % (number, index), partition=0, timestamp=1000)
-        producer.flush(30)
+        producer.flush(60)
         if number % 2:
-            producer.abort_transaction(30)
+            producer.abort_transaction(60)
         else:
-            producer.commit_transaction(30)
+            producer.commit_transaction(60)
 
 
 def read(bootstrap: str, topic: str, isolation: str = "read_uncommitted") -> Records:
@@ -83,7 +83,7 @@ def read(bootstrap: str, topic: str, isolation: str = "read_uncommitted") -> Rec
     found: Records = []
     try:
         while True:
-            message = consumer.poll(20)
+            message = consumer.poll(60)
             assert message is not None, f"{topic}: nothing after {len(found)} records"
             if message.error() is not None:
                 assert message.error().code() == -191, message.error()  # the end of the partition
@@ -107,7 +107,7 @@ def wait_until_gone(zookeeper: str) -> None:
     """Returns once the registration of a broker that was killed has ended with its session."""
     client = KazooClient(zookeeper)
     client.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while client.exists("/brokers/ids/1"):
         assert time.monotonic() < deadline
         time.sleep(0.1)

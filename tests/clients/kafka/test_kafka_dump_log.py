@@ -36,8 +36,8 @@ def write_compacted(running: RunningBroker) -> None:
         for index in range(200):
             value = None if index % 4 == 3 else b"%d" % index * 20
             producer.produce(f"compacted-{codec}", value, key=b"k%d" % (index % 4), partition=0)
-        assert producer.flush(30) == 0
-    deadline = time.monotonic() + 30
+        assert producer.flush(60) == 0
+    deadline = time.monotonic() + 60
     for codec in CODECS:
         while not _is_clean(running.data_dir, f"compacted-{codec}"):
             assert time.monotonic() < deadline, f"{codec} is not compacted"
@@ -80,7 +80,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 value = b" ".join(b"%d" % (index * factor) for factor in range(1, 30))
                 stamp_ms = 1_600_000_000_000 + index * 10
                 producer.produce(codec, value, key=b"k%d" % index, partition=0, timestamp=stamp_ms)
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
     return data
 
 

@@ -149,7 +149,7 @@ def feed(bootstrap: str, rng: random.Random, count: int, expected: Counter[str])
         expected[word] += 1
         expected[f"{word}@{minute_ms}"] += 1
         producer.produce("words", word, partition=rng.randrange(PARTITIONS), timestamp=minute_ms + 1)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 @pytest.mark.timeout(420)

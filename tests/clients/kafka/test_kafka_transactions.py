@@ -35,21 +35,21 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for name in ("one", "two")
         ]
         for producer in producers:
-            producer.init_transactions(30)
+            producer.init_transactions(60)
         for number in range(COUNT):
             producer = producers[number % 2]
             producer.begin_transaction()
             producer.produce("t", b"%d" % number * 20, b"k", partition=0)
-            producer.flush(30)
+            producer.flush(60)
             if number % 3 == 2:
-                producer.abort_transaction(30)
+                producer.abort_transaction(60)
             elif number < COUNT - 1:
                 offsets = [TopicPartition("t", 0, number)]
-                producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
-                producer.commit_transaction(30)
+                producer.send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 60)
+                producer.commit_transaction(60)
         offsets = [TopicPartition("t", 0, 5)]
-        producers[1].send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 30)
-        producers[1].flush(30)
+        producers[1].send_offsets_to_transaction(offsets, consumer.consumer_group_metadata(), 60)
+        producers[1].flush(60)
         consumer.close()
     return data
 
