@@ -163,7 +163,7 @@ def _subjects(subject: str, home: Path) -> "list[tuple[str, Job | None]]":
     from headwater_streams.runtime.loader import load_jobs
 
     search = _job_folders()
-    if subject.endswith(".py") or "/" in subject or ":" in subject:
+    if subject.endswith((".py", ".sql")) or "/" in subject or ":" in subject:
         return [
             (job.target.name, job) for job in load_jobs([subject], search=[each.parent for each in search])
         ]
@@ -181,10 +181,11 @@ def _job_folders() -> list[Path]:
 
 
 def _job_of(table: str, folders: "Sequence[Path]") -> "Job | None":
+    from headwater.running.environment import job_files
     from headwater_streams.errors import JobDefinitionError
     from headwater_streams.runtime.loader import load_jobs
 
-    for module in (path for folder in folders for path in sorted(folder.glob("*.py"))):
+    for module in (path for folder in folders for path in job_files(folder)):
         try:
             jobs = load_jobs([str(module)])
         except JobDefinitionError:

@@ -70,10 +70,15 @@ def find_jobs(references: Sequence[str]) -> list[Job]:
 
 
 def default_references() -> list[str]:
-    """The job modules of the current folder's jobs/, or the shipped ones."""
-    folder = Path("jobs") if Path("jobs").is_dir() else shipped_dir("jobs")
+    """The job modules and SQL files of the current folder's jobs/, or the shipped ones."""
+    return [str(path) for path in job_files(Path("jobs") if Path("jobs").is_dir() else shipped_dir("jobs"))]
+
+
+def job_files(folder: Path) -> list[Path]:
+    """The job modules and SQL files of a folder."""
     tests = ("test_", "conftest.")
-    return [str(path) for path in sorted(folder.glob("*.py")) if not path.name.startswith(tests)]
+    found = sorted(path for path in folder.iterdir() if path.suffix in (".py", ".sql"))
+    return [path for path in found if not path.name.startswith(tests)]
 
 
 def job_settings() -> JobSettings:

@@ -53,7 +53,8 @@ def find_tests(references: Sequence[str], search: Sequence[Path] = ()) -> list[P
         if module.name.startswith("test_"):
             found.append(module)
             continue
-        beside = [module.parent / f"test_{module.name}", module.parent / "tests" / f"test_{module.name}"]
+        name = f"test_{module.stem}.py"
+        beside = [module.parent / name, module.parent / "tests" / name]
         there = [path for path in beside if path.is_file()]
         if not there:
             raise UsageError(
@@ -89,7 +90,7 @@ def run_tests(files: Sequence[Path], *, chosen: str | None = None, quiet: bool =
 
 def _module_file(reference: str, search: Sequence[Path]) -> Path:
     where = reference.rpartition(":")[0] or reference
-    if where.endswith(".py") or "/" in where:
+    if where.endswith((".py", ".sql")) or "/" in where:
         for folder in (Path(), *search):
             if (folder / where).is_file():
                 return (folder / where).resolve()

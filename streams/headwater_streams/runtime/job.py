@@ -48,6 +48,7 @@ class Job:
         late: `"table"` keeps late rows in `<table>__late`; `"count"` only counts them.
         checks: The checks, in the order of the decorators.
         branches: All tables by the names in the function's result, where it has several; the target is the first.
+        text: What says what the function does, where it is not the function's own source.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Job:
     late: Late = "table"
     checks: tuple[Check, ...] = field(default=())
     branches: Mapping[str, DeltaTarget] = field(default_factory=dict)
+    text: str = ""
 
     @property
     def targets(self) -> tuple[DeltaTarget, ...]:
@@ -107,8 +109,8 @@ class Job:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what decides the job's results: its function's syntax tree and its declaration."""
-        tree = ast.dump(ast.parse(textwrap.dedent(inspect.getsource(self.function))))
+        """A digest of what decides the job's results: its function's syntax tree, or its SQL, and its declaration."""
+        tree = self.text or ast.dump(ast.parse(textwrap.dedent(inspect.getsource(self.function))))
         declaration = repr((dict(self.inputs), self.target, self.dedup, self.checks))
         if self.branches:
             declaration += repr(dict(self.branches))

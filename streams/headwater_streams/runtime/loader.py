@@ -1,4 +1,7 @@
-"""Finds jobs: `path/to/module.py`, `package.module`, either with `:job` behind it. No Spark session is started."""
+"""Finds jobs: `path/to/module.py`, `path/to/file.sql`, `package.module`, each with `:job` behind it.
+
+No Spark session is started.
+"""
 
 import hashlib
 import importlib
@@ -10,6 +13,7 @@ from types import ModuleType
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.job import Job, bind, declared, is_job
+from headwater_streams.streaming_sql import load_sql
 
 
 def load_jobs(references: Sequence[str], *, search: Sequence[Path] = ()) -> list[Job]:
@@ -26,7 +30,7 @@ def load_jobs(references: Sequence[str], *, search: Sequence[Path] = ()) -> list
     for reference in references:
         for job in _load(reference, search):
             known = jobs.setdefault(job.name, job)
-            if known.function.__code__ != job.function.__code__:
+            if _place(known) != _place(job):
                 raise JobDefinitionError(
                     f"two jobs are named {job.name!r}: {_place(known)} and {_place(job)}; give one another name="
                 )
@@ -45,16 +49,7 @@ def _load(reference: str, search: Sequence[Path]) -> list[Job]:
     where, separator, wanted = reference.rpartition(":")
     if not separator:
         where, wanted = reference, ""
-    token = declared.set([])
-    try:
-        module = _import(where, search)
-        met = declared.get() or []
-    finally:
-        declared.reset(token)
-    functions = met or [value for value in vars(module).values() if is_job(value)]
-    jobs = [bind(function) for function in functions]
-    if not jobs:
-        raise JobDefinitionError(f"{where}: no job in it; decorate a function with @hw.job(target=...)")
+    jobs = load_sql(_find(where, search)) if where.endswith(".sql") else _load_module(where, search)
     names = [job.name for job in jobs]
     for name in names:
         if names.count(name) > 1:
@@ -65,6 +60,19 @@ def _load(reference: str, search: Sequence[Path]) -> list[Job]:
         if not jobs:
             raise JobDefinitionError(f"{where}: no job {wanted!r}; its jobs are {', '.join(names)}")
     return jobs
+
+
+def _load_module(where: str, search: Sequence[Path]) -> list[Job]:
+    token = declared.set([])
+    try:
+        module = _import(where, search)
+        met = declared.get() or []
+    finally:
+        declared.reset(token)
+    functions = met or [value for value in vars(module).values() if is_job(value)]
+    if not functions:
+        raise JobDefinitionError(f"{where}: no job in it; decorate a function with @hw.job(target=...)")
+    return [bind(function) for function in functions]
 
 
 def _import(where: str, search: Sequence[Path]) -> ModuleType:
@@ -94,7 +102,9 @@ def _find(where: str, search: Sequence[Path]) -> Path:
         candidate = folder / where
         if candidate.is_file():
             return candidate.resolve()
-    raise JobDefinitionError(f"no job module {where!r}; give a path ending in .py or an importable module")
+    raise JobDefinitionError(
+        f"no job module {where!r}; give a path ending in .py or .sql, or an importable module"
+    )
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -31,6 +31,7 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
+from headwater_streams.spark_errors import first_sentence
 from headwater_streams.windows.spec import WindowSpec
 
 StageKind = Literal["row", "window", "join"]
@@ -127,7 +128,7 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
         try:
             results = job.results(**frames)
         except PySparkException as error:
-            raise JobDefinitionError(f"job {job.name!r}: {_first_sentence(error)}") from error
+            raise JobDefinitionError(f"job {job.name!r}: {first_sentence(error)}") from error
         except StreamsError as error:
             raise JobDefinitionError(f"job {job.name!r}: {error}") from error
         except Exception as error:
@@ -317,7 +318,7 @@ def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Seque
                 else:
                     frame.selectExpr(check.passes_sql)
             except PySparkException as error:
-                errors.append(_first_sentence(error))
+                errors.append(first_sentence(error))
         if len(errors) == len(where):
             raise JobDefinitionError(f"job {job.name!r}, check {check.name!r}: {errors[0]}")
 
@@ -335,8 +336,3 @@ def _nodes(result: DataFrame) -> list[str]:
 def _nodes_above(result: DataFrame, operator: str) -> set[str]:
     nodes = _nodes(result)
     return set(nodes[: nodes.index(operator)])
-
-
-def _first_sentence(error: PySparkException) -> str:
-    message = (error.getMessage() or str(error)).strip().splitlines()[0]
-    return message.split(" SQLSTATE")[0]

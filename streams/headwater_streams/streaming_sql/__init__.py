@@ -1,0 +1,33 @@
+"""Streaming SQL: a `.sql` file of `CREATE STREAMING TABLE` statements is a module of jobs.
+
+    CREATE STREAMING TABLE gold.delays (
+      CONSTRAINT has_carrier EXPECT (carrier IS NOT NULL)                         -- else into quarantine
+    )
+    WITH (mode = 'update')
+    AS SELECT carrier, window_start, count(*) AS departures, avg(delay_minutes) AS avg_delay
+    FROM stream(silver.departures, event_time => 'departed_at', watermark => '30 minutes')
+    WHERE delay_minutes IS NOT NULL
+    GROUP BY carrier, window(departed_at, '1 hour');
+
+Each statement becomes the job that a Python module would have declared, run and backfilled the same way:
+
+- Expressions are Spark's own SQL. `SELECT ... FROM ... [WHERE ...]` is a row-by-row job.
+- `FROM topic('name', schema => ..., event_time => ..., watermark => ...)`, `FROM stream(schema.table, ...)` or plainly
+  `FROM schema.table` are the job's inputs; the arguments are those of `hw.topic` and `hw.table`, formats of values are
+  written as `format => csv(sep => ';')`.
+- `GROUP BY` columns and one of `window(time, size)`, `window(time, size, every)`, `cumulate(time, step, size)` and
+  `session_window(time, gap)` is `hw.tumbling`, `hw.hopping`, `hw.cumulative` or `hw.session`; columns alone are
+  `hw.grouped`, which wants `WITH (state = 'unbounded')`. `window_start` and `window_end` are columns.
+- `FROM a JOIN b ON a.k = b.k AND b.time BETWEEN a.time AND a.time + INTERVAL 24 HOURS` is `hw.join`.
+- `CONSTRAINT name EXPECT (condition) [ON INPUT | ON OUTPUT] [ON VIOLATION QUARANTINE | FAIL | WARN]` is `hw.check`,
+  which looks at the input's rows for quarantine and at the result's otherwise; a condition over aggregates judges the
+  batch.
+- `WITH (...)` has `mode`, `keys` (an updating table's are the grouping's columns by default), `dedup`
+  (`by_offset(origin => true)`), `late`, `name` (by default the table's, without its schema) and `state`.
+
+What is wrong is told with the file and the line, before anything runs.
+"""
+
+from headwater_streams.streaming_sql.load import load_sql
+
+__all__ = ["load_sql"]

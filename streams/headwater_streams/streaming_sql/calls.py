@@ -1,0 +1,106 @@
+"""Arguments in SQL: texts, numbers, lists, and calls of the library's own functions by their names."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sqlglot.tokens import TokenType
+
+from headwater_streams.dedup import by_key, by_offset, by_sequence
+from headwater_streams.sources.avro_value import avro
+from headwater_streams.sources.csv_value import csv
+from headwater_streams.sources.inputs import table, topic
+from headwater_streams.sources.parsers import key_value, syslog, template
+from headwater_streams.sources.protobuf_value import protobuf
+from headwater_streams.streaming_sql.script import Place, Script, is_name, word
+
+FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "avro": avro,
+    "by_key": by_key,
+    "by_offset": by_offset,
+    "by_sequence": by_sequence,
+    "csv": csv,
+    "key_value": key_value,
+    "protobuf": protobuf,
+    "stream": table,
+    "syslog": syslog,
+    "template": template,
+    "topic": topic,
+}
+_BEHIND_INTERVAL = ("AND", "WHERE", "GROUP BY")
+_CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
+
+
+def argument(script: Script) -> Any:
+    """Reads an argument: `'text'`, `5`, `true`, `schema.table`, `(a, b)`, `array('a', 'b')` or a call; of
+    `INTERVAL 1 HOUR` the text.
+
+    Raises:
+        JobDefinitionError: It is something else, or the call is wrong.
+    """
+    place = script.place
+    if script.take("("):
+        return items_of(script)
+    if script.take("-"):
+        return -argument(script)
+    token = script.token("an argument")
+    if token.token_type is TokenType.STRING:
+        return token.text
+    if token.token_type is TokenType.NUMBER:
+        return place.of(lambda: _number(token.text))
+    if token.text.upper() in _CONSTANTS:
+        return _CONSTANTS[token.text.upper()]
+    if word(token) == "INTERVAL":
+        return " ".join(part.text for part in script.until(",", *_BEHIND_INTERVAL))
+    if not is_name(token):
+        place.fail(f"{token.text!r} is not an argument; write a 'text', a number, true, false or a list")
+    if script.take("("):
+        return items_of(script) if token.text.lower() == "array" else call(script, token.text, place)
+    name = token.text
+    while script.take("."):
+        name += "." + script.name("a name behind the dot")
+    return name
+
+
+def call(script: Script, name: str, place: Place) -> Any:
+    """Reads the arguments of a call behind its bracket, and makes it.
+
+    Raises:
+        JobDefinitionError: There is no such function, or it refuses its arguments.
+    """
+    function = FUNCTIONS.get(name.lower())
+    if function is None:
+        place.fail(f"there is no function {name!r} here; there are {', '.join(FUNCTIONS)}")
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    while not script.take(")"):
+        if given or named:
+            script.expect(",")
+        value = argument(script)
+        if script.take("=>"):
+            named[str(value)] = argument(script)
+        else:
+            given.append(value)
+    try:
+        inspect.signature(function).bind(*given, **named)
+    except TypeError as error:
+        place.fail(f"{name}(...): {error}; it takes {inspect.signature(function)}", error)
+    return place.of(lambda: function(*given, **named))
+
+
+def items_of(script: Script) -> tuple[Any, ...]:
+    """Reads the arguments behind a bracket, up to the one that closes it.
+
+    Raises:
+        JobDefinitionError: One is wrong.
+    """
+    found: list[Any] = []
+    while not script.take(")"):
+        if found:
+            script.expect(",")
+        found.append(argument(script))
+    return tuple(found)
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.isdigit() else float(text)

@@ -1,0 +1,136 @@
+"""A SELECT over streams: what it is made of, and what it makes of frames."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.aggregates import grouped
+from headwater_streams.joins.interval import join
+from headwater_streams.sources.inputs import Input
+from headwater_streams.streaming_sql.script import Piece, Place
+from headwater_streams.windows import cumulative, hopping, session, tumbling
+from headwater_streams.windows.grouping import Windowed
+
+WINDOW_BOUNDS = ("window_start", "window_end")
+
+
+@dataclass(frozen=True)
+class Source:
+    """What stands behind FROM or JOIN: an input and the name by which columns may be qualified."""
+
+    name: str
+    declared: Input
+    place: Place
+
+
+@dataclass(frozen=True)
+class Join:
+    """The parts of an ON that are an interval join."""
+
+    on: tuple[str, ...]
+    left_time: str
+    right_time: str
+    within: str
+    place: Place
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of a grouped SELECT: one of the grouping's (`column`), or an aggregate."""
+
+    name: str
+    column: str | None
+    piece: Piece
+
+
+@dataclass(frozen=True)
+class Group:
+    """A GROUP BY: the columns, and the window's function with its arguments, `("window", "time", "1 hour")`."""
+
+    by: tuple[str, ...]
+    window: tuple[str, ...]
+    outputs: tuple[Output, ...]
+    place: Place
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The outputs that name a row; a window's end follows from its start."""
+        wanted = {*self.by, *([WINDOW_BOUNDS[0]] if self.window else [])}
+        return tuple(output.name for output in self.outputs if output.column in wanted)
+
+
+@dataclass(frozen=True)
+class Query:
+    """A SELECT.
+
+    Attributes:
+        items: What is selected, where nothing is grouped.
+        sources: One input, or the two of a join.
+        join: How two inputs are joined.
+        where: The condition of WHERE.
+        group: The grouping.
+    """
+
+    items: tuple[Piece, ...]
+    sources: tuple[Source, ...]
+    join: Join | None = None
+    where: Piece | None = None
+    group: Group | None = None
+
+    def result(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        """The query's result over frames by their sources' names.
+
+        Raises:
+            JobDefinitionError: Spark or an operator refuses a part; the message has its file and line.
+        """
+        rows = self._joined(frames)
+        if self.where is not None:
+            condition = self.where
+            rows = condition.place.of(lambda: rows.filter(condition.text))
+        if self.group is not None:
+            return self._grouped(rows, self.group)
+        return _judged(rows, self.items, lambda: rows.selectExpr(*[item.text for item in self.items]))
+
+    def _joined(self, frames: Mapping[str, DataFrame]) -> DataFrame:
+        first, *others = (frames[source.name] for source in self.sources)
+        if self.join is None:
+            return first
+        how, right = self.join, others[0]
+        times = {"left_time": how.left_time, "right_time": how.right_time}
+        return how.place.of(lambda: join(first, right, on=how.on, within=how.within, **times))
+
+    def _grouped(self, rows: DataFrame, group: Group) -> DataFrame:
+        windowed = group.place.of(lambda: _windowed(rows, group))
+        aggregates = [output for output in group.outputs if output.column is None]
+        columns = [F.expr(output.piece.text).alias(output.name) for output in aggregates]
+        found = _judged(rows, [output.piece for output in aggregates], lambda: windowed.agg(*columns))
+        order = [F.col(f"`{output.column or output.name}`").alias(output.name) for output in group.outputs]
+        return group.place.of(lambda: found.select(*order))
+
+
+def _windowed(rows: DataFrame, group: Group) -> Windowed:
+    if not group.window:
+        return grouped(rows, by=group.by, state="unbounded")
+    kind, time, *spans = group.window
+    window: Callable[..., Windowed]
+    if kind == "session_window":
+        window, arguments = session, spans
+    elif kind == "cumulate":
+        window, arguments = cumulative, spans[::-1]
+    else:
+        window, arguments = (tumbling if len(spans) == 1 else hopping), spans
+    return window(rows, time, *arguments, by=group.by)
+
+
+def _judged(rows: DataFrame, pieces: Sequence[Piece], make: Callable[[], DataFrame]) -> DataFrame:
+    """Makes a frame; where Spark refuses, it is asked which of the pieces it refuses."""
+    try:
+        return make()
+    except PySparkException:
+        for piece in pieces:
+            piece.place.of(partial(rows.selectExpr, piece.text))
+        raise

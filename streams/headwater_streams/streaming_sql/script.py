@@ -1,0 +1,187 @@
+"""A SQL file as tokens, read one after the other, with the line of each."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from pyspark.errors import PySparkException
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import TokenError
+from sqlglot.tokens import Token, TokenType
+
+from headwater_streams.errors import JobDefinitionError, StreamsError
+from headwater_streams.spark_errors import first_sentence
+
+Found = TypeVar("Found")
+_TEXTS = (TokenType.STRING, TokenType.IDENTIFIER)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A line of a file."""
+
+    path: Path
+    line: int
+
+    def fail(self, message: str, cause: BaseException | None = None) -> NoReturn:
+        """Raises `JobDefinitionError` with the place before the message."""
+        raise JobDefinitionError(f"{self.path}, line {self.line}: {message}") from cause
+
+    def of(self, call: Callable[[], Found]) -> Found:
+        """What the call gives; what it says is wrong is said of this place.
+
+        Raises:
+            JobDefinitionError: Spark or the library refused.
+        """
+        try:
+            return call()
+        except PySparkException as error:
+            self.fail(first_sentence(error), error)
+        except StreamsError as error:
+            self.fail(str(error), error)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A stretch of SQL as it was written, and where it begins."""
+
+    text: str
+    place: Place
+
+
+def word(token: Token) -> str:
+    """A keyword or an operator in capitals; nothing for texts and quoted names."""
+    return "" if token.token_type in _TEXTS else " ".join(token.text.upper().split())
+
+
+def is_name(token: Token) -> bool:
+    """Whether it can name a column, a table or an argument."""
+    plain = token.text.replace("_", "a").isalnum() and not token.text[0].isdigit()
+    return token.token_type is TokenType.IDENTIFIER or (token.token_type is not TokenType.STRING and plain)
+
+
+class Script:
+    """The tokens of a file and how far they are read."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        """Takes a file apart.
+
+        Raises:
+            JobDefinitionError: A quote or a comment is not closed.
+        """
+        self.path, self._text, self._at = path, text, 0
+        try:
+            self._tokens: list[Token] = Dialect.get_or_raise("spark").tokenize(text)
+        except TokenError as error:
+            raise JobDefinitionError(f"{path}: {str(error).splitlines()[0]}") from error
+
+    @property
+    def is_read(self) -> bool:
+        """Whether nothing is left."""
+        return self._at >= len(self._tokens)
+
+    @property
+    def next_word(self) -> str:
+        """The next keyword or operator, see `word`; nothing at the end."""
+        return "" if self.is_read else word(self._tokens[self._at])
+
+    @property
+    def place(self) -> Place:
+        """Where the next token is."""
+        return self.place_of(self._tokens[min(self._at, len(self._tokens) - 1)])
+
+    @property
+    def comes_name(self) -> bool:
+        """Whether a name comes next."""
+        return not self.is_read and is_name(self._tokens[self._at])
+
+    @property
+    def position(self) -> int:
+        """How many tokens are read."""
+        return self._at
+
+    def normal(self, begin: int) -> str:
+        """What was read from a position on, without comments and in one line."""
+        return " ".join(self._text[token.start : token.end + 1] for token in self._tokens[begin : self._at])
+
+    def place_of(self, token: Token) -> Place:
+        """Where a token is."""
+        return Place(self.path, token.line)
+
+    def take(self, *words: str) -> bool:
+        """Reads these words if they come next, all of them."""
+        following = self._tokens[self._at : self._at + len(words)]
+        if [word(token) for token in following] != list(words):
+            return False
+        self._at += len(words)
+        return True
+
+    def expect(self, *words: str) -> None:
+        """Reads these words.
+
+        Raises:
+            JobDefinitionError: Something else comes next.
+        """
+        if not self.take(*words):
+            self.fail(f"{' '.join(words)} was to come")
+
+    def token(self, what: str) -> Token:
+        """Reads a token.
+
+        Raises:
+            JobDefinitionError: The file ends.
+        """
+        if self.is_read:
+            self.fail(f"{what} was to come")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def name(self, what: str) -> str:
+        """Reads a name.
+
+        Raises:
+            JobDefinitionError: Something else comes next.
+        """
+        if self.is_read or not is_name(self._tokens[self._at]):
+            self.fail(f"{what} was to come")
+        found: str = self.token(what).text
+        return found
+
+    def dotted(self, what: str) -> str:
+        """Reads names with dots between them.
+
+        Raises:
+            JobDefinitionError: Something else comes next.
+        """
+        found = self.name(what)
+        while self.take("."):
+            found += "." + self.name(what)
+        return found
+
+    def until(self, *words: str) -> list[Token]:
+        """Reads up to one of the words, a closing bracket or a semicolon, over what stands in brackets of its own."""
+        begin, depth = self._at, 0
+        while not self.is_read:
+            now = self.next_word
+            if not depth and (now in words or now in (")", ";")):
+                break
+            depth += {"(": 1, ")": -1}.get(now, 0)
+            self._at += 1
+        return self._tokens[begin : self._at]
+
+    def piece(self, tokens: Sequence[Token], without: Collection[str] = ()) -> Piece:
+        """Tokens as they were written, but for qualifiers (`d.carrier`) that are one of `without`."""
+        text, at = "", tokens[0].start
+        for index, token in enumerate(tokens[:-1]):
+            before = word(tokens[index - 1]) if index else ""
+            if token.text in without and is_name(token) and word(tokens[index + 1]) == "." and before != ".":
+                text += self._text[at : token.start]
+                at = tokens[index + 1].end + 1
+        return Piece(text + self._text[at : tokens[-1].end + 1], self.place_of(tokens[0]))
+
+    def fail(self, message: str) -> NoReturn:
+        """Raises `JobDefinitionError` with the file, the line and what stands there."""
+        if self.is_read:
+            self.place.fail(f"{message}, and the file ends")
+        self.place.fail(f"{message}, and there is {self._tokens[self._at].text!r}")

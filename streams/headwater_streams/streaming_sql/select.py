@@ -1,0 +1,176 @@
+"""A SELECT over streams, read from a script: from which inputs, which rows, how joined or grouped."""
+
+import re
+from collections.abc import Collection, Sequence
+
+from sqlglot.tokens import Token
+
+from headwater_streams.sources.inputs import TableInput, TopicInput, table
+from headwater_streams.streaming_sql.calls import argument, call, items_of
+from headwater_streams.streaming_sql.query import Group, Join, Output, Query, Source
+from headwater_streams.streaming_sql.script import Place, Script, is_name, word
+
+_CLAUSES = ("FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER")
+_JOINS = ("LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
+_WINDOWS = {"window": (2, 3), "cumulate": (3, 3), "session_window": (2, 2)}
+_SHAPES = {
+    "window": "window(time, '1 hour') or window(time, '1 hour', '10 minutes')",
+    "cumulate": "cumulate(time, '1 hour', '1 day')",
+    "session_window": "session_window(time, '30 minutes')",
+}
+_REFUSED = {
+    "HAVING": "HAVING would take away windows that are open; filter where the table is read",
+    "ORDER BY": "a table has no order; sort where it is read",
+    "LIMIT": "a stream has no end that LIMIT could speak of",
+    "UNION": "write topic('a', 'b') to read several topics as one",
+}
+
+
+def read_select(script: Script) -> Query:
+    """Reads a SELECT up to the statement's end.
+
+    Raises:
+        JobDefinitionError: It is none, or not one over streams; the message has the file and the line.
+    """
+    script.expect("SELECT")
+    if script.next_word == "DISTINCT":
+        script.fail("SELECT was to name columns; what comes twice is removed by WITH (dedup = ...),")
+    items = _split(script)
+    script.expect("FROM")
+    sources = [_source(script)]
+    how = None
+    if script.take("INNER", "JOIN") or script.take("JOIN"):
+        sources.append(_source(script))
+        place = script.place
+        script.expect("ON")
+        how = _interval(script, place, [source.name for source in sources])
+    elif script.next_word in (*_JOINS, ","):
+        script.fail("two streams are joined by JOIN ... ON ...; it was to come")
+    qualifiers = {source.name for source in sources}
+    where = None
+    if script.take("WHERE"):
+        where = script.piece(script.until(*_CLAUSES) or script.fail("a condition was to come"), qualifiers)
+    group = None
+    if script.next_word == "GROUP BY":
+        place = script.place
+        script.expect("GROUP BY")
+        group = _group(script, place, items, qualifiers)
+    if script.next_word in _REFUSED:
+        script.place.fail(_REFUSED[script.next_word])
+    pieces = tuple(script.piece(item, qualifiers) for item in items)
+    return Query(pieces, tuple(sources), how, where, group)
+
+
+def _split(script: Script) -> list[list[Token]]:
+    found = []
+    while True:
+        item = script.until(",", *_CLAUSES)
+        if not item:
+            script.fail("a column was to come")
+        found.append(item)
+        if not script.take(","):
+            return found
+
+
+def _source(script: Script) -> Source:
+    place = script.place
+    name = script.dotted("an input")
+    declared = call(script, name, place) if script.take("(") else place.of(lambda: table(name))
+    if not isinstance(declared, TopicInput | TableInput):
+        place.fail(
+            f"FROM {name}(...) is not an input; write topic('name', ...), stream(schema.table, ...) or a table"
+        )
+    alias = re.sub(r"\W", "_", declared.name.rpartition(".")[2])
+    if script.take("AS") or (script.comes_name and script.next_word not in (*_CLAUSES, *_JOINS, "ON")):
+        alias = script.name("the input's name")
+    return Source(alias, declared, place)
+
+
+def _interval(script: Script, place: Place, sides: Sequence[str]) -> Join:
+    on: list[str] = []
+    times: tuple[str, str, str] | None = None
+    while not times or script.take("AND"):
+        if on and not times:
+            script.expect("AND")
+        side, name = _column(script, sides)
+        if script.take("="):
+            other = _column(script, sides)[1]
+            if other != name:
+                place.fail(
+                    f"{name} = {other}: both sides of a join have their key by the same name; rename one before"
+                )
+            on.append(name)
+            continue
+        script.expect("BETWEEN")
+        if times or side == sides[0]:
+            place.fail(f"the one time in BETWEEN is that of {sides[1]}, which comes after {sides[0]}")
+        begin = _column(script, sides)[1]
+        script.expect("AND")
+        if _column(script, sides)[1] != begin or not script.take("+"):
+            script.fail(f"BETWEEN {begin} AND {begin} + INTERVAL ... was to come")
+        times = (begin, name, str(argument(script)))
+    if not on:
+        place.fail("ON has no equal columns, a.k = b.k")
+    return Join(tuple(on), *times, place)
+
+
+def _column(script: Script, sides: Collection[str]) -> tuple[str, str]:
+    """Reads a column: its qualifier, if it has one, and its name."""
+    name = script.name("a column")
+    if not script.take("."):
+        return "", name
+    if name not in sides:
+        script.fail(f"{name!r} was to be one of {', '.join(sides)}")
+    return name, script.name("a column")
+
+
+def _group(
+    script: Script, place: Place, items: Sequence[Sequence[Token]], qualifiers: Collection[str]
+) -> Group:
+    by: list[str] = []
+    window: tuple[str, ...] = ()
+    while not (by or window) or script.take(","):
+        here, kind = script.place, script.next_word.lower()
+        if kind in _WINDOWS and script.take(script.next_word, "("):
+            arguments = items_of(script)
+            if window or len(arguments) not in _WINDOWS[kind]:
+                here.fail(f"GROUP BY has one window, {_SHAPES[kind]}")
+            time = str(arguments[0]).rpartition(".")[2]
+            window = (kind, time, *map(str, arguments[1:]))
+        else:
+            by.append(_column(script, qualifiers)[1])
+        if script.next_word == "(":
+            script.fail("GROUP BY names columns, and a window; compute other things in a job before. A comma")
+    outputs = tuple(_output(script, item, by, bool(window), qualifiers) for item in items)
+    return Group(tuple(by), window, outputs, place)
+
+
+def _output(
+    script: Script, item: Sequence[Token], by: Sequence[str], has_window: bool, qualifiers: Collection[str]
+) -> Output:
+    words, alias, body = [word(token) for token in item], "", item
+    if len(item) > 2 and words[-2] == "AS":
+        alias, body = item[-1].text, item[:-2]
+    elif is_name(item[-1]) and words[-1] != "END" and (words[-2:-1] == [")"] or _is_column(item[:-1])):
+        alias, body = item[-1].text, item[:-1]
+    piece = script.piece(body, qualifiers)
+    name = piece.text.strip("`")
+    bound = re.fullmatch(r"(?:session_)?window[._](start|end)", name.lower())
+    if has_window and bound:
+        name = f"window_{bound[1]}"
+    elif name not in by:
+        if not alias:
+            piece.place.fail(
+                f"{piece.text}: give it a name, {piece.text} AS name; GROUP BY has only {', '.join(by)}"
+            )
+        return Output(alias, None, piece)
+    return Output(alias or name, name, piece)
+
+
+def _is_column(tokens: Sequence[Token]) -> bool:
+    """Whether it is `name` or `qualifier.name`."""
+    return (
+        len(tokens) in (1, 3)
+        and all(map(is_name, tokens[::2]))
+        and [word(t) for t in tokens[1:2]] in ([], ["."])
+    )

@@ -1,0 +1,117 @@
+"""One `CREATE STREAMING TABLE` statement, read into what it declares."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlglot import exp, parse_one
+from sqlglot.errors import SqlglotError
+
+from headwater_streams.quality.check import Check, InvalidCheckError
+from headwater_streams.streaming_sql.calls import argument
+from headwater_streams.streaming_sql.query import Query
+from headwater_streams.streaming_sql.script import Place, Script
+from headwater_streams.streaming_sql.select import read_select
+
+_OPTIONS = ("mode", "keys", "dedup", "late", "name", "state")
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A statement.
+
+    Attributes:
+        table: The table that it creates, `"schema.table"`.
+        options: What WITH says.
+        checks: Its constraints.
+        query: The SELECT.
+        place: Where it begins.
+        text: All of it in one line, without comments.
+    """
+
+    table: str
+    options: Mapping[str, Any]
+    checks: tuple[Check, ...]
+    query: Query
+    place: Place
+    text: str
+
+
+def read_statement(script: Script) -> Statement:
+    """Reads a statement and the semicolon behind it.
+
+    Raises:
+        JobDefinitionError: It is not one, or names what cannot be streamed; the message has the file and the line.
+    """
+    place, begin = script.place, script.position
+    script.expect("CREATE")
+    if script.take("OR") and not script.take("REFRESH"):
+        script.expect("REPLACE")
+    script.expect("STREAMING")
+    script.expect("TABLE")
+    table_name = script.dotted("the table's name, schema.table,")
+    checks = _constraints(script) if script.take("(") else ()
+    options = _options(script) if script.take("WITH") else {}
+    script.expect("AS")
+    query = read_select(script)
+    if query.group is not None and not query.group.window and options.get("state") != "unbounded":
+        query.group.place.fail(
+            "GROUP BY without a window keeps every key for ever; say so, WITH (state = 'unbounded'), or add "
+            "window(time, '1 hour')"
+        )
+    text = script.normal(begin)
+    if not script.take(";") and not script.is_read:
+        script.fail("the statement's end, or a clause that a stream has, was to come")
+    return Statement(table_name, options, checks, query, place, text)
+
+
+def _constraints(script: Script) -> tuple[Check, ...]:
+    found: list[Check] = []
+    while not script.take(")"):
+        if found:
+            script.expect(",")
+        place = script.place
+        script.expect("CONSTRAINT")
+        name = script.name("the constraint's name")
+        script.expect("EXPECT")
+        script.expect("(")
+        condition = script.until()
+        if not condition:
+            script.fail("the constraint's condition was to come")
+        text = script.piece(condition).text
+        script.expect(")")
+        where = next((side for side in ("input", "output") if script.take("ON", side.upper())), None)
+        action = script.name("QUARANTINE, FAIL or WARN").lower() if script.take("ON", "VIOLATION") else None
+        found.append(_check(name, text, where, action, place))
+    return tuple(found)
+
+
+def _check(name: str, text: str, where: str | None, action: str | None, place: Place) -> Check:
+    level = "batch" if _has_aggregate(text) else "row"
+    default = "fail" if level == "batch" else "quarantine"
+    try:
+        return Check(name, text, on=where, level=level, action=action or default)  # type: ignore[arg-type]
+    except InvalidCheckError as error:
+        place.fail(str(error), error)
+
+
+def _has_aggregate(text: str) -> bool:
+    try:
+        return parse_one(text, read="spark").find(exp.AggFunc) is not None
+    except SqlglotError:  # Spark says what is wrong with it when the job is planned
+        return False
+
+
+def _options(script: Script) -> dict[str, Any]:
+    script.expect("(")
+    found: dict[str, Any] = {}
+    while not script.take(")"):
+        if found:
+            script.expect(",")
+        place = script.place
+        name = script.name("an option").lower()
+        if name not in _OPTIONS:
+            place.fail(f"WITH has no {name!r}; it has {', '.join(_OPTIONS)}")
+        script.expect("=")
+        found[name] = argument(script)
+    return found

@@ -1,0 +1,113 @@
+"""Jobs in SQL: their tables are what the same SELECT gives over all rows at once, and the ledger adds up."""
+
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.runtime.plan import analyse
+from headwater_streams.testing import JobDriver
+
+ROWS = "SELECT flight_id, carrier, at, delay * 60 AS delay_s FROM {departures} AS d WHERE d.delay >= 0"
+HOURS = """SELECT c.carrier, {window}.start AS hour, count(*) AS flights, max(delay_s) - min(delay_s) spread
+           FROM {clean} AS c WHERE carrier <> 'XX' GROUP BY carrier, window(c.at, {size})"""
+PAIRS = """SELECT d.flight_id, carrier, landed FROM {departures} AS d JOIN {arrivals} AS a
+           ON d.flight_id = a.flight_id AND a.landed BETWEEN d.at AND d.at + INTERVAL 5 HOURS"""
+
+DEPARTURES = """topic('departures', schema => 'flight_id STRING, carrier STRING, at TIMESTAMP, delay INT',
+                      event_time => 'at', watermark => '1 hour')"""
+ARRIVALS = """topic('arrivals', schema => 'flight_id STRING, landed TIMESTAMP', event_time => 'landed',
+                    watermark => '12 hours')"""
+CLEAN = "stream(silver.clean, event_time => 'at', watermark => '1 hour')"
+
+SCRIPT = f"""
+CREATE STREAMING TABLE silver.clean (CONSTRAINT has_carrier EXPECT (carrier IS NOT NULL))
+WITH (dedup = by_offset(origin => true))
+AS {ROWS.format(departures=DEPARTURES)};
+
+CREATE STREAMING TABLE gold.hours (CONSTRAINT counted EXPECT (flights > 0) ON VIOLATION FAIL)
+WITH (mode = 'update')
+AS {HOURS.format(clean=CLEAN, window="window", size="'1 hour'")};
+
+CREATE STREAMING TABLE gold.pairs
+AS {PAIRS.format(departures=DEPARTURES, arrivals=ARRIVALS)};
+"""
+BEGIN = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def load(folder: Path, text: str) -> list[object]:
+    (folder / "jobs.sql").write_text(text)
+    return list(load_jobs([str(folder / "jobs.sql")]))
+
+
+def test_sql_jobs_give_what_the_select_gives_over_all_rows(
+    spark: SparkSession, drive: Callable[..., JobDriver], tmp_path: Path
+) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    rng = random.Random(seed)
+    driver = drive(*load(tmp_path, SCRIPT))
+    departures, arrivals = [], []
+    for number in range(60):
+        at = BEGIN + timedelta(minutes=number * 3 + rng.randrange(20))
+        row = {
+            "flight_id": f"f{number}",
+            "carrier": rng.choice(["UA", "DL", "XX", None]),
+            "at": at.isoformat(),
+        }
+        departures.append(row | {"delay": rng.randrange(-5, 60)})
+        landed = at + timedelta(minutes=rng.randrange(60, 600))
+        arrivals.append({"flight_id": f"f{number}", "landed": landed.isoformat()})
+    for begin in range(0, 60, 20):
+        driver.send("departures", *departures[begin : begin + 20], timestamp=BEGIN)
+        driver.send("arrivals", *rng.sample(arrivals[begin : begin + 20], 20), timestamp=BEGIN)
+        driver.run()
+    times = ("at", "landed")
+    for name, rows in (("departures", departures), ("arrivals", arrivals)):
+        typed = [{k: datetime.fromisoformat(v) if k in times else v for k, v in row.items()} for row in rows]
+        spark.createDataFrame(typed).createOrReplaceTempView(name)
+    kept = spark.sql(ROWS.format(departures="departures")).filter("carrier IS NOT NULL")
+    kept.createOrReplaceTempView("clean")
+    expected = {
+        "silver.clean": kept,
+        "gold.hours": spark.sql(HOURS.format(clean="clean", window="window", size="'1 hour'")),
+        "gold.pairs": spark.sql(PAIRS.format(departures="departures", arrivals="arrivals")),
+    }
+    for table, frame in expected.items():
+        assert driver.rows(table, *frame.columns) == sorted(map(tuple, frame.collect()), key=repr), table
+    assert driver.audit() == []
+    assert driver.table("silver.clean__quarantine").count() == sum(
+        row["carrier"] is None for row in departures
+    )
+
+
+@pytest.mark.parametrize(
+    ("select", "told"),
+    [
+        ("SELECT flight_id,\n nothere FROM {d}", "line 2: .*`nothere` cannot be resolved"),
+        ("SELECT flight_id FROM {d}\nWHERE delay > 'a' + ", "line 3: "),
+        (
+            "SELECT carrier,\n sum(delai) AS x FROM {d} GROUP BY carrier, window(at, '1 hour')",
+            "line 2: .*`delai`",
+        ),
+        (
+            "SELECT carrier, count(*) AS n FROM {d}\nGROUP BY carrier, window(at, '1 hours ago')",
+            "line 3: .*a duration",
+        ),
+        ("SELECT explode(array(delay)) AS x FROM {d}", "cannot use explode"),
+        ("SELECT count(*) AS x FROM {d}", "cannot use a grouping"),
+    ],
+)
+def test_sql_what_spark_refuses_is_told_with_its_line(
+    spark: SparkSession, tmp_path: Path, select: str, told: str
+) -> None:
+    (job,) = load(tmp_path, "CREATE STREAMING TABLE gold.x AS " + select.format(d=DEPARTURES))
+    with pytest.raises(JobDefinitionError, match=told) as refused:
+        analyse(job, spark, {})  # type: ignore[arg-type]
+    assert str(refused.value).startswith("job 'x': ")
+    assert "\n" not in str(refused.value)

@@ -1,0 +1,164 @@
+"""What a SQL file of streaming tables declares, and what is told of one that is wrong. No session is started."""
+
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.loader import load_jobs
+
+TOPIC = """topic('departures', schema => 'carrier STRING, delay INT, at TIMESTAMP', event_time => 'at',
+                 watermark => '1 hour')"""
+
+
+def jobs_of(folder: Path, text: str) -> list[Job]:
+    file = folder / "delays.sql"
+    file.write_text(text)
+    return load_jobs([str(file)])
+
+
+def refused(folder: Path, text: str) -> str:
+    with pytest.raises(JobDefinitionError) as error:
+        jobs_of(folder, text)
+    told = str(error.value)
+    assert "\n" not in told
+    return told.replace(str(folder), "").removeprefix("/")
+
+
+def test_sql_statement_declares_what_a_module_would(tmp_path: Path) -> None:
+    (job,) = jobs_of(
+        tmp_path,
+        f"""
+        CREATE STREAMING TABLE gold.delays (
+          CONSTRAINT has_carrier EXPECT (carrier IS NOT NULL),
+          CONSTRAINT sane EXPECT (avg(delay) < 600) ON INPUT ON VIOLATION WARN,
+          CONSTRAINT counts EXPECT (n > 0) ON VIOLATION FAIL)
+        WITH (mode = 'update', late = 'count', name = 'hourly')
+        AS SELECT d.carrier AS airline, window.start hour, count(*) n FROM {TOPIC} d
+        WHERE d.delay <> 0 GROUP BY d.carrier, window(d.at, INTERVAL 1 HOUR);
+        """,
+    )
+    declared = {
+        "schema": "carrier STRING, delay INT, at TIMESTAMP",
+        "event_time": "at",
+        "watermark": "1 hour",
+    }
+    assert (job.name, job.late, job.dedup) == ("hourly", "count", None)
+    assert job.inputs == {"d": hw.topic("departures", **declared)}
+    assert job.target == hw.delta("gold.delays", keys=["airline", "hour"], mode="update")
+    assert list(job.checks) == [
+        hw.Check("has_carrier", "carrier IS NOT NULL"),
+        hw.Check("sane", "avg(delay) < 600", on="input", level="batch", action="warn"),
+        hw.Check("counts", "n > 0", on="output", action="fail"),
+    ]
+
+
+def test_sql_inputs_take_the_librarys_arguments(tmp_path: Path) -> None:
+    first, second, third = jobs_of(
+        tmp_path,
+        """
+        CREATE STREAMING TABLE silver.lines WITH (dedup = by_offset(origin => TRUE)) AS
+        SELECT * FROM topic('east', 'west', schema => 'a INT', format => csv(sep => ';', header => array('b', 'a')),
+                            max_offsets_per_batch => 100);
+        CREATE OR REFRESH STREAMING TABLE silver.once WITH (dedup = by_key((a, b), within => '2 days')) AS
+        SELECT * FROM stream(silver.lines, event_time => 'a', watermark => '1 minute') AS x;
+        CREATE STREAMING TABLE silver.copy AS SELECT `copy`.a, 'it''s -- no; comment' AS text FROM silver.lines copy
+        """,
+    )
+    form = hw.csv(sep=";", header=("b", "a"))
+    assert first.inputs == {
+        "east": hw.topic("east", "west", schema="a INT", format=form, max_offsets_per_batch=100)
+    }
+    assert first.dedup == hw.by_offset(origin=True)
+    assert second.inputs == {"x": hw.table("silver.lines", event_time="a", watermark="1 minute")}
+    assert second.dedup == hw.by_key(["a", "b"], within="2 days")
+    assert third.inputs == {"copy": hw.table("silver.lines")}
+    assert (third.name, third.target.mode) == ("copy", "append")
+
+
+def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Path) -> None:
+    def fingerprint(query: str) -> str:
+        (job,) = jobs_of(tmp_path, f"CREATE STREAMING TABLE a.b AS {query}")
+        return job.fingerprint
+
+    first = fingerprint("SELECT a, 'x' AS b FROM silver.c")
+    assert fingerprint("-- said\nSELECT a,\n  'x' AS b FROM /* from */ silver.c;") == first
+    assert fingerprint("SELECT a, 'X' AS b FROM silver.c") != first
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "delays.sql: no job in it; write CREATE STREAMING TABLE schema.table AS SELECT ..."),
+        ("\nCREATE TABLE a.b AS SELECT 1", "delays.sql, line 2: STREAMING was to come, and there is 'TABLE'"),
+        ("CREATE STREAMING TABLE a.b AS SELECT 'x", "delays.sql: Error tokenizing"),
+        ("CREATE STREAMING TABLE a.b AS\nSELECT x", "line 2: FROM was to come, and the file ends"),
+        ("CREATE STREAMING TABLE b AS SELECT x FROM a.c", "line 1: table 'b': write schema.table"),
+        ("CREATE STREAMING TABLE a.b WITH (mod = 'x') AS", "WITH has no 'mod'; it has mode, keys, dedup"),
+        ("CREATE STREAMING TABLE a.b WITH (late = 'no') AS SELECT x FROM a.c", "late = 'no' is not one of"),
+        ("CREATE STREAMING TABLE a.b WITH (dedup = 'offset') AS SELECT x FROM a.c", "is not by_offset(...)"),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT x\nFROM kafka('t')",
+            "line 2: there is no function 'kafka' here",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT x\nFROM topic('t', shema => 'a')",
+            "line 2: topic(...): got an unexp",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT x\nFROM topic('t')",
+            "line 2: topic 't': schema= names the columns",
+        ),
+        ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c ORDER BY x", "a table has no order"),
+        ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c\nLIMIT 5", "line 2: a stream has no end"),
+        ("CREATE STREAMING TABLE a.b AS SELECT DISTINCT x FROM a.c", "WITH (dedup = ...)"),
+        ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c, a.d", "two streams are joined by JOIN ... ON"),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c,\ncount(*) FROM a.c GROUP BY c, window(t, '1 hour')",
+            "line 2: count(*): give it a name, count(*) AS name",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c\nGROUP BY upper(c)",
+            "line 2: GROUP BY names columns",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c GROUP BY window(t)",
+            "GROUP BY has one window, window(time",
+        ),
+        ("CREATE STREAMING TABLE a.b AS SELECT c FROM a.c x JOIN a.d y ON x.k = y.k", "AND was to come"),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c x JOIN a.d y ON x.k = y.j AND x.t BETWEEN y.t AND y.t",
+            "k = j: both sides of a join have their key by the same name",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c x JOIN a.d y ON x.k = y.k AND x.t BETWEEN y.t AND y.t",
+            "the one time in BETWEEN is that of y, which comes after x",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b (CONSTRAINT c EXPECT (x > 1) ON VIOLATION DROP) AS",
+            "action='drop' is not one",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c, count(*) n FROM a.c\nGROUP BY c",
+            "line 2: GROUP BY without a window keeps every key for ever; say so, WITH (state = 'unbounded'), or add",
+        ),
+        ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c x GO", "was to come, and there is 'GO'"),
+    ],
+)
+def test_sql_wrong_statement_is_one_sentence_with_its_line(tmp_path: Path, text: str, told: str) -> None:
+    assert told in refused(tmp_path, text)
+
+
+def test_sql_files_that_are_not_utf8_or_name_a_job_twice_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "latin.sql").write_bytes(b"-- caf\xe9")
+    with pytest.raises(JobDefinitionError, match=r"latin\.sql is not UTF-8"):
+        load_jobs([str(tmp_path / "latin.sql")])
+    (tmp_path / "one.sql").write_text("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c")
+    (tmp_path / "two.sql").write_text("CREATE STREAMING TABLE d.b AS SELECT x FROM a.c")
+    assert len(load_jobs([str(tmp_path / "one.sql"), f"{tmp_path}/one.sql:b"])) == 1
+    with pytest.raises(
+        JobDefinitionError, match=r"two jobs are named 'b': .*one\.sql, line 1 and .*two\.sql"
+    ):
+        load_jobs([str(tmp_path / "one.sql"), str(tmp_path / "two.sql")])
