@@ -78,6 +78,7 @@ def test_wheel_installed_plans_the_packaged_jobs(installed: Installation) -> Non
         "clean_departures",
         "clean_arrivals",
         "delay_by_carrier",
+        "delay_by_route",
         "join_flights",
         "parse_requests",
         "traffic_by_minute",
