@@ -9,6 +9,10 @@ class JobDefinitionError(StreamsError):
     """A job module is wrong: mend the module. Raised while loading or checking, before anything is written."""
 
 
+class IncompatibleStateError(JobDefinitionError):
+    """The job is not what its checkpoint was made with, and going on would corrupt or lose state."""
+
+
 class CheckFailedError(StreamsError):
     """A check with `action="fail"` did not hold; the batch was not committed."""
 
@@ -19,6 +23,14 @@ class IncompatibleTableError(StreamsError):
 
 class OwnershipError(StreamsError):
     """Somebody else runs this job, or this driver can no longer prove that it does."""
+
+
+class LeaseLostError(OwnershipError):
+    """The session with the coordinator may be over; claimed anew, the job can go on."""
+
+
+class UnavailableError(StreamsError):
+    """A broker or the coordinator does not answer now: try again later."""
 
 
 class DataLossError(StreamsError):

@@ -176,10 +176,10 @@ def test_parse_offsets_reads_several_partitions() -> None:
         ),
         (["plan", "jobs/flights.py", "--all"], 2, "has several jobs"),
         (["plan", "jobs/nothing.py", "--all"], 2, "no job module 'jobs/nothing.py'"),
-        (["status", "x"], 1, "there is no backfill 'x'; there are none (make one with plan)"),
-        (["run", "x"], 1, "there is no backfill 'x'"),
-        (["pause", "x"], 1, "there is no backfill 'x'"),
-        (["abort", "x"], 1, "there is no backfill 'x'"),
+        (["status", "x"], 2, "there is no backfill 'x'; there are none (make one with plan)"),
+        (["run", "x"], 2, "there is no backfill 'x'"),
+        (["pause", "x"], 2, "there is no backfill 'x'"),
+        (["abort", "x"], 2, "there is no backfill 'x'"),
     ],
 )
 def test_backfill_verb_mistake_is_one_sentence(

@@ -83,7 +83,7 @@ class Cluster:
                 f"no broker answers at {self.bootstrap}: is it running, and is the address right?"
             )
         if name in _UNKNOWN_TOPIC:
-            return UserError(
+            return UsageError(
                 f"{subject}: there is no such topic or partition; headwater topics list shows them"
             )
         if name == "_UNSUPPORTED_FEATURE":
@@ -110,7 +110,7 @@ class Cluster:
         if topic not in topics:
             near = get_close_matches(topic, topics, n=1)
             hint = f"did you mean {near[0]}?" if near else "see headwater topics list"
-            raise UserError(f"there is no topic {topic}: {hint}")
+            raise UsageError(f"there is no topic {topic}: {hint}")
         return topics[topic]
 
 

@@ -345,11 +345,12 @@ def _show(found: dict[str, Any], json_output: bool) -> None:
 
 @contextmanager
 def _errors() -> Iterator[None]:
+    from headwater_streams.backfill.store import UnknownBackfillError
     from headwater_streams.errors import JobDefinitionError, StreamsError
 
     try:
         yield
-    except JobDefinitionError as error:
+    except (JobDefinitionError, UnknownBackfillError) as error:
         raise UsageError(str(error)) from error
     except StreamsError as error:
         raise UserError(str(error), EXIT_FAILED) from error

@@ -96,7 +96,7 @@ def describe(
         described = _describe(cluster, admin, group)
         progress = _progress(cluster, admin, consumer, group, described)
     if not progress and not described.members:
-        raise UserError(f"there is no group {group}: headwater groups list shows them")
+        raise UsageError(f"there is no group {group}: headwater groups list shows them")
     total = sum(each.lag or 0 for each in progress)
     if json_output:
         rows = [{**vars(each), "lag": each.lag} for each in progress]

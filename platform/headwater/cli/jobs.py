@@ -1,5 +1,7 @@
 """`headwater jobs`: list, check, test and run streaming jobs, and show how far they are."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,14 +17,18 @@ from headwater.cli._common import (
     print_table,
     progress_console,
 )
+from headwater.cli._generations import rebuild, renew
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 
 if TYPE_CHECKING:
+    from headwater_streams.runtime.compatibility import Difference
     from headwater_streams.runtime.job import Job
     from headwater_streams.runtime.runner import JobRunner
     from headwater_streams.sources.inputs import Input
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
+app.command()(renew)
+app.command()(rebuild)
 
 ReferencesArgument = Annotated[
     list[str] | None,
@@ -68,7 +74,8 @@ def check(
     references: ReferencesArgument = None, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
 ) -> None:
     """Plan jobs without running them: kinds, columns, keys, checks. A stateful job that names a topic is two: its
-    ingest table, from which every row can be read again, comes first. Exit status 0: all are well, 2: one is not.
+    ingest table, from which every row can be read again, comes first. What differs from a job's last run in this home
+    is shown with what can be done about it. Exit status 0: all are well, 2: one is not.
 
     \b
     Examples:
@@ -77,6 +84,7 @@ def check(
     """
     from headwater.running.environment import open_environment
     from headwater_streams.errors import StreamsError
+    from headwater_streams.runtime.compatibility import remedy_of, require_compatible, since_last_run
     from headwater_streams.runtime.runner import plan_jobs
     from headwater_streams.runtime.tables import table_problems
 
@@ -84,13 +92,12 @@ def check(
     environment = open_environment(home, None, app_name="headwater jobs check", needs_broker=False)
     try:
         plans = plan_jobs(environment.context, jobs)
+        changed = {plan.job.name: since_last_run(environment.context, plan) for plan in plans}
         problems = [problem for plan in plans for problem in table_problems(environment.context, plan)]
     except StreamsError as error:
         raise UsageError(str(error)) from error
     finally:
         environment.context.spark.stop()
-    if problems:
-        raise UsageError("\n".join(problems))
     found = [
         {
             **_described(plan.job),
@@ -98,13 +105,26 @@ def check(
             "kind": plan.kind,
             "columns": {f.name: f.dataType.simpleString() for f in schema.fields},
             "checks": [f"{c.name}: {c.expression}" for c in plan.job.checks],
+            "remedy": remedy_of(changed[plan.job.name]),
+            "differences": [asdict(each) for each in changed[plan.job.name]],
         }
         for plan in plans
         for table, schema in plan.schemas.items()
     ]
     if json_output:
         print_json(found)
-        return
+    else:
+        _print_plans(found, changed)
+    for name, differences in changed.items():
+        try:
+            require_compatible(name, differences)
+        except StreamsError as error:
+            problems.append(str(error))
+    if problems:
+        raise UsageError("\n".join(problems))
+
+
+def _print_plans(found: list[dict[str, Any]], changed: "Mapping[str, Sequence[Difference]]") -> None:
     rows = [
         (
             p["job"],
@@ -118,6 +138,12 @@ def check(
         for p in found
     ]
     print_table(["job", "kind", "reads", "writes", "keys", "columns", "checks"], rows, empty="no job")
+    names = ("what", "before", "now", "why", "remedy")
+    changes = [(job, *(getattr(each, n) for n in names)) for job, told in changed.items() for each in told]
+    if changes:
+        console().print()
+        columns = ["job", "since its last run", "was", "is", "which means", "can be done"]
+        print_table(columns, changes, empty="")
 
 
 @app.command()
@@ -164,9 +190,31 @@ def run(
     bootstrap: BootstrapOption = None,
     home: HomeOption = DEFAULT_HOME,
     once: Annotated[bool, typer.Option("--once", help="Process what is there, then end.")] = False,
+    interval: Annotated[
+        float | None,
+        typer.Option(
+            "--interval",
+            metavar="SECONDS",
+            min=0,
+            help="From the start of one batch to that of the next; by default the setting jobs.trigger_interval_s.",
+            show_default=False,
+        ),
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="A cluster to run on: spark://HOST:PORT, yarn, k8s://URL; its workers must see the home's folder.",
+            show_default=False,
+        ),
+    ] = None,
     json_output: JsonOption = False,
 ) -> None:
     """Run jobs until they are stopped (SIGINT or SIGTERM: at a batch boundary), or once over what is there.
+
+    A job that meets a fault that passes, such as a broker that is away, is started again after a pause; with --once it
+    fails. A job whose input is gone, or that is not what its last run was, is refused: see `headwater jobs check`.
 
     Exit status 0: done or stopped, 1: a job failed, 2: a job is wrong.
 
@@ -179,23 +227,31 @@ def run(
     from headwater.running.signals import stop_requested
     from headwater.running.status import log_ends
     from headwater_streams.errors import JobDefinitionError
+    from headwater_streams.runtime.faults import BackOff
     from headwater_streams.runtime.query import explain
     from headwater_streams.runtime.runner import JobRunner
+    from headwater_streams.runtime.upkeep import Upkeep
 
     jobs = _jobs(references)
     settings = job_settings()
-    environment = open_environment(home, bootstrap, app_name="headwater jobs run")
+    environment = open_environment(home, bootstrap, app_name="headwater jobs run", master=master, jobs=jobs)
     runner: JobRunner | None = None
     ends = log_ends(home)
     try:
         with stop_requested() as stopping:
             runner = JobRunner(
-                environment.context, jobs, lease=environment.leases, copy_every=settings.ledger_copy_every
+                environment.context,
+                jobs,
+                lease=environment.leases,
+                copy_every=settings.ledger_copy_every,
+                back_off=BackOff(settings.restart_first_s, settings.restart_most_s),
+                progress_every_s=settings.progress_every_s,
+                upkeep=Upkeep(settings.compact_every, settings.files_kept_h, settings.log_kept_days),
             )
             if once:
                 runner.run_once()
             else:
-                runner.start(interval_s=settings.trigger_interval_s)
+                runner.start(interval_s=settings.trigger_interval_s if interval is None else interval)
                 names = ", ".join(runner.queries)
                 progress_console().print(f"running {names}; stop with Ctrl-C", markup=False)
                 while not stopping.is_set():
@@ -253,18 +309,32 @@ def run_tests_of_jobs(
 
 @app.command()
 def status(
-    bootstrap: BootstrapOption = None, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
+    references: ReferencesArgument = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show what running jobs do, once a second, until Ctrl-C.")
+    ] = False,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Show each job's last batch, what became of its rows, and how far it is behind its topics.
+
+    With --watch it is what the jobs do now, from the table headwater.progress; with --json a line each second.
 
     \b
     Examples:
       headwater jobs status
-      headwater jobs status --home .headwater --json
+      headwater jobs status jobs/flights.py --watch
     """
     from headwater.running.status import job_status
 
-    found = job_status(home, bootstrap)
+    names = [job.name for job in _jobs(references)] if references else None
+    if watch:
+        from headwater.cli._watch import watch_jobs
+
+        watch_jobs(home, names, json_output=json_output)
+        return
+    found = [each for each in job_status(home, bootstrap) if names is None or _is_of(each["job"], names)]
     if json_output:
         print_json(found)
         return
@@ -272,6 +342,41 @@ def status(
     rows = [(*(each[name] for name in told), _terms(each["totals"])) for each in found]
     columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
     print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
+
+
+@app.command()
+def explain(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job's name, as jobs status shows it.")],
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Tell why a job is where it is: the input it waits for or lags behind, the step and the operator that take the
+    time, the watermark in effect and the input that holds it back.
+
+    \b
+    Example:
+      headwater jobs explain delay_by_carrier
+    """
+    from functools import partial
+
+    from headwater.running.explaining import explain_job
+    from headwater.running.status import known_bootstrap
+    from headwater_streams.sources.topic_metadata import partitions
+
+    address = bootstrap or known_bootstrap(home)
+    told = explain_job(home, job, partial(partitions, address) if address else None)
+    if json_output:
+        print_json(asdict(told))
+        return
+    console().print(f"{told.job}: {told.state}", markup=False)
+    for sentence in told.sentences:
+        console().print(f"  {sentence}", markup=False)
+
+
+def _is_of(job: str, names: list[str]) -> bool:
+    """Whether it is one of the jobs, or the ingest job of one."""
+    return job in names or job.partition("__ingest_")[0] in names
 
 
 def _jobs(references: list[str] | None) -> "list[Job]":

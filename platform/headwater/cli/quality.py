@@ -114,7 +114,7 @@ def show(
 
     results = stored_results(home, table)
     if table and not results:
-        raise UserError(f"there is no result of {table} yet: headwater quality run {table}")
+        raise UsageError(f"there is no result of {table} yet: headwater quality run {table}")
     if json_output:
         print_json([result.to_json() for result in results])
         return

@@ -25,6 +25,7 @@ class StackSettings(_Section):
 class SparkSettings(_Section):
     """The Spark session."""
 
+    master: Annotated[str, Field(pattern=r"^$|^(local(\[.*\])?|spark://.+|yarn|k8s://.+)$")] = ""
     cores: Annotated[int, Field(ge=1)] = 2
     driver_memory: Annotated[str, Field(pattern=r"^[1-9]\d*[kmgtKMGT]$")] = "2g"
     log: Literal["error", "warn", "info", "debug"] = "error"
@@ -36,6 +37,12 @@ class JobSettings(_Section):
 
     trigger_interval_s: Annotated[float, Field(gt=0)] = 1.0
     ledger_copy_every: Annotated[int, Field(ge=1)] = 20
+    progress_every_s: Annotated[float, Field(gt=0)] = 5.0
+    compact_every: Annotated[int, Field(ge=2)] = 100
+    files_kept_h: Annotated[int, Field(ge=1)] = 168
+    log_kept_days: Annotated[float, Field(ge=1)] = 30
+    restart_first_s: Annotated[float, Field(gt=0)] = 1.0
+    restart_most_s: Annotated[float, Field(gt=0)] = 60.0
 
 
 class ClientSettings(_Section):

@@ -10,6 +10,7 @@ from headwater.config.shipped import shipped_dir
 from headwater.errors import UsageError, UserError
 from headwater.running.leases import lease_factory
 from headwater.stack.local import bootstrap_of, data_dir
+from headwater.stack.packages import modules_beside
 from headwater.stack.session import spark_session
 from headwater.stack.state import running_state
 from headwater_streams.errors import JobDefinitionError
@@ -37,9 +38,23 @@ class JobEnvironment:
 
 
 def open_environment(
-    home: Path, bootstrap: str | None, *, app_name: str, needs_broker: bool = True
+    home: Path,
+    bootstrap: str | None,
+    *,
+    app_name: str,
+    needs_broker: bool = True,
+    master: str | None = None,
+    jobs: Sequence[Job] = (),
 ) -> JobEnvironment:
     """Starts the Spark session and finds the brokers.
+
+    Args:
+        home: The home.
+        bootstrap: The brokers; by default the home's running stack.
+        app_name: What the session calls itself.
+        needs_broker: Whether it is an error when there are none.
+        master: Where the session runs; by default the setting `spark.master`.
+        jobs: The jobs that it will run, whose neighbouring modules a cluster is sent.
 
     Raises:
         UserError: No broker is named and no stack runs; Java or a jar is missing.
@@ -52,9 +67,10 @@ def open_environment(
         address = ""
     state = running_state(data_dir(home))
     zookeeper = state.zookeeper if state is not None and state.bootstrap == address else ""
-    spark = spark_session(home, app_name=app_name)
+    beside = modules_beside(Path(job.function.__code__.co_filename) for job in jobs)
+    spark = spark_session(home, app_name=app_name, master=master, modules=beside)
     context = StageContext(spark, Home(home.resolve()), KafkaSource(address))
-    return JobEnvironment(context, lease_factory(home, zookeeper), address)
+    return JobEnvironment(context, lease_factory(home, zookeeper, address), address)
 
 
 def find_jobs(references: Sequence[str]) -> list[Job]:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from headwater.running.group_offsets import GroupOffsets
 from headwater_broker.coordination import AlreadyOwned, CoordinationError, CoordinatorUnavailable, JobLease
-from headwater_streams.errors import OwnershipError
+from headwater_streams.errors import LeaseLostError, OwnershipError, UnavailableError
 from headwater_streams.runtime.ownership import Lease, LeaseFactory
 
 _log = logging.getLogger(__name__)
@@ -17,11 +18,12 @@ _log = logging.getLogger(__name__)
 class HomeLease:
     """One driver for a job in a home, by a lock on a file that the kernel lets go when the process ends."""
 
-    def __init__(self, home: Path, job: str) -> None:
-        """Args: the home and the job's name."""
-        self._path = home / "checkpoints" / job / "owner"
+    def __init__(self, home: Path, job: str, bootstrap: str = "") -> None:
+        """Args: the home, the job's name, and the brokers that show its progress as a group's; empty: none does."""
+        self._path = _owner(home, job)
         self._job = job
         self._file: IO[str] | None = None
+        self._shown = GroupOffsets(bootstrap, job) if bootstrap else None
 
     def claim(self, partitions: Sequence[tuple[str, int]]) -> None:
         """Takes the lock; the partitions do not matter.
@@ -48,7 +50,9 @@ class HomeLease:
         self._file = file
 
     def publish(self, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Shows nothing: there is nobody to ask."""
+        """Shows the job's progress as a group's offsets."""
+        if self._shown is not None:
+            self._shown.commit(offsets)
 
     def is_held(self) -> bool:
         """Whether the lock is ours."""
@@ -73,7 +77,8 @@ class ZooKeeperLease:
         """Claims the partitions.
 
         Raises:
-            OwnershipError: Another driver holds them, or ZooKeeper does not answer.
+            OwnershipError: Another driver holds them, or the session was lost.
+            UnavailableError: ZooKeeper does not answer.
         """
         self._home.claim(partitions)
         try:
@@ -81,8 +86,10 @@ class ZooKeeperLease:
         except AlreadyOwned as error:
             self._home.release()
             raise OwnershipError(f"{error}; stop that driver first") from error
+        except CoordinatorUnavailable as error:
+            raise UnavailableError(str(error)) from error
         except CoordinationError as error:
-            raise OwnershipError(str(error)) from error
+            raise LeaseLostError(str(error)) from error
 
     def publish(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Shows the job's progress; while ZooKeeper is away it is shown with a later batch."""
@@ -91,7 +98,7 @@ class ZooKeeperLease:
         except CoordinatorUnavailable as error:
             _log.warning("progress not published: %s", error)
         except CoordinationError as error:
-            raise OwnershipError(str(error)) from error
+            raise LeaseLostError(str(error)) from error
 
     def is_held(self) -> bool:
         """Whether nobody else can have begun."""
@@ -103,10 +110,26 @@ class ZooKeeperLease:
         self._home.release()
 
 
-def lease_factory(home: Path, zookeeper: str) -> LeaseFactory:
-    """The leases of a home's jobs; without ZooKeeper the home's lock alone."""
+def lease_factory(home: Path, zookeeper: str, bootstrap: str = "") -> LeaseFactory:
+    """The leases of a home's jobs; without ZooKeeper the home's lock, and the brokers' own groups to show progress."""
 
     def make(job: str) -> Lease:
-        return ZooKeeperLease(zookeeper, home, job) if zookeeper else HomeLease(home, job)
+        return ZooKeeperLease(zookeeper, home, job) if zookeeper else HomeLease(home, job, bootstrap)
 
     return make
+
+
+def is_running(home: Path, job: str) -> bool:
+    """Whether a process holds the job's lock."""
+    try:
+        with _owner(home, job).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        return False
+    return False
+
+
+def _owner(home: Path, job: str) -> Path:
+    return home / "checkpoints" / job / "owner"

@@ -26,7 +26,7 @@ def job_status(home: Path, bootstrap: str | None) -> list[dict[str, Any]]:
         `{job, target, generation, batch, committed_at, read, lag, totals}`; `read` and `totals` are of the current
         generation, `lag` is in records over all topics that the job's rows come from.
     """
-    address = bootstrap or _running(home)
+    address = bootstrap or known_bootstrap(home)
     return sorted(
         (_status(table, made, address) for table, made in _committed(home)),
         key=lambda status: str(status["job"]),
@@ -100,7 +100,8 @@ def _lag(ends: dict[tuple[str, int], int], bootstrap: str) -> int | None:
     )
 
 
-def _running(home: Path) -> str:
+def known_bootstrap(home: Path) -> str:
+    """The brokers of the home's running stack; empty where none runs."""
     try:
         return bootstrap_of(home)
     except UserError:

@@ -3,7 +3,7 @@
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,6 +13,7 @@ from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
 from headwater.stack.jars import jar_paths
 from headwater.stack.java import find_java, launch_home
+from headwater.stack.packages import packages_zip
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,6 +26,14 @@ _AVRO_LIMITS = " ".join(
 )
 
 
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+
+
+def _is_here(master: str) -> bool:
+    """Whether all of a session's processes are on this machine: they then speak over the loopback."""
+    return master.startswith(("local", "spark://127.0.0.1:", "spark://localhost:"))
+
+
 def session_conf(
     home: Path, settings: SparkSettings, *, app_name: str, cores: int, jars: list[Path]
 ) -> dict[str, str]:
@@ -35,12 +44,12 @@ def session_conf(
     driver_options = (
         f"-Xss8m {_AVRO_LIMITS} -Dlog4j2.configurationFile={logging} -Dheadwater.spark.log={settings.log}"
     )
+    master = settings.master or f"local[{cores}]"
     return {
         "spark.app.name": app_name,
-        "spark.master": f"local[{cores}]",
+        "spark.master": master,
         "spark.driver.memory": settings.driver_memory,
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
+        **(_LOOPBACK if _is_here(master) else {}),
         "spark.driver.extraJavaOptions": driver_options,
         "spark.executor.extraJavaOptions": _AVRO_LIMITS,
         "spark.jars": ",".join(str(jar) for jar in jars),
@@ -72,6 +81,8 @@ def spark_session(
     app_name: str = "headwater",
     cores: int | None = None,
     extra: Mapping[str, str] | None = None,
+    master: str | None = None,
+    modules: Iterable[Path] = (),
 ) -> "SparkSession":
     """A Spark session with Delta, the Kafka source and every pin that Headwater relies on.
 
@@ -83,6 +94,8 @@ def spark_session(
         app_name: What the session calls itself.
         cores: Worker threads and shuffle partitions; by default the setting `spark.cores`.
         extra: Spark settings that win over ours and over those of `[spark.conf]`.
+        master: Where it runs; by default the setting `spark.master`.
+        modules: On a cluster, modules that are sent there beside our packages.
 
     Raises:
         DependencyError: Without PySpark, a Java 17 or 21, or the jars; the message says what to run.
@@ -92,7 +105,7 @@ def spark_session(
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-    settings = load_settings(os.environ).settings.spark
+    settings = load_settings(os.environ, {"spark.master": master}).settings.spark
     conf = session_conf(
         Path(home).resolve(),
         settings,
@@ -101,8 +114,10 @@ def spark_session(
         jars=jar_paths(os.environ),
     ) | dict(extra or {})
     builder = SparkSession.builder.config(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
-    with _launch_environment():
+    with _launch_environment(here=_is_here(conf["spark.master"])):
         session: SparkSession = builder.getOrCreate()
+    if not conf["spark.master"].startswith("local"):
+        session.sparkContext.addPyFile(str(packages_zip(Path(home).resolve() / "spark-packages", modules)))
     _silence_statement_errors()
     _know_classes(session)
     return session
@@ -145,7 +160,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _launch_environment() -> Iterator[None]:
+def _launch_environment(*, here: bool) -> Iterator[None]:
     """What PySpark reads from the environment when it starts its JVM; afterwards all is as it was."""
     import pyspark
 
@@ -156,8 +171,9 @@ def _launch_environment() -> Iterator[None]:
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
-        "SPARK_LOCAL_IP": os.environ.get("SPARK_LOCAL_IP", "127.0.0.1"),
     }
+    if here:
+        wanted["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
     before = {name: os.environ.get(name) for name in wanted}
     os.environ.update(wanted)
     try:

@@ -12,6 +12,7 @@ from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, mer
 from headwater_streams.ledger.log import Commit, commits
 
 SWAP, ROLLBACK = "swap", "rollback"
+_OTHERS = ("backfill", "generation")  # commits that are no batches
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ class TableHistory:
         self.name = name
         self._job = job
         self.commits: list[Commit] = list(commits(table, until=None if until is None else until + 1))
+        rebuilt = [
+            i for i, c in enumerate(self.commits) if c.entry and c.entry.extra.get("action") == "rebuild"
+        ]
+        if rebuilt:
+            del self.commits[: rebuilt[-1]]  # what came before was removed and built again
         if not self.commits:
             raise BackfillError(
                 f"there is no table {name} yet, so there is nothing to mend; run the job first"
@@ -67,7 +73,7 @@ class TableHistory:
         return [
             e
             for v, e in found
-            if e is not None and v > since and e.kind != "backfill" and self._job in (None, e.job)
+            if e is not None and v > since and e.kind not in _OTHERS and self._job in (None, e.job)
         ]
 
     def last_entry(self) -> LedgerEntry:
@@ -90,11 +96,21 @@ class TableHistory:
         """The live job's batches, each offset in one of them only."""
         covered: dict[tuple[str, int], IntervalSet] = {}
         before: dict[int, LedgerEntry] = {}
+        known: dict[int, dict[str, list[tuple[int, int]]]] = {}
+        for commit in self.commits:
+            begun = commit.entry
+            if begun is not None and begun.kind == "generation" and self._job in (None, begun.job):
+                before[begun.generation] = begun
+                known[begun.generation] = dict(begun.seen or {})
         found = []
         for entry in self.entries():
             previous = before.get(entry.generation)
             before[entry.generation] = entry
-            seen = dict(previous.seen) if previous and previous.seen is not None else None
+            seen = dict(known[entry.generation]) if entry.generation in known else None
+            # What the live job no longer keeps at hand (see `dedup.memory`) it looks up, so here nothing is let go.
+            for changed in (entry.seen, entry.seen_changed):
+                if changed is not None:
+                    known.setdefault(entry.generation, {}).update(changed)
             newest = previous.max_event_time_us if previous else None
             pieces = _pieces(entry.sources, covered)
             read = sum(terms["read"] for terms in entry.accounting.values())

@@ -25,6 +25,10 @@ class BackfillError(StreamsError):
     """A step of a backfill is refused; the message says why and what to do."""
 
 
+class UnknownBackfillError(BackfillError):
+    """There is no backfill of that name."""
+
+
 class BackfillFolder:
     """One backfill's folder."""
 
@@ -46,12 +50,12 @@ class BackfillFolder:
         """The plan.
 
         Raises:
-            BackfillError: There is no such backfill.
+            UnknownBackfillError: There is no such backfill.
         """
         value = self.read("plan")
         if value is None:
             there = sorted(p.parent.name for p in self.path.parent.glob("*/plan.json"))
-            raise BackfillError(
+            raise UnknownBackfillError(
                 f"there is no backfill {self.id!r}; there are {', '.join(there) or 'none'} (make one with plan)"
             )
         return BackfillPlan.from_json(value)

@@ -15,6 +15,7 @@ from headwater_streams.dedup.intervals import IntervalSet
 Seen = dict[str, IntervalSet]
 """The offsets seen, by origin: `cluster TAB topic TAB partition`; cluster is empty for the broker's own."""
 
+_NOTHING = IntervalSet()
 DUPLICATE, IMPLAUSIBLE = "duplicate", "implausible"
 
 
@@ -25,7 +26,8 @@ class Verdicts:
     Attributes:
         rows: The records that are not new: `_topic, _partition, _offset, _verdict`.
         duplicates: How many of them were delivered before.
-        seen: The offsets seen once the batch is committed.
+        seen: The offsets seen once the batch is committed. What the batch did not touch is the very object that
+            was given; what it did is new, and stands behind the others.
     """
 
     rows: pa.Table
@@ -53,7 +55,7 @@ def judge(coordinates: pa.Table, seen: Seen, max_jump: int) -> Verdicts:
         seen: The offsets of earlier batches; it is not changed.
         max_jump: How far beyond all seen offsets of its key an offset is believed.
     """
-    after = {key: intervals.copy() for key, intervals in seen.items()}
+    after = dict(seen)
     keys = coordinates.column("key").combine_chunks().dictionary_encode()
     names, codes = keys.dictionary.to_pylist(), keys.indices.to_numpy()
     topics = coordinates.column("_topic").combine_chunks().dictionary_encode()
@@ -70,7 +72,7 @@ def judge(coordinates: pa.Table, seen: Seen, max_jump: int) -> Verdicts:
     for code, key in enumerate(names):
         rows = np.flatnonzero(codes == code)
         rows = rows[np.lexsort((offsets[rows], partitions[rows], topic_rank[rows], at[rows]))]
-        known = after.setdefault(key, IntervalSet())
+        known = after[key] = after.pop(key, _NOTHING).copy()
         limit = (known.end if known.end is not None else int(at[rows[0]])) + max_jump
         implausible[rows] = at[rows] > limit
         rows = rows[at[rows] <= limit]

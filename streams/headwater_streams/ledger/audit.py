@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
 
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.delta_rows import dataset_of
+from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import Commit, commits
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
@@ -98,28 +98,45 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     last = next((c.entry for c in reversed(made) if c.entry is not None and c.entry.kind in _STAGES), None)
     if last is None:
         return None
-    live = [
-        c
-        for c in made
-        if c.entry is not None and c.entry.kind in _STAGES and c.entry.generation == last.generation
+    audit = TableAudit(table, last.job, last.kind)
+    rebuilt = [
+        i for i, c in enumerate(made) if c.entry is not None and c.entry.extra.get("action") == "rebuild"
     ]
+    if rebuilt:
+        made = made[rebuilt[-1] :]
+    cleared = [c.entry.extra["after"] for c in made if c.entry and c.entry.extra.get("action") == "clear"]
+    made = [c for c in made if c.entry is None or not any(is_undone(c.entry, after) for after in cleared)]
+    live = [c for c in made if c.entry is not None and c.entry.kind in _STAGES]
     entries = [c.entry for c in live if c.entry is not None]
     repairs = [c.entry for c in made if c.entry is not None and c.entry.kind == "backfill"]
-    audit = TableAudit(table, last.job, last.kind)
-    _sum_up(audit, entries)
+    for generation in sorted({entry.generation for entry in entries}):
+        of_it = [entry for entry in entries if entry.generation == generation]
+        _sum_up(audit, of_it)
+        _check_sequence(audit, of_it)
     for entry in entries:
         audit.findings += entry.imbalances()
     audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
-    _check_sequence(audit, entries)
+    audit.notes += [_lost(c.entry) for c in made if c.entry is not None and c.entry.extra.get("lost")]
     if last.kind == "row":
         _check_rows(audit, home, live, repairs)
     elif last.kind == "window":
         _check_windows(audit, home, entries, repairs)
-    else:
+    elif entries:
         _check_pairs(audit, home, live)
     for suffix, term in ((LATE_SUFFIX, "late"), (QUARANTINE_SUFFIX, "quarantined")):
         _check_side(audit, home, table + suffix, term, entries)
     return audit
+
+
+def _lost(begun: LedgerEntry) -> str:
+    ranges = [
+        f"{topic} {partition} offsets [{start}, {end})"
+        for topic, partitions in begun.extra["lost"].items()
+        for partition, (start, end) in partitions.items()
+    ]
+    return (
+        f"{begun.table}: gone before generation {begun.generation} began, and never read: {', '.join(ranges)}"
+    )
 
 
 def _moved_by(repair: LedgerEntry) -> str:
@@ -190,23 +207,24 @@ def _check_rows(
 ) -> None:
     path = home.table(audit.table)
     rows = _columns(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
-    twice = [place for place, count in Counter(_places(rows)).items() if count > 1]
+    # A topic that was made again has the same offsets once more, in another generation.
+    placed = zip(rows["_generation"].to_pylist(), _places(rows), strict=True)
+    twice = [place for (_, place), count in Counter(placed).items() if count > 1]
     if twice:
         audit.findings.append(f"{audit.table}: {len(twice)} rows stand there twice: {_named(twice)}")
     if repairs:
         return  # batches are no longer what the live commits wrote; the backfill's verdict accounts for them
-    there = Counter(rows.column("_batch").to_pylist())
+    there = Counter(_batches(rows))
     for commit in live:
         assert commit.entry is not None
-        batch = commit.entry.batch
+        batch = (commit.entry.generation, commit.entry.batch)
         if there.pop(batch, 0) == commit.rows_added:
             continue
-        now = set(_places(rows.filter(pa.compute.equal(rows["_batch"], batch))))
-        _name_difference(audit, path, commit, now)
-    for batch, count in sorted(there.items(), key=str):
-        strangers = _places(rows.filter(pa.compute.equal(rows["_batch"], batch)))
+        _name_difference(audit, path, commit, set(_places(_of_batch(rows, batch))))
+    for (generation, batch_number), count in sorted(there.items(), key=str):
+        strangers = _places(_of_batch(rows, (generation, batch_number)))
         audit.findings.append(
-            f"{audit.table}: {count} rows of batch {batch}, which no commit wrote: {_named(strangers)}"
+            f"{audit.table}: {count} rows of batch {batch_number}, which no commit wrote: {_named(strangers)}"
         )
 
 
@@ -214,10 +232,10 @@ def _name_difference(audit: TableAudit, path: Path, commit: Commit, now: set[Coo
     assert commit.entry is not None
     batch = commit.entry.batch
     files = [path / name for name in commit.added_paths]
-    if not all(file.exists() for file in files):
+    if not files or not all(file.exists() for file in files):
         audit.findings.append(
             f"{audit.table} batch {batch}: {len(now)} rows where its commit wrote {commit.rows_added}; "
-            "its files were vacuumed, so the rows cannot be named"
+            "its files were removed since, so the rows cannot be named"
         )
         return
     wrote = set(
@@ -295,25 +313,24 @@ def _check_side(audit: TableAudit, home: Home, table: str, term: str, entries: S
     path = home.table(table)
     if not (path / "_delta_log").exists():
         return
-    expected = {entry.batch: _sent(entry, term) for entry in entries}
+    expected = {(entry.generation, entry.batch): _sent(entry, term) for entry in entries}
     made = [c.entry for c in commits(path) if c.entry is not None]
     if any(entry.kind == "backfill" for entry in made):
         _check_repaired_side(audit, path, table, term, entries, made)
         return
-    mine = {entry.batch for entry in made if entry.job == audit.job}
+    mine = {(entry.generation, entry.batch) for entry in made if entry.job == audit.job}
     ingest = {entry.job for entry in made} - {audit.job}
-    rows = _columns(path, ["_batch"]).column("_batch").to_pylist()
     if ingest:
         return  # an ingest job shares the table; its own audit looks at it
-    there = Counter(rows)
+    there = Counter(_batches(_columns(path, ["_batch", "_generation"])))
     for batch, count in expected.items():
         if there.pop(batch, 0) != count and (count or batch in mine):
             audit.findings.append(
-                f"{table} batch {batch}: not the {count} rows that {audit.table} sent there"
+                f"{table} batch {batch[1]}: not the {count} rows that {audit.table} sent there"
             )
     if there:
         audit.findings.append(
-            f"{table}: {sum(there.values())} rows of batches {sorted(there)} that nobody wrote"
+            f"{table}: {sum(there.values())} rows of batches {sorted({b for _, b in there})} that nobody wrote"
         )
 
 
@@ -343,7 +360,16 @@ def _sent(entry: LedgerEntry, term: str) -> int:
 
 
 def _columns(path: Path, names: list[str]) -> pa.Table:
-    return DeltaTable(str(path)).to_pyarrow_dataset().to_table(columns=names)
+    return dataset_of(path).to_table(columns=names)
+
+
+def _batches(rows: pa.Table) -> list[tuple[int, int]]:
+    return list(zip(rows["_generation"].to_pylist(), rows["_batch"].to_pylist(), strict=True))
+
+
+def _of_batch(rows: pa.Table, batch: tuple[int, int]) -> pa.Table:
+    of_generation = pa.compute.equal(rows["_generation"], batch[0])
+    return rows.filter(pa.compute.and_(of_generation, pa.compute.equal(rows["_batch"], batch[1])))
 
 
 def _places(rows: pa.Table) -> list[Coordinates]:

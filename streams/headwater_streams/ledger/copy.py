@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
-from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.delta_rows import dataset_of
+from headwater_streams.ledger.log import LEDGER_TABLE, Commit, commits
 from headwater_streams.runtime.home import Home
-
-LEDGER_TABLE = "headwater.ledger"
 
 _RANGE = pa.struct(
     [("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
@@ -39,7 +38,7 @@ def copy_entries(home: Home, table: str) -> int:
     path = home.table(LEDGER_TABLE)
     known = -1
     if (path / "_delta_log").exists():
-        ledger = DeltaTable(str(path)).to_pyarrow_dataset()
+        ledger = dataset_of(path)
         versions = ledger.to_table(columns=["version"], filter=_is_table(table)).column("version")
         known = max(versions.to_pylist(), default=-1)
     rows = [_row(table, commit) for commit in commits(home.table(table), since=known + 1) if commit.entry]

@@ -8,6 +8,9 @@
      "partitions": {"departures": {"0": {"read": 40, "written": 39, ...}}},
      "max_event_time_us": 1357034400000000, "seen": {"cluster\\ttopic\\t0": [[0, 160]]}}
 
+`seen` is all that the job has seen; where that is much, most commits have `seen_changed` in its place, the origins that
+their batch touched, each whole (see `dedup.memory`).
+
 Ranges and versions are half-open. `partitions` has the terms by topic and partition where they were counted so: for
 row stages all of them (up to 64 partitions in a batch), for stateful stages `read = kept + late + quarantined`.
 `accounting` has one set of terms for each input:
@@ -38,6 +41,12 @@ has the two changed about, so that what a table holds is the live entries' terms
 Its `extra` has `backfill` (the id), `action` ("swap" or "rollback"; "chunk" in a shadow), `replaced_version`, and for
 windows `windows` (ISO 8601, half-open) and `until` (the generation and batch of the last commit of the input that was
 folded). Its `sources` are what was read again.
+
+A commit of kind "generation" begins one: its `batch` is -1, `seen` and `max_event_time_us` are what the new generation
+goes on with, and its `extra` has `action` ("renew": the rows stay; "rebuild": they are removed), `starts` (the next
+offset of each partition, by topic), `lost` (ranges that the old generation had not read and that are gone) and `after`
+(the generation and batch that the target ended with). In other tables of the job and in side tables its `action` is
+"rebuild" or "clear": rows of generations before, or of batches that came after that last one, were removed.
 """
 
 import json
@@ -46,7 +55,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["row", "window", "join", "side", "backfill"]
+Kind = Literal["row", "window", "join", "side", "backfill", "generation"]
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
 """Half-open offset ranges: topic -> partition -> (start, end)."""
 Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
@@ -95,6 +104,7 @@ class LedgerEntry:
     seen: Mapping[str, list[tuple[int, int]]] | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
     partitions: Partitions = field(default_factory=dict)
+    seen_changed: Mapping[str, list[tuple[int, int]]] | None = None
 
     @property
     def totals(self) -> Counter[str]:
@@ -133,6 +143,8 @@ class LedgerEntry:
             value["max_event_time_us"] = self.max_event_time_us
         if self.seen is not None:
             value["seen"] = dict(self.seen)
+        if self.seen_changed is not None:
+            value["seen_changed"] = dict(self.seen_changed)
         if self.partitions:
             value["partitions"] = {
                 topic: {str(partition): dict(terms) for partition, terms in found.items()}
@@ -153,7 +165,6 @@ class LedgerEntry:
             return None
         if not isinstance(value, dict) or value.get("headwater") != 1:
             return None
-        seen = value.get("seen")
         return cls(
             value["job"],
             value["generation"],
@@ -164,13 +175,23 @@ class LedgerEntry:
             value["accounting"],
             value.get("fingerprint", ""),
             value.get("max_event_time_us"),
-            None if seen is None else {key: [(a, b) for a, b in pairs] for key, pairs in seen.items()},
+            _pairs(value.get("seen")),
             value.get("extra", {}),
             {
                 topic: {int(partition): terms for partition, terms in found.items()}
                 for topic, found in value.get("partitions", {}).items()
             },
+            _pairs(value.get("seen_changed")),
         )
+
+
+def _pairs(seen: dict[str, list[list[int]]] | None) -> dict[str, list[tuple[int, int]]] | None:
+    return None if seen is None else {key: [(a, b) for a, b in pairs] for key, pairs in seen.items()}
+
+
+def is_undone(entry: LedgerEntry, after: Mapping[str, int]) -> bool:
+    """Whether a commit is of a batch that came after the last one of a generation that was renewed, see above."""
+    return entry.generation == after["generation"] and entry.batch > after["batch"]
 
 
 def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -1,11 +1,13 @@
 """Reads ledger entries back: from a table's Delta log, and from `headwater.ledger` where the log is gone."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from headwater_streams.ledger.entry import LedgerEntry
+
+LEDGER_TABLE = "headwater.ledger"
 
 
 @dataclass(frozen=True)
@@ -41,10 +43,23 @@ class Commit:
 
 
 def commits(table: Path, *, since: int = 0, until: int | None = None) -> Iterator[Commit]:
-    """The commits whose log files exist, oldest first, versions in `[since, until)`."""
-    for version, path in _log_files(table):
+    """The commits of a table, oldest first, versions in `[since, until)`.
+
+    Where log files were cleaned away, the jobs' commits come from `headwater.ledger`; which files they added and
+    removed is not known any more, and the commits of others are missing.
+    """
+    files = _log_files(table)
+    if files and since < files[0][0]:
+        yield from _copied(table, since, min(files[0][0], until or files[0][0]))
+    for version, path in files:
         if version >= since and (until is None or version < until):
             yield _read(version, path)
+
+
+def first_version(table: Path) -> int:
+    """The oldest version whose log file exists; 0 without a log."""
+    files = _log_files(table)
+    return files[0][0] if files else 0
 
 
 def next_commit(table: Path) -> int:
@@ -54,9 +69,12 @@ def next_commit(table: Path) -> int:
 
 
 def commits_backwards(table: Path) -> Iterator[Commit]:
-    """The commits whose log files exist, newest first."""
-    for version, path in reversed(_log_files(table)):
+    """The same, newest first."""
+    files = _log_files(table)
+    for version, path in reversed(files):
         yield _read(version, path)
+    if files and files[0][0]:
+        yield from reversed([*_copied(table, 0, files[0][0])])
 
 
 def last_entry(table: Path, job: str, generation: int) -> LedgerEntry | None:
@@ -72,9 +90,55 @@ def last_entry(table: Path, job: str, generation: int) -> LedgerEntry | None:
     return None
 
 
+def seen_of(table: Path, job: str, generation: int) -> dict[str, list[tuple[int, int]]] | None:
+    """All that a job's generation has seen, least recently touched first: its newest whole account and what changed
+    since; None where it removes no duplicates."""
+    changes: list[Mapping[str, list[tuple[int, int]]]] = []
+    for commit in commits_backwards(table):
+        entry = commit.entry
+        if entry is None or (entry.job, entry.generation) != (job, generation) or entry.kind == "backfill":
+            continue
+        if entry.seen_changed is not None:
+            changes.append(entry.seen_changed)
+            continue
+        if entry.seen is None and not changes:
+            return None
+        found = dict(entry.seen or {})
+        for changed in reversed(changes):
+            for key in changed:
+                found.pop(key, None)
+            found.update(changed)
+        return found
+    return None
+
+
 def _log_files(table: Path) -> list[tuple[int, Path]]:
     found = (table / "_delta_log").glob("*.json")
     return sorted((int(path.stem), path) for path in found if path.stem.isdigit())
+
+
+def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:
+    copy = table.parent.parent.joinpath(*LEDGER_TABLE.split("."))
+    if not (copy / "_delta_log").exists():
+        return
+    import pyarrow.compute as pc
+
+    from headwater_streams.delta_rows import dataset_of
+
+    name = f"{table.parent.name}.{table.name}"
+    version = pc.field("version")
+    wanted = (pc.field("table") == name) & (version >= since) & (version < until)
+    rows = dataset_of(copy).to_table(filter=wanted).sort_by("version")
+    for row in rows.to_pylist():
+        yield Commit(
+            row["version"],
+            int(row["committed_at"].timestamp() * 1000),
+            "",
+            row["rows_added"],
+            0,
+            bool(row["rows_added"]),
+            LedgerEntry.from_json(row["entry"]),
+        )
 
 
 def _read(version: int, path: Path) -> Commit:

@@ -33,6 +33,17 @@ def read_offsets(checkpoint: Path, batch: int) -> BatchOffsets | None:
     )
 
 
+def last_planned(checkpoint: Path) -> int | None:
+    """The last batch whose offsets were written down; None before the first."""
+    found = [int(path.name) for path in (checkpoint / "offsets").glob("*") if path.name.isdigit()]
+    return max(found, default=None)
+
+
+def is_committed(checkpoint: Path, batch: int) -> bool:
+    """Whether Spark has done with a batch: it will not be run again."""
+    return (checkpoint / "commits" / str(batch)).exists()
+
+
 def kafka_start(checkpoint: Path, source: int) -> dict[str, dict[str, int]]:
     """Where a Kafka source began: it writes its first offsets to `sources/<n>/0` before the first batch."""
     text = (checkpoint / "sources" / str(source) / "0").read_text()

@@ -1,12 +1,28 @@
-"""Generations: which checkpoint and which Delta application id a job's table belongs to now.
+"""Generations: which checkpoint and which Delta application id a job's table belongs to now, and how one begins.
 
 The number is a transaction mark of the target itself, `txn{appId: "<job>/generation", version: g}`, so that the table
-and the checkpoint that feeds it change hands in one commit.
+and the checkpoint that feeds it change hands in one commit. A generation that is *renewed* keeps the table's rows and
+goes on where the last one ended, as far as that is still there; one that is *rebuilt* begins with an empty table.
 """
 
+from collections.abc import Mapping
+from typing import Literal
+
+from headwater_streams.dedup.by_key import ByKey
+from headwater_streams.dedup.memory import carried
+from headwater_streams.dedup.verdicts import own_key
+from headwater_streams.errors import IncompatibleStateError, StreamsError
+from headwater_streams.ledger.entry import LedgerEntry, is_undone
+from headwater_streams.ledger.log import commits, last_entry, seen_of
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.job import Job
-from headwater_streams.sinks.delta_table import last_batch
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.positions import Positions, next_offsets
+from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction, last_batch
+from headwater_streams.sources.reader import Starts
+
+Action = Literal["renew", "rebuild"]
 
 
 def generation_id(job: str) -> str:
@@ -15,8 +31,187 @@ def generation_id(job: str) -> str:
 
 
 def current_generation(context: StageContext, job: Job) -> int:
-    """The generation of a job's table, 1 before the first swap of a checkpoint."""
+    """The generation of a job's table, 1 before the first new one."""
     table = context.home.table(job.target.name)
     if not (table / "_delta_log").exists():
         return 1
     return max(1, last_batch(context.spark, table, generation_id(job.name)))
+
+
+def starts_of(entry: LedgerEntry) -> Starts:
+    """Where a generation's queries begin, when the entry is the one that began it."""
+    starts = entry.extra.get("starts", {}) if entry.kind == "generation" else {}
+    return {topic: {int(p): offset for p, offset in found.items()} for topic, found in starts.items()}
+
+
+def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> LedgerEntry:
+    """Begins a job's next generation, in one commit; the job must not be running.
+
+    Returns:
+        The commit's entry; `extra["lost"]` names the ranges that no generation has read.
+
+    Raises:
+        StreamsError: The job has no table yet, or it keeps state or keys or reads a table and cannot be renewed.
+    """
+    job = plan.job
+    table = context.home.table(job.target.name)
+    if not (table / "_delta_log").exists():
+        raise StreamsError(f"job {job.name!r} has not run: there is no table {job.target.name} to begin anew")
+    if action == "renew":
+        _require_renewable(plan)
+    generation = current_generation(context, job)
+    last = last_entry(table, job.name, generation)
+    after = {"generation": generation, "batch": last.batch if last is not None else -1}
+    starts, lost, anew = _starts(context, job, generation, last) if action == "renew" else ({}, {}, set())
+    seen = seen_of(table, job.name, generation) if action == "renew" else None
+    memory = carried(last.extra) if last is not None and action == "renew" else {}
+    entry = LedgerEntry(
+        job.name,
+        generation + 1,
+        -1,
+        job.target.name,
+        "generation",
+        fingerprint=job.fingerprint,
+        max_event_time_us=last.max_event_time_us if last is not None and action == "renew" else None,
+        seen=None if seen is None else {key: pairs for key, pairs in seen.items() if key not in anew},
+        extra={"action": action, "starts": starts, "lost": lost, "after": after, **memory},
+    )
+    transaction = context.transaction(table)
+    removed = transaction.all_files() if action == "rebuild" else []
+    marks = {REBUILT: transaction.version + 1} if action == "rebuild" else None
+    transaction.last_batch(
+        generation_id(job.name)
+    )  # two that begin one at once: the second is refused by Delta
+    if action == "rebuild":
+        for target in job.targets[1:]:
+            _empty(context, job, target.name, generation + 1)
+    context.step(job.name, f"before {action}", -1)
+    transaction.commit(generation_id(job.name), generation + 1, entry.to_json(), removed=removed, marks=marks)
+    context.step(job.name, f"after {action}", -1)
+    if action == "rebuild":
+        _take_columns(context, plan)
+    clear_sides(context, job, generation + 1)
+    return entry
+
+
+def _require_renewable(plan: JobPlan) -> None:
+    job = plan.job
+    without = None
+    if plan.kind != "row":
+        without = "keeps state, which a new generation would begin without"
+    elif isinstance(job.dedup, ByKey):
+        without = "remembers recent keys, which a new generation would begin without"
+    elif job.tables:
+        without = f"reads {job.tables[0].name}, which a new generation would read from its beginning"
+    if without is not None:
+        raise StreamsError(f"job {job.name!r} {without}; use headwater jobs rebuild")
+
+
+def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:
+    """Empties one of a job's other tables, before its target begins the generation; done already, nothing changes."""
+    path = context.home.table(name)
+    if not (path / "_delta_log").exists():
+        return
+    transaction = context.transaction(path)
+    if transaction.last_batch(generation_id(job.name)) >= generation:
+        return
+    extra = {"action": "rebuild", "beside": job.target.name}
+    entry = LedgerEntry(job.name, generation, -1, name, "generation", extra=extra)
+    transaction.commit(
+        generation_id(job.name),
+        generation,
+        entry.to_json(),
+        removed=transaction.all_files(),
+        marks={REBUILT: transaction.version + 1},
+    )
+
+
+def require_begun(context: StageContext, job: Job, generation: int) -> None:
+    """Sees to it that a job's other tables have not been emptied for a generation that did not begin.
+
+    Raises:
+        IncompatibleStateError: A rebuild was interrupted.
+    """
+    for target in job.targets[1:]:
+        path = context.home.table(target.name)
+        there = (path / "_delta_log").exists()
+        if there and context.transaction(path).last_batch(generation_id(job.name)) > generation:
+            raise IncompatibleStateError(
+                f"job {job.name!r}: a rebuild was interrupted when {target.name} had been emptied and "
+                f"{job.target.name} had not; do it again: headwater jobs rebuild {job.name}"
+            )
+
+
+def _take_columns(context: StageContext, plan: JobPlan) -> None:
+    """Gives emptied tables the job's columns, where one has another type now.
+
+    A driver that dies before it leaves the old columns, which the job's next start refuses.
+    """
+    for name, schema in plan.schemas.items():
+        path = context.home.table(name)
+        if not (path / "_delta_log").exists():
+            continue
+        there = {f.name: f.dataType for f in context.spark.read.format("delta").load(str(path)).schema.fields}
+        if any(there.get(f.name, f.dataType) != f.dataType for f in schema.fields):
+            empty = context.spark.createDataFrame([], schema)
+            empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
+
+
+def clear_sides(context: StageContext, job: Job, generation: int) -> None:
+    """Removes what a generation's beginning makes void beside the target; done already, it changes nothing.
+
+    After a rebuild that is what generations before it wrote to the side tables. After a renewal it is the batch that
+    stands in a side table or another table of the job and not in the target, whose records are read again. An ingest
+    job shares its quarantine table with the job that it feeds, so it goes by the commits of each.
+    """
+    begun = last_entry(context.home.table(job.target.name), job.name, generation)
+    if begun is None or begun.kind != "generation":
+        return
+    rebuilt, after = begun.extra["action"] == "rebuild", begun.extra["after"]
+    others = () if rebuilt else tuple(target.name for target in job.targets[1:])
+    for name in (job.target.quarantine_table, job.target.late_table, *others):
+        path = context.home.table(name)
+        if not (path / "_delta_log").exists():
+            continue
+        void = {
+            added
+            for commit in commits(path)
+            if commit.entry is not None and (commit.entry.job == job.name)
+            if (commit.entry.generation < generation if rebuilt else is_undone(commit.entry, after))
+            for added in commit.added_paths
+        }
+        transaction: DeltaTransaction = context.transaction(path)
+        removed = [file for file in transaction.all_files() if file.name in void]
+        if removed:
+            extra = {"action": "clear", "after": after}
+            entry = LedgerEntry(job.name, generation, -1, name, "generation", extra=extra)
+            transaction.commit(generation_id(job.name), generation, entry.to_json(), removed=removed)
+
+
+def _starts(
+    context: StageContext, job: Job, generation: int, last: LedgerEntry | None
+) -> tuple[Positions, dict[str, dict[int, list[int]]], set[str]]:
+    """Where to begin in each topic, what is gone of it, and the deduplication's keys that do not hold any more."""
+    checkpoint = context.home.checkpoint(job.name, generation)
+    facts = facts_of_last_run(checkpoint)
+    known = facts.topic_ids if facts is not None else {}
+    done = last.batch if last is not None else -1
+    read: Positions = {}
+    for declared in job.topics:
+        read |= next_offsets(context.source, declared, checkpoint, done)
+    starts, lost, anew = {}, {}, set()
+    for topic in job.topic_names:
+        there, wanted = context.source.partitions(topic), read.get(topic, {})
+        begun, now = known.get(topic), context.source.topic_id(topic)
+        if (begun and now and begun != now) or _is_beyond(wanted, there):
+            wanted = {}
+            anew |= {own_key(topic, partition) for partition in there}
+        starts[topic] = {p: max(wanted.get(p, low), low) for p, (low, _) in there.items()}
+        gone = {p: [wanted[p], low] for p, (low, _) in there.items() if wanted.get(p, low) < low}
+        if gone:
+            lost[topic] = gone
+    return starts, lost, anew
+
+
+def _is_beyond(wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]) -> bool:
+    return any(offset > there.get(partition, (0, 0))[1] for partition, offset in wanted.items())

@@ -10,11 +10,14 @@ from deltalake import DeltaTable as DeltaLake
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import commits
+from headwater_streams.ledger.log import commits, first_version
 from headwater_streams.runtime.checkpoint import BatchOffsets, next_version
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.sinks.delta_table import REBUILT
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
+from headwater_streams.sources.reader import Starts
 
 _NO_LIMIT = str(2**31 - 1)
 
@@ -41,18 +44,37 @@ class InputReader:
         self._context = context
         self._job = job
 
-    def stream(self) -> DataFrame:
-        """The input as it comes: records of a topic, or a table's rows commit by commit."""
+    def stream(self, starts: Starts | None = None) -> DataFrame:
+        """The input as it comes: records of a topic, or a table's rows commit by commit.
+
+        Args:
+            starts: Where a topic's query begins; by default at the earliest record.
+        """
         spark = self._context.spark
         if isinstance(self.declared, TopicInput):
-            return self._context.source.stream(spark, self.declared, {})
+            return self._context.source.stream(spark, self.declared, starts or {})
         # Whole commits in order: lateness is decided by commit. What a swap replaced is not news (see backfill).
         reader = (
             spark.readStream.format("delta")
-            .option("startingVersion", "0")
+            .option("startingVersion", str(self._first_version))
             .option("skipChangeCommits", "true")
         )
         return reader.option("maxFilesPerTrigger", _NO_LIMIT).load(str(self.path))
+
+    def require_whole_log(self) -> None:
+        """Sees to it that a new query can read a table from its beginning.
+
+        Raises:
+            DataLossError: The table's log was cut short.
+        """
+        if (
+            isinstance(self.declared, TableInput)
+            and (oldest := first_version(self.path)) > self._first_version
+        ):
+            raise DataLossError(
+                f"job {self._job!r}: the log of {self.declared.name} begins at version {oldest}, and what is older "
+                "cannot be read commit by commit; the job must have begun before the log was cut"
+            )
 
     def read_back(self, batch: BatchInput) -> DataFrame:
         """The rows of a batch again, from the very files that the stream read."""
@@ -97,13 +119,24 @@ class InputReader:
         return self.declared.names if isinstance(self.declared, TopicInput) else ()
 
     def _table_batch(self, before: dict[str, Any] | None, end: dict[str, Any]) -> BatchInput:
-        versions = (next_version(before) if before else 0, next_version(end))
+        versions = (next_version(before) if before else self._first_version, next_version(end))
+        if versions[0] < versions[1] and versions[0] < (oldest := first_version(self.path)):
+            raise DataLossError(
+                f"job {self._job!r}: the commits [{versions[0]}, {min(oldest, versions[1])}) of {self.declared.name} "
+                "are not in its log any more, so their rows cannot be told from others"
+            )
         # A batch whose rows were all removed or quarantined adds no file, but its offsets were read all the same.
         passed = commits(self.path, since=versions[0], until=versions[1])
         read = [c for c in passed if c.is_append or not (c.added_paths or c.removed_files)]
         ranges = merge_ranges([s.ranges for c in read if c.entry is not None for s in c.entry.sources])
         files = tuple(str(self.path / added) for c in read for added in c.added_paths)
         return BatchInput(SourceRange(self.name, ranges, table=self.declared.name, versions=versions), files)
+
+    @cached_property
+    def _first_version(self) -> int:
+        """What stood in the table before it was rebuilt is not there any more."""
+        rebuilt = DeltaLake(str(self.path)).transaction_version(REBUILT)
+        return 0 if rebuilt is None else rebuilt + 1
 
     def _is_mine(self, offset: dict[str, Any]) -> bool:
         if isinstance(self.declared, TopicInput):

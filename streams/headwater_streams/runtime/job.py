@@ -103,6 +103,11 @@ class Job:
         return tuple(i for i in self.inputs.values() if isinstance(i, TopicInput))
 
     @property
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics of its inputs."""
+        return tuple(name for declared in self.topics for name in declared.names)
+
+    @property
     def tables(self) -> tuple[TableInput, ...]:
         """The inputs that are tables."""
         return tuple(i for i in self.inputs.values() if isinstance(i, TableInput))

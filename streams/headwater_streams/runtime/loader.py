@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
+from pyspark import cloudpickle
+
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.job import Job, bind, declared, is_job
 from headwater_streams.streaming_sql import load_sql
@@ -114,6 +116,8 @@ def _import_file(path: Path) -> ModuleType:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
+    # A worker cannot import it: the name is ours.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     sys.path.insert(0, str(path.parent))  # a job module may import its neighbours, as a script may
     try:
         spec.loader.exec_module(module)

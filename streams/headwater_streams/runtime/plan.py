@@ -15,6 +15,7 @@ from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
+from headwater_streams.runtime.state_shape import state_shape
 from headwater_streams.runtime.streamable import check_streamable
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -60,6 +61,7 @@ class JobPlan:
         result: The function's own columns.
         inputs: Each input's own columns, without the library's.
         branches: The function's own columns for each table, by the table's name, where a job writes several.
+        state: What keeps state in it, see `state_shape`.
     """
 
     job: Job
@@ -68,6 +70,7 @@ class JobPlan:
     result: T.StructType
     inputs: Mapping[str, T.StructType]
     branches: Mapping[str, T.StructType] = field(default_factory=dict)
+    state: tuple[str, ...] = ()
 
     @property
     def target_schema(self) -> T.StructType:
@@ -140,7 +143,7 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
     if plan.kind == "window":
         check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
-    return plan
+    return replace(plan, state=state_shape(results[job.target.name])) if plan.kind != "row" else plan
 
 
 def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:

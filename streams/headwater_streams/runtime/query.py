@@ -1,25 +1,32 @@
 """One running job: Spark's query, its batches, its lease, its stop at a batch boundary."""
 
-import logging
+import json
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater_streams.errors import DataLossError, OwnershipError, StreamsError
+from headwater_streams.errors import DataLossError, LeaseLostError, StreamsError
 from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.checkpoint import read_offsets
+from headwater_streams.runtime.checkpoint import last_planned, read_offsets
+from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.facts import facts_of, keep_facts
+from headwater_streams.runtime.faults import away, speaks_of_loss
+from headwater_streams.runtime.generations import clear_sides, require_begun
 from headwater_streams.runtime.inputs import BatchInput, InputReader
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import Lease
-from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.positions import check_positions, made_again, next_offsets
+from headwater_streams.runtime.tables import require_tables
+from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 
-_log = logging.getLogger(__name__)
+_ASKING_S = 5.0
 
 
 class Stage(Protocol):
@@ -51,15 +58,28 @@ class _StopRequestedError(Exception):
 class JobQuery:
     """A job's query, from start to stop."""
 
-    def __init__(self, context: StageContext, job: Job, stage: Stage, generation: int, lease: Lease) -> None:
-        self.job = job
+    def __init__(
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        stage: Stage,
+        generation: int,
+        lease: Lease,
+        upkeep: Upkeep | None = None,
+    ) -> None:
+        self.job = plan.job
+        self._upkeep = TableUpkeep(context, plan.job, upkeep) if upkeep is not None else None
+        self._plan = plan
         self._context, self._stage, self._generation, self._lease = context, stage, generation, lease
-        self._checkpoint = context.home.checkpoint(job.name, generation)
+        self._checkpoint = context.home.checkpoint(self.job.name, generation)
         self._stopping = threading.Event()
+        self._in_batch = threading.Event()
         self._failure: BaseException | None = None
         self._query: StreamingQuery | None = None
         self._claimed: set[tuple[str, int]] = set()
+        self._ids: dict[str, str] = {}
         self.batches = 0
+        self.last_batch = -1
 
     def start(self, *, once: bool, interval_s: float) -> None:
         """Prepares the tables, claims the inputs and starts the query.
@@ -67,10 +87,22 @@ class JobQuery:
         Raises:
             StreamsError: The tables, the topics or the checkpoint do not allow it.
         """
-        self._claimed.update(self._partitions())
+        there = self._there()
+        self._claimed.update((topic, partition) for topic, found in there.items() for partition in found)
+        self._claimed.update((table.name, 0) for table in self.job.tables)
         self._lease.claim(sorted(self._claimed))
+        self._context.step(self.job.name, "starting", -1)
+        require_tables(self._context, self._plan)
+        require_compatible(self.job.name, differences(self._context, self._plan, self._checkpoint))
+        self._check_positions(there)
+        require_begun(self._context, self.job, self._generation)
+        clear_sides(self._context, self.job, self._generation)
         self._stage.prepare()
-        self._check_checkpoint()
+        if last_planned(self._checkpoint) is None:
+            for reader in self._stage.readers:
+                reader.require_whole_log()
+        kept = keep_facts(self._checkpoint, facts_of(self._context, self._plan))
+        self._ids = {topic: begun for topic, begun in kept.topic_ids.items() if begun is not None}
         writer = self._stage.stream().writeStream.queryName(self.job.name).outputMode(self._stage.output_mode)
         writer = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(self._run_batch)
         trigger = (
@@ -79,6 +111,7 @@ class JobQuery:
             else writer.trigger(processingTime=f"{interval_s} seconds")
         )
         self._query = trigger.start()
+        self._context.step(self.job.name, "started", -1)
 
     def stop(self, timeout_s: float = 60.0) -> None:
         """Stops after the batch that is running, if one is."""
@@ -86,9 +119,13 @@ class JobQuery:
         query = self._query
         try:
             if query is not None and query.isActive:
-                # Stopping Spark's thread in the middle of a batch function is what is to be avoided.
+                # Stopping Spark's thread in the middle of a batch function is what is to be avoided. Before it, Spark
+                # asks for the topic's offsets, which takes as long as its client waits where the broker is away.
                 until = time.monotonic() + timeout_s
+                asking_until = time.monotonic() + _ASKING_S
                 while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+                    if not self._in_batch.is_set() and time.monotonic() >= asking_until:
+                        break
                     self.wait(1)
                 query.stop()
         finally:
@@ -110,17 +147,57 @@ class JobQuery:
 
     def failure(self) -> BaseException | None:
         """Why the query ended, None if it runs, was stopped or is done."""
-        if self._failure is not None and not isinstance(self._failure, _StopRequestedError):
-            return self._failure
-        error = self._query.exception() if self._query is not None else None
-        return None if isinstance(self._failure, _StopRequestedError) else error
+        if isinstance(self._failure, _StopRequestedError):
+            return None
+        if self._failure is None and self._query is not None:
+            self._failure = self._query.exception()
+        if self._failure is not None and speaks_of_loss(self._failure):
+            self._failure = self._named(self._failure)
+        return self._failure
 
-    def progress(self) -> dict[str, Any] | None:
-        """Spark's account of the last batch."""
-        last = self._query.lastProgress if self._query is not None else None
-        return None if last is None else dict(last)
+    def _named(self, error: BaseException) -> BaseException:
+        """What is gone, where Spark only says that something is."""
+        try:
+            self._check_identities()
+            self._check_positions(self._there())
+        except StreamsError as found:
+            return found
+        return error
+
+    def _there(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """The partitions of each topic, with their earliest and their next offset."""
+        return {topic: self._context.source.partitions(topic) for topic in self.job.topic_names}
+
+    def _check_positions(self, there: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
+        """Sees to it that the topics still hold what the query reads next."""
+        done = self._check_checkpoint()
+        for declared in self.job.topics:
+            wanted = next_offsets(self._context.source, declared, self._checkpoint, done)
+            for topic, positions in wanted.items():
+                check_positions(self.job.name, topic, positions, there[topic])
+
+    def progress(self, after: int) -> list[dict[str, Any]]:
+        """Spark's accounts of the batches after one, oldest first, as far back as Spark keeps them (100 triggers)."""
+        if self._query is None:
+            return []
+        recent = self._query._jsq.recentProgress()  # noqa: SLF001 - PySpark's own takes all of them apart each time
+        found: list[dict[str, Any]] = []
+        for place in reversed(range(len(recent))):
+            told = recent[place]
+            if told.batchId() <= after:
+                break
+            account = json.loads(told.json())
+            if "addBatch" in account.get("durationMs", {}):  # otherwise it is about a trigger without a batch
+                found.append(account)
+        return found[::-1]
+
+    @property
+    def generation(self) -> int:
+        """The generation that it runs."""
+        return self._generation
 
     def _run_batch(self, df: DataFrame, batch: int) -> None:
+        self._in_batch.set()
         try:
             self._one_batch(df, batch)
         except Exception as error:
@@ -130,11 +207,14 @@ class JobQuery:
             self._failure = error
             # py4j's callback thread answers the JVM only for exceptions; the JVM would wait for ever.
             raise RuntimeError(f"{type(error).__name__} in a batch") from error
+        finally:
+            self._in_batch.clear()
 
     def _one_batch(self, df: DataFrame, batch: int) -> None:
         if self._stopping.is_set():
             raise _StopRequestedError
         self._context.step(self.job.name, "start", batch)
+        self._check_identities()
         end = read_offsets(self._checkpoint, batch)
         if end is None:
             raise DataLossError(
@@ -147,7 +227,7 @@ class JobQuery:
             if found is not None:
                 inputs[reader.name] = found
         if not self._lease.is_held():
-            raise OwnershipError(
+            raise LeaseLostError(
                 f"job {self.job.name!r}: its session with the coordinator may be over, so another driver may have "
                 "taken its place; nothing of this batch was committed, start the job again"
             )
@@ -162,8 +242,11 @@ class JobQuery:
         else:
             self._stage.run_batch(df, batch, inputs, {})
         self.batches += 1
+        self.last_batch = batch
         self._publish(inputs)
         self._context.step(self.job.name, "end", batch)
+        if self._upkeep is not None and not self._stopping.is_set():
+            self._upkeep.after_batch(batch)
 
     def _observed(self) -> dict[str, Any]:
         """What the stream's plan observed in this batch, by observation and term, before Spark publishes it."""
@@ -190,30 +273,34 @@ class JobQuery:
             self._claimed.update(claimed)
         self._lease.publish(offsets)
 
-    def _partitions(self) -> list[tuple[str, int]]:
-        found = []
-        for declared in self.job.inputs.values():
-            if isinstance(declared, TopicInput):
-                for topic in declared.names:
-                    found += [(topic, partition) for partition in self._context.source.partitions(topic)]
-            else:
-                found.append((declared.name, 0))
-        return found
+    def _check_identities(self) -> None:
+        """Sees to it that the topics are those that the query began with, and not others of the same name."""
+        for topic, begun in self._ids.items():
+            now = self._context.source.topic_id(topic)
+            if now is not None and now != begun:
+                raise DataLossError(made_again(self.job.name, topic, f"its id was {begun} and is {now}"))
 
-    def _check_checkpoint(self) -> None:
+    def _check_checkpoint(self) -> int:
+        """The last batch that the table has, -1 for none; the checkpoint must know it."""
         table = self._context.home.table(self.job.target.name)
         entry = last_entry(table, self.job.name, self._generation)
-        if entry is not None and read_offsets(self._checkpoint, entry.batch) is None:
+        if entry is None:
+            return -1
+        if entry.batch >= 0 and read_offsets(self._checkpoint, entry.batch) is None:
             raise DataLossError(
                 f"job {self.job.name!r}: {self.job.target.name} has its batch {entry.batch}, but the checkpoint "
-                f"{self._checkpoint} does not; put the checkpoint back, or rebuild the table by a backfill"
+                f"{self._checkpoint} does not; put the checkpoint back, or begin a new generation with an empty table: "
+                f"headwater jobs rebuild {self.job.name}"
             )
+        return entry.batch
 
 
 def explain(error: BaseException) -> str:
     """What ended a query, as one sentence for a person."""
     if isinstance(error, StreamsError):
         return str(error)
+    if (told := away(error)) is not None:
+        return f"a broker does not answer ({told})"
     text = str(error)
     if isinstance(error, StreamingQueryException):
         text = text.split("=== Streaming Query ===", maxsplit=1)[0]

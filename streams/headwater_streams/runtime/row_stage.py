@@ -16,10 +16,12 @@ from pyspark.sql import functions as F
 
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.intervals import IntervalSet
+from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, account
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
-from headwater_streams.ledger.log import last_entry
+from headwater_streams.ledger.log import last_entry, seen_of
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.key_log import KeyLog
 from headwater_streams.runtime.plan import JobPlan
@@ -28,6 +30,7 @@ from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.coordinates import SEEN_UNTIL, changing, commit_columns
+from headwater_streams.sources.reader import Starts
 
 _ROWS_PER_TASK = 50_000  # one second of a core's work, or less
 
@@ -58,13 +61,18 @@ class RowStage:
         self._state = RowState()
         dedup = self._job.dedup
         self._keys = KeyLog(context, plan, generation) if isinstance(dedup, ByKey) else None
+        self._cold = ColdOrigins(context.home.table(SEEN_TABLE), self._job.name)
+        self._starts: Starts = {}
 
     def prepare(self) -> None:
         """Makes the tables and takes up the state of the last commit."""
         prepare_tables(self._context, self._plan)
         entry = last_entry(self._table, self._job.name, self._generation)
         if entry is not None:
-            self._state = RowState(seen_from(entry.seen), entry.max_event_time_us)
+            seen = seen_of(self._table, self._job.name, self._generation)
+            self._state = RowState(seen_from(seen), entry.max_event_time_us)
+            self._cold.since = entry.extra.get("cold")
+            self._starts = starts_of(entry)
             if self._keys is not None:
                 self._keys.resume(entry)
 
@@ -75,7 +83,7 @@ class RowStage:
 
     def stream(self) -> DataFrame:
         """The query's plan: the input as it comes; everything else happens in the batch."""
-        return self.readers[0].stream()
+        return self.readers[0].stream(self._starts)
 
     def run_batch(
         self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
@@ -101,6 +109,8 @@ class RowStage:
             if accounting["quarantined"]:
                 self._context.step(self._job.name, "before quarantine", batch)
                 self._write_quarantine(passed.rejected, batch, source, accounting["quarantined"])
+        seen = self._cold.let_go(self._state.seen, seen, self._generation, batch)
+        told = account(self._state.seen, seen, batch)
         times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
         state = RowState(seen, max(times, default=None))
         extra: dict[str, Any] = {"warnings": passed.warnings} if passed.warnings else {}
@@ -116,9 +126,10 @@ class RowStage:
             {self._name: accounting},
             self._job.fingerprint,
             state.max_event_time_us,
-            {key: found.pairs() for key, found in seen.items()} if self._job.dedup else None,
-            extra,
+            told.seen if self._job.dedup else None,
+            extra | self._cold.told(),
             passed.partitions(),
+            told.seen_changed if self._job.dedup else None,
         )
         for table, (branch, written) in branches.items():
             self._context.step(self._job.name, "before table", batch)
@@ -127,6 +138,7 @@ class RowStage:
                 table=table,
                 accounting={self._name: passed.accounting(written.rows, table)},
                 seen=None,
+                seen_changed=None,
                 extra={"beside": self._job.target.name},
                 partitions=passed.partitions(table),
             )
@@ -168,7 +180,11 @@ class RowStage:
             yield located, None, self._seen_with(source)
         else:
             with read_once(located) as records:
-                found = judge(self._pass.coordinates(records), self._state.seen, dedup.max_jump)
+                coordinates = self._pass.coordinates(records)
+                known = self._cold.with_those_of(
+                    coordinates.column("key").unique().to_pylist(), self._state.seen
+                )
+                found = judge(coordinates, known, dedup.max_jump)
                 yield records, found.rows if found.rows.num_rows else None, found.seen
 
     def _overlaps(self, source: SourceRange) -> bool:
@@ -182,12 +198,13 @@ class RowStage:
         return False
 
     def _seen_with(self, source: SourceRange) -> Seen:
-        seen = {key: intervals.copy() for key, intervals in self._state.seen.items()}
+        seen = dict(self._state.seen)
         for topic, partitions in source.ranges.items():
             for partition, (start, end) in partitions.items():
                 if start < end:
                     key = own_key(topic, partition)
-                    seen.setdefault(key, IntervalSet()).add(start, end)
+                    seen[key] = seen[key].copy() if key in seen else IntervalSet()
+                    seen[key].add(start, end)
         return seen
 
     def _with_commit_columns(self, result: DataFrame, batch: int) -> DataFrame:

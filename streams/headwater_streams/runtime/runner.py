@@ -2,23 +2,28 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import current_generation
 from headwater_streams.runtime.ingest import with_ingest
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.join_stage import JoinStage
 from headwater_streams.runtime.ownership import LeaseFactory, NoLease
 from headwater_streams.runtime.plan import JobPlan, analyse
-from headwater_streams.runtime.query import JobQuery, Stage
+from headwater_streams.runtime.progress import Event, ProgressLog
+from headwater_streams.runtime.query import JobQuery, Stage, explain
 from headwater_streams.runtime.row_stage import RowStage
+from headwater_streams.runtime.upkeep import Upkeep, tidy
 from headwater_streams.runtime.window_stage import WindowStage
+from headwater_streams.sources.inputs import TopicInput
 
 _log = logging.getLogger(__name__)
 _STAGES: dict[str, Callable[[StageContext, JobPlan, int], Stage]] = {
@@ -38,6 +43,9 @@ class JobRunner:
         *,
         lease: LeaseFactory | None = None,
         copy_every: int = 20,
+        back_off: BackOff | None = None,
+        progress_every_s: float | None = 5.0,
+        upkeep: Upkeep | None = None,
     ) -> None:
         """Plans the jobs.
 
@@ -46,22 +54,36 @@ class JobRunner:
             jobs: The jobs; those that read another's table are started after it.
             lease: Makes a job's lease.
             copy_every: After how many batches of a job its entries are copied into `headwater.ledger`.
+            back_off: The pauses after which a job that met a fault that passes is started again; None: it fails.
+            progress_every_s: How long events are gathered before they are appended to `headwater.progress`;
+                None: nothing is appended.
+            upkeep: When the jobs' tables are compacted and cleaned; None: never.
 
         Raises:
             JobDefinitionError: A job cannot be planned.
         """
         self._context = context
         self._lease: LeaseFactory = lease or (lambda _job: NoLease())
-        self._copy_every = copy_every
+        self._copy_every, self._upkeep = copy_every, upkeep
         self.plans = plan_jobs(context, jobs)
         self.queries: dict[str, JobQuery] = {}
         self._copied: dict[str, int] = {}
+        self._restarts = Restarts(back_off)
+        self._interval_s = 1.0
+        self._progress = None if progress_every_s is None else ProgressLog(context.home, progress_every_s)
+        self._noted: dict[str, int] = {}
+        self._tidied = 0
 
     def start(self, *, interval_s: float = 1.0, jobs: Sequence[str] | None = None) -> None:
-        """Starts the queries of all jobs, or of those named."""
+        """Starts the queries of all jobs, or of those named.
+
+        Raises:
+            StreamsError: The tables, the topics or the checkpoint of one do not allow it.
+        """
+        self._interval_s = interval_s
         for plan in self.plans:
             if jobs is None or plan.job.name in jobs:
-                self._start(plan, once=False, interval_s=interval_s)
+                self._start_or_wait(plan)
 
     def run_once(self) -> None:
         """Runs each job over what is there now, in the order of their tables.
@@ -76,56 +98,93 @@ class JobRunner:
                     pass
                 failure = query.failure()
                 if failure is not None:
+                    self._note(query, "failed", explain(failure))
                     raise failure
+                self._note(query, "stopped")
             finally:
                 query.stop()
+                self._flush(now=True)
                 self._copy(plan.job)
 
     def watch(self, seconds: float) -> None:
-        """Watches the queries for a while.
+        """Watches the queries for a while; one that met a fault that passes is started again after a pause.
 
         Raises:
             BaseException: What ended one of them.
         """
         until = time.monotonic() + seconds
         while True:
-            for name, query in self.queries.items():
+            for name in self._restarts.take_due():
+                self._start_or_wait(self._plan(name))
+            for name, query in list(self.queries.items()):
                 failure = query.failure()
                 if failure is not None:
-                    raise failure
-                self._warn_of_dropped_rows(query)
+                    query.stop()
+                    self._note_batches(query)
+                    self._wait_or_raise(name, query.generation, failure)
+                    del self.queries[name]
+                    continue
+                if query.batches:
+                    self._restarts.worked(name)
+                self._note_batches(query)
                 if query.batches - self._copied.get(name, 0) >= self._copy_every:
                     self._copied[name] = query.batches
                     self._copy(query.job)
+            self._flush()
             if time.monotonic() >= until:
                 return
             time.sleep(min(0.2, max(0.0, until - time.monotonic())))
 
     def stop(self) -> None:
         """Stops all queries at a batch boundary and copies what the ledger does not have yet."""
+        well = [query for query in self.queries.values() if query.failure() is None]
         with ExitStack() as stops:  # where one cannot be stopped, the others are all the same
             for query in self.queries.values():
                 stops.callback(query.stop)
         for query in self.queries.values():
+            if query in well:
+                self._note(query, "stopped")
             self._copy(query.job)
+        self._flush(now=True)
         self.queries.clear()
 
     def restart(self, name: str, *, interval_s: float = 1.0) -> None:
         """Stops one job at a batch boundary and starts it again."""
-        plan = next(plan for plan in self.plans if plan.job.name == name)
         self.queries.pop(name).stop()
-        self._start(plan, once=False, interval_s=interval_s)
+        self._start(self._plan(name), once=False, interval_s=interval_s)
+
+    def _plan(self, name: str) -> JobPlan:
+        return next(plan for plan in self.plans if plan.job.name == name)
+
+    def _start_or_wait(self, plan: JobPlan) -> None:
+        try:
+            self._start(plan, once=False, interval_s=self._interval_s)
+        except Exception as error:
+            self._wait_or_raise(plan.job.name, current_generation(self._context, plan.job), error)
+
+    def _wait_or_raise(self, name: str, generation: int, failure: BaseException) -> None:
+        pause_s = self._restarts.after(name, failure)
+        event: Event = "failed" if pause_s is None else "waiting"
+        self._tell(self._plan(name).job, generation, event, explain(failure))
+        if pause_s is None:
+            self._flush(now=True)
+            raise failure
+        _log.warning("job %r: %s; it is started again in %.0f s", name, explain(failure), pause_s)
 
     def _start(self, plan: JobPlan, *, once: bool, interval_s: float) -> JobQuery:
         generation = current_generation(self._context, plan.job)
         stage = _STAGES[plan.kind](self._context, plan, generation)
-        query = JobQuery(self._context, plan.job, stage, generation, self._lease(plan.job.name))
+        lease = self._lease(plan.job.name)
+        query = JobQuery(self._context, plan, stage, generation, lease, self._upkeep)
         try:
             query.start(once=once, interval_s=interval_s)
         except BaseException:
             query.stop()
             raise
         self.queries[plan.job.name] = query
+        self._noted.pop(plan.job.name, None)
+        self._copied.pop(plan.job.name, None)
+        self._note(query, "started")
         return query
 
     def _copy(self, job: Job) -> None:
@@ -134,16 +193,48 @@ class JobRunner:
             if (self._context.home.table(table) / "_delta_log").exists():
                 copy_entries(self._context.home, table)
 
-    def _warn_of_dropped_rows(self, query: JobQuery) -> None:
-        progress = query.progress() or {}
-        dropped = sum(int(o.get("numRowsDroppedByWatermark", 0)) for o in progress.get("stateOperators", ()))
-        if dropped:
-            _log.error(
-                "job %r, batch %s: Spark dropped %d rows behind its watermark; the table lacks them",
-                query.job.name,
-                progress.get("batchId"),
-                dropped,
-            )
+    def _note_batches(self, query: JobQuery) -> None:
+        job, last = query.job, self._noted.get(query.job.name, -1)
+        if query.last_batch <= last:
+            return
+        endings = {
+            name: f"[{', '.join(i.names)}]"
+            if isinstance(i, TopicInput)
+            else str(self._context.home.table(i.name))
+            for name, i in job.inputs.items()
+        }
+        for told in query.progress(last):
+            self._noted[job.name] = int(told["batchId"])
+            if self._progress is not None:
+                self._progress.batch(job.name, job.target.name, query.generation, told, endings)
+            _warn_of_dropped_rows(job, told)
+
+    def _note(self, query: JobQuery, event: Event, message: str | None = None) -> None:
+        self._note_batches(query)
+        self._tell(query.job, query.generation, event, message)
+
+    def _tell(self, job: Job, generation: int, event: Event, message: str | None) -> None:
+        if self._progress is not None:
+            self._progress.event(job.name, job.target.name, generation, event, message)
+
+    def _flush(self, *, now: bool = False) -> None:
+        if self._progress is None:
+            return
+        appended = self._progress.flush(now=now)
+        if self._upkeep is not None and appended // self._upkeep.every > self._tidied:
+            self._tidied = appended // self._upkeep.every
+            tidy(self._context.home, self._upkeep)
+
+
+def _warn_of_dropped_rows(job: Job, told: Mapping[str, Any]) -> None:
+    dropped = sum(int(o.get("numRowsDroppedByWatermark", 0)) for o in told.get("stateOperators", ()))
+    if dropped:
+        _log.error(
+            "job %r, batch %s: Spark dropped %d rows behind its watermark; the table lacks them",
+            job.name,
+            told["batchId"],
+            dropped,
+        )
 
 
 def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:

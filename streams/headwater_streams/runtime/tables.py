@@ -2,6 +2,7 @@
 
 from pyspark.sql import types as T
 
+from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import column_problems, ensure_table
@@ -16,6 +17,17 @@ def prepare_tables(context: StageContext, plan: JobPlan) -> None:
     """
     for name, schema in _tables_of(plan).items():
         ensure_table(context.spark, context.home.table(name), name, schema)
+
+
+def require_tables(context: StageContext, plan: JobPlan) -> None:
+    """Sees to it that the job can write its tables, before anything is changed.
+
+    Raises:
+        IncompatibleTableError: It cannot; the message names each column.
+    """
+    problems = table_problems(context, plan)
+    if problems:
+        raise IncompatibleTableError("; ".join(problems))
 
 
 def table_problems(context: StageContext, plan: JobPlan) -> list[str]:

@@ -8,7 +8,7 @@ nothing else in the library does.
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
-from headwater_streams.sinks.live_files import LiveFile, files_with
+from headwater_streams.sinks.live_files import LiveFile, all_files, files_with
 from headwater_streams.sinks.marks import Marks
 
 _DELTA = "org.apache.spark.sql.delta"
@@ -35,6 +35,9 @@ _PROPERTIES = {
     # default makes one after every ten. Fifty commit files are read in milliseconds.
     "delta.checkpointInterval": "50",
 }
+
+REBUILT = "headwater/rebuilt"
+"""The application id of a mark whose number is the version that emptied the table to have it built again."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,14 @@ class DeltaTransaction:
         self._transaction.readWholeTable()
         return files_with(self._path, self.version, keys)
 
+    def all_files(self) -> list[LiveFile]:
+        """The files of that version.
+
+        From here on the commit conflicts with every other change of the table's rows.
+        """
+        self._transaction.readWholeTable()
+        return all_files(self._path, self.version)
+
     def read(self, files: Sequence[LiveFile]) -> DataFrame:
         """The rows of data files of the table."""
         if not files:
@@ -117,6 +128,7 @@ class DeltaTransaction:
         files: WrittenFiles | None = None,
         *,
         removed: Sequence[LiveFile] = (),
+        marks: Mapping[str, int] | None = None,
     ) -> int:
         """Commits the files, the mark `(app_id, batch)` and the metadata as one version, and returns it.
 
@@ -126,13 +138,15 @@ class DeltaTransaction:
             user_metadata: The ledger entry.
             files: What `write` wrote.
             removed: Files that these replace.
+            marks: Further marks, by their application ids.
         """
         mode = jvm_class(self._spark, "org.apache.spark.sql.streaming.OutputMode")
         operation = jvm_class(self._spark, f"{_DELTA}.DeltaOperations$StreamingUpdate")(
             mode.Update() if removed else mode.Append(), app_id, batch, self._some(user_metadata)
         )
         added = files.actions if files else []
-        return self._commit_actions([*map(self._remove, removed), *added], app_id, batch, operation)
+        more = [self._mark(*mark) for mark in (marks or {}).items()]
+        return self._commit_actions([*more, *map(self._remove, removed), *added], app_id, batch, operation)
 
     def _remove(self, file: LiveFile) -> Any:
         action = {
@@ -151,10 +165,13 @@ class DeltaTransaction:
         return scala_object(self._spark, f"{_DELTA}.actions.Action").fromJson(json.dumps(value))
 
     def _commit_actions(self, actions: Sequence[Any], app_id: str, mark: int, operation: Any) -> int:
-        marked = jvm_class(self._spark, f"{_DELTA}.actions.SetTransaction")(
+        marked = [self._mark(app_id, mark), *actions]
+        return int(self._transaction.commit(to_seq(self._spark, marked), operation))
+
+    def _mark(self, app_id: str, mark: int) -> Any:
+        return jvm_class(self._spark, f"{_DELTA}.actions.SetTransaction")(
             app_id, mark, self._some(int(time.time() * 1000))
         )
-        return int(self._transaction.commit(to_seq(self._spark, [marked, *actions]), operation))
 
     def _some(self, value: Any) -> Any:
         return jvm_class(self._spark, "scala.Some")(value)
@@ -201,7 +218,8 @@ def column_problems(path: Path, name: str, schema: T.StructType) -> list[str]:
         elif there is not None and not _holds(there.dataType, field.dataType):
             problems.append(
                 f"{name}: the column {field.name!r} is {there.dataType.simpleString()} in the table and "
-                f"{field.dataType.simpleString()} in the job; cast it there, or give it another name"
+                f"{field.dataType.simpleString()} in the job; cast it there, or give it another name, or begin with an "
+                "empty table: headwater jobs rebuild"
             )
     return problems
 

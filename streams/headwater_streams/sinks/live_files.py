@@ -32,6 +32,12 @@ class LiveFile:
     rows: int
 
 
+def all_files(table: Path, version: int) -> list[LiveFile]:
+    """The data files of a table at a version."""
+    actions = pa.table(DeltaTable(str(table), version=version).get_add_actions(flatten=True))
+    return [LiveFile(a["path"], a["size_bytes"], a["num_records"]) for a in actions.to_pylist()]
+
+
 def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
     """The files that hold a row with one of the keys.
 

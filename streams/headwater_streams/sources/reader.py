@@ -11,6 +11,19 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.checkpoint import kafka_start
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.topic_metadata import TopicIds, partitions
+
+_EARLIEST, _LATEST = -2, -1
+_PATIENCE = {
+    # How long Spark asks a broker that is away, before the job says so and is tried again after a pause of its own.
+    # Each try takes the api's timeout: three of 10 s took 34 s; with the defaults, three of 60 s, it was still asking
+    # after 100 s, and a stop then took 21 s.
+    "fetchOffset.numRetries": "1",
+    "kafka.default.api.timeout.ms": "15000",
+    "kafka.request.timeout.ms": "10000",
+    # A task that waits for records waits as long as for an answer about them; Spark's default is 120 s.
+    "kafkaConsumer.pollTimeoutMs": "30000",
+}
 
 Starts = Mapping[str, Mapping[int, int]]
 """The offset to begin with, by topic and partition; a partition that is not named begins at its earliest."""
@@ -25,6 +38,9 @@ class RecordSource(Protocol):
         Raises:
             JobDefinitionError: There is no such topic.
         """
+
+    def topic_id(self, topic: str) -> str | None:
+        """What tells the topic from another one of the same name; None where nothing does, or nobody answers now."""
 
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
         """The topic as a stream."""
@@ -56,21 +72,35 @@ class KafkaSource:
     def __init__(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
         """Args: the broker's `host:port`, and further options of Spark's Kafka source."""
         self._bootstrap = bootstrap
-        self._options = {"kafka.bootstrap.servers": bootstrap, "includeHeaders": "true", **(options or {})}
+        self._ids = TopicIds(bootstrap)
+        self._options = {
+            "kafka.bootstrap.servers": bootstrap,
+            "includeHeaders": "true",
+            **_PATIENCE,
+            **(options or {}),
+        }
 
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `RecordSource`."""
-        from headwater_streams.sources.topic_metadata import partitions
-
         return partitions(self._bootstrap, topic)
+
+    def topic_id(self, topic: str) -> str | None:
+        """See `RecordSource`."""
+        return self._ids.of(topic)
 
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
         """See `RecordSource`."""
         topics = ",".join(declared.names)
         reader = spark.readStream.format("kafka").options(**self._options).option("subscribe", topics)
-        # Spark wants every partition named, or none.
-        named = starts if all(starts.get(name) for name in declared.names) else {}
-        reader = reader.option("startingOffsets", _offsets_json(named, -2))
+        begin = {topic: starts.get(topic, {}) for topic in declared.names}
+        if any(
+            begin.values()
+        ):  # every partition of each topic must be named, those that came since then, too
+            begin = {
+                topic: {partition: at.get(partition, _EARLIEST) for partition in self.partitions(topic)}
+                for topic, at in begin.items()
+            }
+        reader = reader.option("startingOffsets", _offsets_json(begin, _EARLIEST))
         reader = reader.option("maxOffsetsPerTrigger", str(declared.max_offsets_per_batch))
         return reader.load().drop("timestampType")
 
@@ -88,8 +118,9 @@ class KafkaSource:
         starts = {p: ranges[p][0] if p in ranges else end for p, (_, end) in there.items()}
         ends = {p: ranges[p][1] if p in ranges else end for p, (_, end) in there.items()}
         reader = spark.read.format("kafka").options(**self._options).option("subscribe", topic)
-        reader = reader.option("startingOffsets", _offsets_json({topic: starts}, -2))
-        return reader.option("endingOffsets", _offsets_json({topic: ends}, -1)).load().drop("timestampType")
+        reader = reader.option("startingOffsets", _offsets_json({topic: starts}, _EARLIEST))
+        reader = reader.option("endingOffsets", _offsets_json({topic: ends}, _LATEST))
+        return reader.load().drop("timestampType")
 
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""
@@ -115,9 +146,9 @@ class KafkaSource:
         }
 
 
-def _offsets_json(offsets: Mapping[str, Mapping[int, int]], otherwise: int) -> str:
+def _offsets_json(offsets: Starts, otherwise: int) -> str:
     if not any(offsets.values()):
-        return "earliest" if otherwise == -2 else "latest"
+        return "earliest" if otherwise == _EARLIEST else "latest"
     return json.dumps(
         {topic: {str(partition): offset for partition, offset in at.items()} for topic, at in offsets.items()}
     )

@@ -1,10 +1,16 @@
-"""A topic's partitions and their offsets, asked of the broker."""
+"""A topic's partitions, their offsets and its identity, asked of the broker."""
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+import logging
 
-from headwater_streams.errors import JobDefinitionError, StreamsError
+from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from headwater_streams.errors import JobDefinitionError, UnavailableError
 
 _TIMEOUT_S = 10.0
+_SILENT = logging.getLogger(f"{__name__}.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
 
 
 def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
@@ -12,7 +18,7 @@ def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
 
     Raises:
         JobDefinitionError: There is no such topic; the message names those that are.
-        StreamsError: The broker does not answer.
+        UnavailableError: The broker does not answer.
     """
     settings = {
         "bootstrap.servers": bootstrap,
@@ -33,8 +39,33 @@ def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
             found[partition] = (low, high)
         return found
     except KafkaException as error:
-        raise StreamsError(
+        raise UnavailableError(
             f"the broker at {bootstrap} does not answer ({error.args[0].str()}); is it up?"
         ) from error
     finally:
         consumer.close()
+
+
+_NO_ID = "A" * 22  # KIP-516: sixteen zero bytes, from a broker that gives topics no ids
+
+
+class TopicIds:
+    """Tells a topic from another one of the same name, by the id that its broker gave it when it was made."""
+
+    def __init__(self, bootstrap: str) -> None:
+        """Args: the broker's `host:port`; the connection is made at the first question and kept."""
+        self._bootstrap = bootstrap
+        self._admin: AdminClient | None = None
+
+    def of(self, topic: str) -> str | None:
+        """The topic's id; None where the broker gives none, has no such topic or does not answer now."""
+        if not self._bootstrap:
+            return None
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=_SILENT)
+        asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
+        try:
+            found = str(asked[topic].result(2 * _TIMEOUT_S).topic_id)
+        except KafkaException:
+            return None
+        return None if found == _NO_ID else found

@@ -170,7 +170,7 @@ class JobDriver:
         Raises:
             SimulatedCrash: A crash was asked for and its step was reached.
         """
-        runner = JobRunner(self._context, self._jobs)
+        runner = JobRunner(self._context, self._jobs, progress_every_s=None)
         try:
             runner.run_once()
         except StreamingQueryException as error:

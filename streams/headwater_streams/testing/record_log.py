@@ -37,7 +37,7 @@ class RecordLog:
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self._spark, self._root = spark, root
-        self._ids: dict[str, str] = {}
+        self._ids: dict[str, tuple[tuple[int, int], str]] = {}
 
     def append(
         self, topic: str, records: Sequence[Mapping[str, Any]], ranges: Mapping[int, tuple[int, int]]
@@ -62,6 +62,18 @@ class RecordLog:
         if not (self._root / topic / "_delta_log").exists():
             raise JobDefinitionError(f"there is no topic {topic!r}; send rows to it first")
         return self._ranges_of(topic, 0, None).get(topic, {})
+
+    def topic_id(self, topic: str) -> str | None:
+        """See `RecordSource`; the id of the topic's table, asked again when its first commit is another file."""
+        try:
+            made = (self._root / topic / "_delta_log" / f"{0:020}.json").stat()
+        except FileNotFoundError:
+            return None
+        known = self._ids.get(topic)
+        if known is None or known[0] != (made.st_ino, made.st_mtime_ns):
+            found = str(DeltaTable(str(self._root / topic)).metadata().id)
+            known = self._ids[topic] = ((made.st_ino, made.st_mtime_ns), found)
+        return known[1]
 
     def stream(self, spark: SparkSession, declared: TopicInput, starts: Starts) -> DataFrame:
         """See `RecordSource`."""
@@ -98,12 +110,7 @@ class RecordLog:
         return self._ranges_of(topic, next_version(before) if before else 0, next_version(end))
 
     def _topic_of(self, declared: TopicInput, offset: dict[str, Any]) -> str | None:
-        return next((t for t in declared.names if self._id_of(t) == offset.get("reservoirId")), None)
-
-    def _id_of(self, topic: str) -> str:
-        if topic not in self._ids:
-            self._ids[topic] = str(DeltaTable(str(self._root / topic)).metadata().id)
-        return self._ids[topic]
+        return next((t for t in declared.names if self.topic_id(t) == offset.get("reservoirId")), None)
 
     def _ranges_of(self, topic: str, since: int, until: int | None) -> dict[str, dict[int, tuple[int, int]]]:
         found = commits(self._root / topic, since=since, until=until)

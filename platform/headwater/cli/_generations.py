@@ -1,0 +1,105 @@
+"""`headwater jobs renew` and `jobs rebuild`: new generations of jobs that cannot go on from their last run."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_table,
+)
+from headwater.errors import UserError
+
+if TYPE_CHECKING:
+    from headwater_streams.runtime.generations import Action
+
+ReferencesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="PATH_OR_MODULE[:job]...", help="Job modules, or jobs of them.", show_default=False
+    ),
+]
+
+
+def renew(
+    references: ReferencesArgument,
+    bootstrap: BootstrapOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    json_output: JsonOption = False,
+) -> None:
+    """Begin a new generation of row-by-row jobs that keeps their tables' rows.
+
+    It goes on where the last one ended; what is gone from a topic is passed over and named, and a topic that was made
+    again is read from its beginning.
+
+    \b
+    Example:
+      headwater jobs renew jobs/flights.py:clean_departures
+    """
+    _begin("renew", references, bootstrap, home, json_output)
+
+
+def rebuild(
+    references: ReferencesArgument,
+    bootstrap: BootstrapOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    json_output: JsonOption = False,
+) -> None:
+    """Begin a new generation of jobs with empty tables, which the next run fills from the beginning of their inputs.
+
+    Jobs that read such a table are rebuilt with it; one of another module must be named, too. A job's ingest table is
+    kept. Delta's time travel shows the old rows until they are vacuumed. Larger batches than the first time make fewer
+    rows late.
+
+    \b
+    Example:
+      headwater jobs rebuild jobs/flights.py:delay_by_carrier
+    """
+    _begin("rebuild", references, bootstrap, home, json_output)
+
+
+def _begin(
+    action: "Action", references: list[str], bootstrap: str | None, home: Path, json_output: bool
+) -> None:
+    from headwater.running.environment import find_jobs, open_environment
+    from headwater_streams.errors import StreamsError
+    from headwater_streams.runtime.renewal import begin_generations
+
+    jobs = find_jobs(references)
+    environment = open_environment(
+        home, bootstrap, app_name=f"headwater jobs {action}", needs_broker=action == "renew"
+    )
+    try:
+        begun = begin_generations(environment.context, jobs, action, environment.leases)
+    except StreamsError as error:
+        raise UserError(str(error)) from error
+    finally:
+        environment.context.spark.stop()
+    found: list[dict[str, Any]] = [
+        {
+            "job": entry.job,
+            "table": entry.table,
+            "generation": entry.generation,
+            "starts": entry.extra["starts"],
+            "lost": entry.extra["lost"],
+        }
+        for entry in begun
+    ]
+    if json_output:
+        print_json(found)
+        return
+    rows = [(each["job"], each["table"], each["generation"], _told(each["lost"])) for each in found]
+    print_table(["job", "table", "generation", "gone, and never read"], rows, empty="no job")
+
+
+def _told(lost: dict[str, dict[int, list[int]]]) -> str:
+    return ", ".join(
+        f"{topic} {partition} [{start}, {end})"
+        for topic, partitions in lost.items()
+        for partition, (start, end) in partitions.items()
+    )

@@ -1,0 +1,238 @@
+"""Why a job is where it is: which input it waits for or lags behind, which step takes the time, who holds the
+watermark back. From `headwater.progress`, the ledger and the brokers; no Spark is needed."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import UsageError
+from headwater.running.progress import JobProgress, progress_of
+from headwater_streams.durations import parse_duration
+from headwater_streams.errors import StreamsError
+from headwater_streams.ledger.log import commits, commits_backwards
+from headwater_streams.runtime.facts import RunFacts, facts_of_last_run
+from headwater_streams.runtime.home import Home
+
+Partitions = Callable[[str], dict[int, tuple[int, int]]]
+"""Asks a topic for the earliest and the next offset of each partition."""
+
+_STEPS = {
+    "latestOffset": "asking the inputs what is new",
+    "getBatch": "listing what is new",
+    "queryPlanning": "planning the batch",
+    "addBatch": "reading, computing and committing the batch",
+    "walCommit": "writing the checkpoint",
+    "commitOffsets": "writing the checkpoint",
+    "commitBatch": "writing the checkpoint",
+}
+_SILENT = timedelta(seconds=30)
+
+
+@dataclass(frozen=True)
+class InputState:
+    """How a job stands with one input.
+
+    Attributes:
+        input: The parameter.
+        source: `"topic clicks"`, `"topics east, west"` or `"table silver.clicks"`.
+        behind: Records of a topic, or commits of a table, that wait to be read; None where nobody could tell.
+        places: Of topics, the partitions that are behind, most first, as "clicks 0".
+        newest_event: The greatest event time seen of it, where it feeds state.
+        holds_until: That less the delay: how far this input alone would let the watermark go.
+    """
+
+    input: str
+    source: str
+    behind: int | None
+    places: dict[str, int]
+    newest_event: datetime | None
+    holds_until: datetime | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What is told of a job."""
+
+    job: str
+    state: str
+    watermark: datetime | None
+    inputs: list[InputState]
+    steps_ms: dict[str, int]
+    sentences: list[str]
+
+
+def explain_job(
+    home: Path, job: str, partitions: Partitions | None, *, now: datetime | None = None
+) -> Explanation:
+    """Explains a job.
+
+    Args:
+        home: The home.
+        job: The job's name.
+        partitions: Asks a topic; None where no broker is known.
+        now: The time; by default the clock's.
+
+    Raises:
+        UsageError: No such job has run in the home; the message names those that have.
+    """
+    found = {each.job: each for each in progress_of(home)}
+    if job not in found:
+        raise UsageError(f"no job {job!r} has run in {home}; those that have: {', '.join(found) or 'none'}")
+    progress, place = found[job], Home(home)
+    facts = facts_of_last_run(place.checkpoint(job, int(progress.events[-1]["generation"])))
+    last = progress.batches[-1] if progress.batches else None
+    inputs = [*_inputs(place, facts, last, partitions)] if facts is not None else []
+    steps = Counter[str]()
+    for batch in progress.batches[-20:]:
+        for name, took_ms in batch["durations_ms"] or ():
+            steps[_STEPS.get(name, name)] += took_ms
+    sentences = [
+        *_of_state(progress, inputs, now or datetime.now(UTC)),
+        *_of_inputs(progress, inputs),
+        *_of_steps(progress, steps),
+        *_of_watermark(last, inputs),
+    ]
+    watermark = last["watermark"] if last is not None else None
+    return Explanation(job, progress.state, watermark, inputs, dict(steps.most_common()), sentences)
+
+
+def _inputs(
+    home: Home, facts: RunFacts, last: dict[str, Any] | None, partitions: Partitions | None
+) -> Iterator[InputState]:
+    ends = {each["input"]: each["end"] for each in (last or {}).get("sources") or ()}
+    for name, declared in facts.inputs.items():
+        end = json.loads(ends[name]) if ends.get(name) else {}
+        behind: int | None = None
+        places: dict[str, int] = {}
+        newest: datetime | None = None
+        if declared.kind == "topic":
+            there = _there(declared.ids, partitions)
+            if there is not None:
+                places = _partitions_behind(there, end)
+                behind = sum(places.values())
+        else:
+            (source,) = declared.ids
+            since = int(end.get("reservoirVersion", 0)) + (1 if end.get("index", -1) >= 0 else 0)
+            behind = sum(1 for commit in commits(home.table(source), since=since) if commit.is_append)
+            newest = _newest_event(home, source)
+        delay = parse_duration(declared.watermark) if declared.watermark else None
+        holds = newest - delay if newest is not None and delay is not None and facts.kind != "row" else None
+        yield InputState(name, declared.source, behind, places, newest, holds)
+
+
+def _there(
+    topics: Iterable[str], partitions: Partitions | None
+) -> dict[str, dict[int, tuple[int, int]]] | None:
+    if partitions is None:
+        return None
+    try:
+        return {topic: partitions(topic) for topic in topics}
+    except StreamsError:
+        return None
+
+
+def _partitions_behind(
+    there: dict[str, dict[int, tuple[int, int]]], read: dict[str, dict[str, int]]
+) -> dict[str, int]:
+    behind = {
+        f"{topic} {partition}": end - int(read.get(topic, {}).get(str(partition), low))
+        for topic, found in there.items()
+        for partition, (low, end) in found.items()
+    }
+    return {p: n for p, n in sorted(behind.items(), key=lambda each: -each[1]) if n > 0}
+
+
+def _newest_event(home: Home, table: str) -> datetime | None:
+    for commit in commits_backwards(home.table(table)):
+        if commit.entry is not None and commit.entry.max_event_time_us is not None:
+            return datetime.fromtimestamp(commit.entry.max_event_time_us / 1e6, UTC)
+    return None
+
+
+def _of_state(progress: JobProgress, inputs: list[InputState], now: datetime) -> Iterator[str]:
+    if progress.state == "failed":
+        yield f"it failed: {progress.message}"
+    elif progress.state == "waiting":
+        yield f"it is started again after a pause: {progress.message}"
+    elif progress.state == "killed":
+        yield "its process ended without a word; start it again, and it goes on where its table ends"
+    elif progress.state == "stopped":
+        yield "it is stopped"
+    else:
+        last = progress.batches[-1] if progress.batches else None
+        ended = (
+            last["happened_at"] + timedelta(milliseconds=last["duration_ms"] or 0) if last else progress.at
+        )
+        waiting = sum(each.behind or 0 for each in inputs)
+        if waiting and now - ended > _SILENT:
+            yield f"it is stuck or in a long batch: none has ended for {now - ended}, and its inputs have more to read"
+        elif waiting:
+            yield "it is running, and its inputs have more to read"
+        else:
+            yield "it is running and has read all there is"
+
+
+def _of_inputs(progress: JobProgress, inputs: list[InputState]) -> Iterator[str]:
+    for each in inputs:
+        if each.behind is None:
+            yield f"{each.source}: nobody could be asked how far it goes"
+        elif not each.behind:
+            yield f"{each.source}: all is read"
+        elif each.places:
+            worst, count = next(iter(each.places.items()))
+            yield f"{each.source}: {each.behind:,} records wait, most in {worst} ({count:,})"
+        else:
+            yield f"{each.source}: {each.behind:,} commits wait"
+    behind = [batch["behind"] for batch in progress.batches[-20:] if batch["behind"] is not None]
+    if len(behind) > 1 and behind[-1] > behind[0]:
+        yield f"it falls behind: {behind[0]:,} records waited {len(behind) - 1} batches ago, {behind[-1]:,} do now"
+
+
+def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
+    recent = progress.batches[-20:]
+    whole_ms = sum(batch["duration_ms"] or 0 for batch in recent)
+    if not whole_ms:
+        return
+    step, took_ms = steps.most_common(1)[0]
+    yield (
+        f"of its last {len(recent)} batches ({whole_ms / len(recent):,.0f} ms each), "
+        f"{min(1.0, took_ms / whole_ms):.0%} was {step}"
+    )
+    operators: Counter[str] = Counter()
+    for batch in recent:
+        for each in batch["operators"] or ():
+            operators[each["name"]] += sum(each[f"{part}_ms"] or 0 for part in ("update", "remove", "commit"))
+    if operators:
+        name, took_ms = operators.most_common(1)[0]
+        held = next(each for each in recent[-1]["operators"] if each["name"] == name)
+        yield (
+            f"the operator {name} took {took_ms:,} ms of tasks' time in them; it holds {held['rows'] or 0:,} rows, "
+            f"{held['bytes'] or 0:,} bytes"
+        )
+
+
+def _of_watermark(last: dict[str, Any] | None, inputs: list[InputState]) -> Iterator[str]:
+    holding = [each for each in inputs if each.holds_until is not None]
+    if not holding:
+        return
+    in_effect = last["watermark"] if last is not None else None
+    yield (
+        f"the watermark in effect is {in_effect:%Y-%m-%d %H:%M:%S}"
+        if in_effect
+        else "no watermark is in effect yet"
+    )
+    slowest = min(holding, key=lambda each: each.holds_until or datetime.max.replace(tzinfo=UTC))
+    text = (
+        f"{slowest.source} lets it go to {slowest.holds_until:%Y-%m-%d %H:%M:%S}: "
+        f"its newest event is of {slowest.newest_event:%Y-%m-%d %H:%M:%S}"
+    )
+    others = [each for each in holding if each is not slowest]
+    if others:
+        text += "; it holds back " + ", ".join(
+            f"{each.source} ({each.holds_until:%Y-%m-%d %H:%M:%S})" for each in others
+        )
+    yield text

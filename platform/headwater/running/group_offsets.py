@@ -1,0 +1,44 @@
+"""A job's progress as a consumer group's committed offsets, where no ZooKeeper of ours is there to hold them.
+
+The group is named as the job and has no member, so that every tool that shows a group's lag shows the job's, on any
+broker that speaks Kafka's protocol. Spark's own position is its checkpoint; nothing reads these offsets back.
+"""
+
+import logging
+from collections.abc import Mapping
+
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+_log = logging.getLogger(__name__)
+_SILENT = logging.getLogger(f"{__name__}.librdkafka")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+
+class GroupOffsets:
+    """Commits a job's next offsets as those of a group."""
+
+    def __init__(self, bootstrap: str, group: str, *, timeout_s: float = 5.0) -> None:
+        """Args: the brokers, the group's name, how long a commit may take. The connection is made at the first."""
+        self._bootstrap, self._group, self._timeout_s = bootstrap, group, timeout_s
+        self._admin: AdminClient | None = None
+        self._complained = False
+
+    def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commits without waiting for the answer; what was refused is told once and tried again with the next batch."""
+        if not offsets:
+            return  # a batch of Spark's own, to move its watermark
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=_SILENT)
+        places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
+        asked = self._admin.alter_consumer_group_offsets(
+            [ConsumerGroupTopicPartitions(self._group, places)], request_timeout=self._timeout_s
+        )
+        asked[self._group].add_done_callback(self._answered)
+
+    def _answered(self, future: object) -> None:
+        error = future.exception()  # type: ignore[attr-defined]
+        if error is not None and not self._complained:
+            self._complained = True
+            _log.warning("job %r: its progress is not shown as a group's offsets: %s", self._group, error)

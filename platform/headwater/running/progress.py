@@ -1,0 +1,90 @@
+"""What running jobs do now, from `headwater.progress` and their locks; no Spark and no broker is needed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from headwater.running.leases import is_running
+from headwater_streams.runtime.home import Home
+
+_LATEST = 100
+
+
+@dataclass(frozen=True)
+class JobProgress:
+    """What a job did last.
+
+    Attributes:
+        job: The job.
+        table: Its target.
+        state: "running", "waiting" (it is started again after a pause), "failed" or "stopped"; "killed" where its
+            process ended without a word.
+        message: Why it failed or waits.
+        events: Its newest rows of the table, oldest first.
+    """
+
+    job: str
+    table: str
+    state: str
+    message: str | None
+    events: list[dict[str, Any]]
+
+    @property
+    def batches(self) -> list[dict[str, Any]]:
+        """The rows that are about batches."""
+        return [event for event in self.events if event["event"] == "batch"]
+
+    @property
+    def at(self) -> datetime:
+        """When it last said something."""
+        at: datetime = self.events[-1]["happened_at"]
+        return at
+
+    def row(self) -> dict[str, Any]:
+        """The job in one line."""
+        last = self.batches[-1] if self.batches else {}
+        rows = sum(batch["rows"] for batch in self.batches)
+        took_ms = sum(batch["duration_ms"] or 0 for batch in self.batches)
+        return {
+            "job": self.job,
+            "table": self.table,
+            "state": self.state,
+            "batch": last.get("batch"),
+            "at": last.get("happened_at") or self.at,
+            "rows": last.get("rows"),
+            "duration_ms": last.get("duration_ms"),
+            "rows_per_busy_s": round(rows / took_ms * 1000) if took_ms else None,
+            "behind": last.get("behind"),
+            "watermark": last.get("watermark"),
+            "state_rows": sum(each["rows"] or 0 for each in last.get("operators") or ()) or None,
+            "message": self.message,
+        }
+
+
+def progress_of(home: Path, jobs: Sequence[str] | None = None) -> list[JobProgress]:
+    """What the jobs of a home did last, those named or all that ever ran, by name."""
+    import pyarrow.compute as pc
+
+    from headwater_streams.delta_rows import dataset_of
+    from headwater_streams.runtime.progress import PROGRESS_TABLE
+
+    path = Home(home).table(PROGRESS_TABLE)
+    if not (path / "_delta_log").exists():
+        return []
+    wanted = pc.field("job").isin(list(jobs)) if jobs is not None else None
+    table = dataset_of(path).to_table(filter=wanted)
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in table.sort_by("happened_at").to_pylist():
+        rows.setdefault(row["job"], []).append(row)
+    return [_of(home, job, found[-_LATEST:]) for job, found in sorted(rows.items())]
+
+
+def _of(home: Path, job: str, events: list[dict[str, Any]]) -> JobProgress:
+    last = next((event for event in reversed(events) if event["event"] != "batch"), events[-1])
+    running = is_running(home, job)
+    state = last["event"]
+    if state in ("started", "batch"):
+        state = "running" if running else "killed"
+    return JobProgress(job, events[-1]["table"], state, last["message"], events)

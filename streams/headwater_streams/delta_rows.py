@@ -1,0 +1,17 @@
+"""A Delta table's rows without Spark."""
+
+from pathlib import Path
+
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+
+def dataset_of(table: Path) -> ds.Dataset:
+    """A table's rows as an Arrow dataset.
+
+    It is read by Arrow's own file system: deltalake's calls back into Python from Arrow's threads, which may still be
+    at it when the interpreter ends, and then the process ends by an abort, after its answer.
+    """
+    files = SubTreeFileSystem(str(table), LocalFileSystem())
+    return DeltaTable(str(table)).to_pyarrow_dataset(filesystem=files)

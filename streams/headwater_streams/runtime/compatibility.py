@@ -1,0 +1,204 @@
+"""Whether a job can go on from its checkpoint: what differs from its last run, and what can be done about it.
+
+Spark compares the types of its state and nothing else: a sum over another column, another watermark, another table
+behind the same checkpoint go through in silence, and what does not ends in a stack trace.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from headwater_streams.durations import parse_duration
+from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
+from headwater_streams.runtime.generations import current_generation
+from headwater_streams.runtime.plan import JobPlan
+
+Remedy = Literal["keep", "renew", "rebuild"]
+REMEDIES: dict[Remedy, str] = {
+    "keep": "go on as it is",
+    "renew": "put it back, or begin a new generation that keeps the table's rows: headwater jobs renew",
+    "rebuild": "put it back, or begin a new generation with an empty table: headwater jobs rebuild",
+}
+"""What can be done, from the least to the most."""
+_STRENGTH: tuple[Remedy, ...] = tuple(REMEDIES)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not as it was when the job last ran.
+
+    Attributes:
+        what: The thing.
+        before: What it was.
+        now: What it is.
+        remedy: What can be done.
+        why: What it means for the state and the table.
+    """
+
+    what: str
+    before: str
+    now: str
+    remedy: Remedy
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.before} before, {self.now} now; {self.why}"
+
+
+def differences(context: StageContext, plan: JobPlan, checkpoint: Path) -> list[Difference]:
+    """What differs between a job and the last run that used its checkpoint; nothing where none did."""
+    before = facts_of_last_run(checkpoint)
+    return [] if before is None else compare(before, facts_of(context, plan))
+
+
+def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
+    """The same for the generation that the job's table is at."""
+    generation = current_generation(context, plan.job)
+    return differences(context, plan, context.home.checkpoint(plan.job.name, generation))
+
+
+def compare(before: RunFacts, now: RunFacts) -> list[Difference]:
+    """What differs between a job's last run and the job as it is; what does not matter to either is left out."""
+    found = [*_whole(before, now)]
+    if not any(each.what == "kind" for each in found):
+        found += [*_inputs(before, now)]
+        if now.kind != "row":
+            found += [*_state(before, now)]
+        found += [*_result(before, now)]
+    return found
+
+
+def remedy_of(differences: Sequence[Difference]) -> Remedy:
+    """The remedy that all differences together ask for."""
+    return max((each.remedy for each in differences), key=_STRENGTH.index, default="keep")
+
+
+def require_compatible(job: str, differences: Sequence[Difference]) -> None:
+    """Refuses to go on where that would corrupt or lose state.
+
+    Raises:
+        IncompatibleStateError: The message names each difference and the remedy.
+    """
+    remedy = remedy_of(differences)
+    if remedy != "keep":
+        told = "; ".join(str(each) for each in differences if each.remedy != "keep")
+        raise IncompatibleStateError(
+            f"job {job!r} cannot go on from its last run: {told}. What can be done: {REMEDIES[remedy]} {job}"
+        )
+
+
+def _whole(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
+    if before.kind != now.kind:
+        yield Difference("kind", before.kind, now.kind, "rebuild", "the state is of another operator")
+    yield from _targets(before.targets, now.targets)
+    if (before.mode, before.keys) != (now.mode, now.keys) and "update" in (before.mode, now.mode):
+        why = "rows would be replaced by other keys than those that they were written under"
+        yield Difference("target keys", _keys(before), _keys(now), "rebuild", why)
+    if _minor(before.spark) != _minor(now.spark):
+        older = _minor(now.spark) < _minor(before.spark)
+        why = (
+            "an older Spark does not read a newer one's checkpoint"
+            if older
+            else "Spark reads the checkpoints of older versions"
+        )
+        yield Difference("Spark", before.spark, now.spark, "rebuild" if older else "keep", why)
+
+
+def _targets(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> Iterator[Difference]:
+    lacks = "what the job has read so far"
+    added = [name for name in now if name not in before]
+    if added or next(iter(before)) != next(iter(now)):  # the first one has the state
+        why = f"a new table would lack {lacks}" if added else "the first one has the job's state"
+        yield Difference("target", ", ".join(before), ", ".join(now), "rebuild", why)
+    elif len(now) < len(before):
+        yield Difference("target", ", ".join(before), ", ".join(now), "keep", "the others stay as they are")
+    for name in (name for name in now if name in before and before[name] != now[name]):
+        gone = "gone" if now[name] is None else "another table of that name"
+        yield Difference(f"the table {name}", "the job's own", gone, "rebuild", f"it lacks {lacks}")
+
+
+def _inputs(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
+    then, there = _sources(before), _sources(now)
+    # What a new checkpoint would read of a table a second time cannot be told from what it has not read.
+    whole = now.kind != "row" or any(each.kind == "table" for each in now.inputs.values())
+    anew: Remedy = "rebuild" if whole else "renew"
+    if then.keys() != there.keys():
+        why = "the checkpoint's offsets are of another input"
+        yield Difference("inputs", ", ".join(then), ", ".join(there), anew, why)
+    for name in (name for name in there if name in then):
+        (old, old_id), (new, new_id) = then[name], there[name]
+        if old_id and new_id and old_id != new_id:
+            why = "it was deleted and made again, and its records are not those that the job has read"
+            yield Difference(f"the {name}", old_id, new_id, anew, why)
+        if now.kind != "row" and old.watermark and new.watermark and old.watermark != new.watermark:
+            longer = parse_duration(new.watermark) > parse_duration(old.watermark)
+            why = (
+                "Spark has let go of state that rows within the longer delay belong to, and would drop them"
+                if longer
+                else "rows are late sooner from now on"
+            )
+            yield Difference(
+                f"watermark of {name}", old.watermark, new.watermark, "rebuild" if longer else "keep", why
+            )
+
+
+def _sources(facts: RunFacts) -> dict[str, tuple[InputFacts, str | None]]:
+    """Each topic and table that is read, with its own id."""
+    return {
+        f"{each.kind} {name}": (each, found)
+        for each in facts.inputs.values()
+        for name, found in each.ids.items()
+    }
+
+
+def _state(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
+    if before.operator != now.operator:
+        why = "the state is kept by the old one"
+        yield Difference("operator", before.operator, now.operator, "rebuild", why)
+    elif before.state != now.state:
+        gone = [each for each in before.state if each not in now.state]
+        new = [each for each in now.state if each not in before.state]
+        why = "the state holds the old expressions' values"
+        yield Difference("state", _listed(gone), _listed(new), "rebuild", why)
+    if before.shuffle_partitions != now.shuffle_partitions:
+        why = f"the checkpoint's {before.shuffle_partitions} stay in effect until a new generation"
+        yield Difference("shuffle partitions", before.shuffle_partitions, now.shuffle_partitions, "keep", why)
+    if before.state_store != now.state_store:
+        store, other = (each.state_store.rpartition(".")[2] for each in (before, now))
+        yield Difference(
+            "state store", store, other, "keep", f"{store} stays in effect until a new generation"
+        )
+
+
+def _result(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
+    for name in before.columns.keys() & now.columns.keys():
+        old, new = before.columns[name], now.columns[name]
+        if old != new:  # where the table cannot hold the new one, `table_problems` says so
+            yield Difference(f"column {name}", old, new, "keep", "the table's column keeps its type")
+    added = [name for name in now.columns if name not in before.columns]
+    gone = [name for name in before.columns if name not in now.columns]
+    if added:
+        yield Difference("columns", "without " + ", ".join(added), "with", "keep", "NULL in the rows before")
+    if gone:
+        yield Difference("columns", "with " + ", ".join(gone), "without", "keep", "NULL from now on")
+    if before.dedup != now.dedup:
+        why = "what was not looked at before is not known now"
+        yield Difference("deduplication", before.dedup, now.dedup, "keep", why)
+    elif before.fingerprint != now.fingerprint:
+        why = "rows before are as the old one made them"
+        yield Difference("function or declaration", before.fingerprint, now.fingerprint, "keep", why)
+
+
+def _keys(facts: RunFacts) -> str:
+    return f"{facts.mode} by {', '.join(facts.keys)}" if facts.keys else facts.mode
+
+
+def _listed(found: Sequence[str]) -> str:
+    return "; ".join(found) or "nothing"
+
+
+def _minor(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:2])

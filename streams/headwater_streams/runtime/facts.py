@@ -1,0 +1,158 @@
+"""What a generation's checkpoint was made with: `<checkpoint>/headwater.json`, written at each start of the job.
+
+    {"spark": "4.1.3", "kind": "window", "targets": {"gold.delays": "<Delta's id of the table>"},
+     "keys": ["carrier"], "mode": "update",
+     "inputs": {"departures": {"kind": "topic", "ids": {"departures": "<KIP-516>"}, ...}},
+     "operator": "TumblingWindow(...)", "state": ["Aggregate ... "], "columns": {"carrier": "string"},
+     "shuffle_partitions": "2", "state_store": "org.apache...", "dedup": "ByOffset(...)", "fingerprint": "9f2c..."}
+
+A job that differs from it cannot always go on with the state that Spark kept; `compatibility` says when it can.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deltalake import DeltaTable
+
+from headwater_streams.runtime.checkpoint import last_planned
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.home import write_atomically
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sources.inputs import TopicInput
+
+_FILE = "headwater.json"
+_ADDRESS = re.compile(
+    r" at 0x[0-9a-f]+"
+)  # of a function that an operator was given; its text is in the fingerprint
+
+
+@dataclass(frozen=True)
+class InputFacts:
+    """One input.
+
+    Attributes:
+        kind: `"topic"` or `"table"`.
+        ids: The topics or the table, each with its own id; None where nobody could tell.
+        watermark: The delay, as it is declared.
+        columns: The types of its columns.
+    """
+
+    kind: str
+    ids: Mapping[str, str | None]
+    watermark: str | None
+    columns: Mapping[str, str]
+
+    @property
+    def source(self) -> str:
+        """`"topic departures"`, `"topics east, west"` or `"table silver.departures"`."""
+        return f"{self.kind}{'s' if len(self.ids) > 1 else ''} {', '.join(self.ids)}"
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """What decides whether a checkpoint and a job belong together; see the module.
+
+    Attributes:
+        spark: Spark's version.
+        kind: The kind of stage.
+        targets: The tables, the one with the state first, each with Delta's id of it; None while there is none.
+        keys: The target's keys.
+        mode: The target's mode.
+        inputs: The inputs by parameter.
+        operator: The stateful operator's spec; empty for row jobs.
+        state: Each node of the plan that keeps state, with its expressions and their types.
+        columns: The types of the result's columns.
+        shuffle_partitions: How many pieces the state is in.
+        state_store: What keeps it.
+        dedup: The deduplication.
+        fingerprint: A digest of the function and its declaration.
+    """
+
+    spark: str
+    kind: str
+    targets: Mapping[str, str | None]
+    keys: tuple[str, ...]
+    mode: str
+    inputs: Mapping[str, InputFacts]
+    operator: str
+    state: tuple[str, ...]
+    columns: Mapping[str, str]
+    shuffle_partitions: str
+    state_store: str
+    dedup: str
+    fingerprint: str
+
+    @property
+    def topic_ids(self) -> dict[str, str | None]:
+        """The topics of all inputs, each with its own id."""
+        topics = [each for each in self.inputs.values() if each.kind == "topic"]
+        return {name: found for each in topics for name, found in each.ids.items()}
+
+
+def facts_of(context: StageContext, plan: JobPlan) -> RunFacts:
+    """What the job is now, in this session."""
+    job, conf = plan.job, context.spark.conf
+    inputs = {}
+    for name, declared in job.inputs.items():
+        kind, ids = "table", {declared.name: _table_id(context.home.table(declared.name))}
+        if isinstance(declared, TopicInput):
+            kind, ids = "topic", {topic: context.source.topic_id(topic) for topic in declared.names}
+        columns = {f.name: f.dataType.simpleString() for f in plan.inputs[name].fields}
+        inputs[name] = InputFacts(kind, ids, declared.watermark, columns)
+    return RunFacts(
+        str(context.spark.version),
+        plan.kind,
+        {target.name: _table_id(context.home.table(target.name)) for target in job.targets},
+        tuple(job.target.keys),
+        job.target.mode,
+        inputs,
+        _ADDRESS.sub("", repr(plan.operator)) if plan.operator is not None else "",
+        plan.state,
+        {f.name: f.dataType.simpleString() for f in plan.result.fields},
+        str(conf.get("spark.sql.shuffle.partitions")),
+        str(conf.get("spark.sql.streaming.stateStore.providerClass")),
+        repr(job.dedup),
+        job.fingerprint,
+    )
+
+
+def facts_of_last_run(checkpoint: Path) -> RunFacts | None:
+    """What the checkpoint was made with; None where no batch has begun, or a Headwater before this file made it."""
+    path = checkpoint / _FILE
+    if last_planned(checkpoint) is None or not path.exists():
+        return None
+    value: dict[str, Any] = json.loads(path.read_text())
+    inputs = {name: InputFacts(**found) for name, found in value.pop("inputs").items()}
+    return RunFacts(
+        **{**value, "keys": tuple(value["keys"]), "state": tuple(value["state"]), "inputs": inputs}
+    )
+
+
+def keep_facts(checkpoint: Path, now: RunFacts) -> RunFacts:
+    """Writes down what goes on from here, and gives it; what the checkpoint itself holds on to stays as it was.
+
+    Spark takes the number of shuffle partitions and the state store from the checkpoint, whatever the session says
+    (OffsetSeqMetadata.relevantSQLConfs).
+    """
+    before = facts_of_last_run(checkpoint)
+    if before is not None:
+        known = {name: each.ids for name, each in before.inputs.items()}
+        inputs = {
+            name: replace(each, ids={s: found or known.get(name, {}).get(s) for s, found in each.ids.items()})
+            for name, each in now.inputs.items()
+        }
+        now = replace(
+            now, shuffle_partitions=before.shuffle_partitions, state_store=before.state_store, inputs=inputs
+        )
+    if now != before:
+        write_atomically(checkpoint / _FILE, dataclasses.asdict(now))
+    return now
+
+
+def _table_id(path: Path) -> str | None:
+    return str(DeltaTable(str(path)).metadata().id) if (path / "_delta_log").exists() else None

@@ -1,0 +1,78 @@
+"""Whether what a job reads next is still there, asked of the topic before Spark reads it.
+
+Spark stops for the same reasons, with a stack trace that names no range (`failOnDataLoss`); where a topic was made
+again and has grown past the job's offset, it goes on in silence.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from headwater_streams.errors import DataLossError
+from headwater_streams.runtime.checkpoint import is_committed, last_planned, read_offsets
+from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.reader import RecordSource
+
+Positions = dict[str, dict[int, int]]
+"""The next offset of each partition, by topic."""
+
+
+def next_offsets(source: RecordSource, declared: TopicInput, checkpoint: Path, done: int) -> Positions:
+    """What a query reads next of its topics; empty before its first batch.
+
+    Args:
+        source: Where the topics are.
+        declared: The input that names them.
+        checkpoint: The query's checkpoint.
+        done: The last batch that the job's table has; -1 for none.
+    """
+    batch = last_planned(checkpoint)
+    end = None if batch is None else read_offsets(checkpoint, batch)
+    if batch is None or end is None:
+        return {}
+    before = read_offsets(checkpoint, batch - 1) if batch else None
+    again = batch > done and not is_committed(checkpoint, batch)
+    found: Positions = {}
+    for index, offset in enumerate(end.sources):
+        if offset is not None and source.is_offset_of(declared, offset):
+            previous = before.sources[index] if before is not None else None
+            for topic, ranges in source.ranges(declared, checkpoint, index, previous, offset).items():
+                found[topic] = {p: (start if again else stop) for p, (start, stop) in ranges.items()}
+    return found
+
+
+def check_positions(
+    job: str, topic: str, wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]
+) -> None:
+    """Checks that a topic holds what a job reads next.
+
+    Args:
+        job: The job.
+        topic: The topic.
+        wanted: The next offset of each partition.
+        there: The earliest and the next offset of each partition of the topic.
+
+    Raises:
+        DataLossError: It does not; the message names every range that is gone.
+    """
+    gone, shrunk = [], []
+    for partition, position in sorted(wanted.items()):
+        earliest, end = there.get(partition, (0, 0))
+        if position > end:
+            shrunk.append(f"partition {partition} ends at {end} and the job has read to {position}")
+        elif position < earliest:
+            gone.append(f"partition {partition} offsets [{position}, {earliest})")
+    if shrunk:
+        raise DataLossError(made_again(job, topic, "; ".join(shrunk)))
+    if gone:
+        raise DataLossError(
+            f"job {job!r}: records of {topic} that it has not read are gone, removed by the topic's retention: "
+            f"{'; '.join(gone)}; nothing was read past them; to go on without them: headwater jobs renew {job}"
+        )
+
+
+def made_again(job: str, topic: str, how: str) -> str:
+    """The sentence for a topic that is not the one that a job has read."""
+    return (
+        f"job {job!r}: {topic} is not the topic that it has read: {how}; it was deleted and made again, or cut "
+        f"short; to read what is there now: headwater jobs renew {job}"
+    )

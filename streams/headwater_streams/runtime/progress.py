@@ -1,0 +1,185 @@
+"""`headwater.progress`: what running jobs did, batch by batch, as a Delta table that SQL can query.
+
+One row for each batch, and for each start, stop, failure and pause. Rows are gathered and appended every few seconds
+as one commit; what a killed driver had not appended yet is missing here, and nowhere else: the ledger is what accounts
+for rows.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pyarrow as pa
+from deltalake import write_deltalake
+
+from headwater_streams.runtime.home import Home
+
+PROGRESS_TABLE = "headwater.progress"
+
+Event = Literal["started", "batch", "stopped", "waiting", "failed"]
+
+_TIME = pa.timestamp("us", "UTC")
+_SOURCE = pa.struct(
+    [
+        ("input", pa.string()),
+        ("rows", pa.int64()),
+        ("behind", pa.int64()),
+        ("end", pa.string()),
+        ("latest", pa.string()),
+    ]
+)
+_OPERATOR = pa.struct(
+    [
+        ("name", pa.string()),
+        ("rows", pa.int64()),
+        ("bytes", pa.int64()),
+        ("updated", pa.int64()),
+        ("dropped", pa.int64()),
+        ("update_ms", pa.int64()),
+        ("remove_ms", pa.int64()),
+        ("commit_ms", pa.int64()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("happened_at", _TIME),
+        ("job", pa.string()),
+        ("table", pa.string()),
+        ("generation", pa.int32()),
+        ("event", pa.string()),
+        ("batch", pa.int64()),
+        ("rows", pa.int64()),
+        ("duration_ms", pa.int64()),
+        ("watermark", _TIME),
+        ("behind", pa.int64()),
+        ("sources", pa.list_(_SOURCE)),
+        ("operators", pa.list_(_OPERATOR)),
+        ("durations_ms", pa.map_(pa.string(), pa.int64())),
+        ("message", pa.string()),
+    ]
+)
+"""`behind` counts records that a topic has and the batch did not read; it is NULL for a job that reads tables only.
+`durations_ms` are Spark's names of a batch's steps; `message` says why a job failed or waits."""
+
+
+class ProgressLog:
+    """Gathers events of jobs and appends them to the table."""
+
+    def __init__(self, home: Home, every_s: float) -> None:
+        """Args: the home; how long events are gathered."""
+        self._path = str(home.table(PROGRESS_TABLE))
+        self._every_s = every_s
+        self._rows: list[dict[str, Any]] = []
+        self._due_s = 0.0
+        self._appended = 0
+
+    def event(self, job: str, table: str, generation: int, event: Event, message: str | None = None) -> None:
+        """Notes that a job started, stopped, failed or waits."""
+        self._rows.append(
+            {
+                "happened_at": datetime.now(UTC),
+                "job": job,
+                "table": table,
+                "generation": generation,
+                "event": event,
+                "message": message,
+            }
+        )
+
+    def batch(
+        self, job: str, table: str, generation: int, told: Mapping[str, Any], inputs: Mapping[str, str]
+    ) -> None:
+        """Notes a batch.
+
+        Args:
+            job: The job.
+            table: Its target.
+            generation: Its generation.
+            told: Spark's account of the batch.
+            inputs: For each input what its source's description ends in: a topic in brackets, or a table's path.
+        """
+        sources = [_source(each, inputs) for each in told.get("sources", ())]
+        behind = [each["behind"] for each in sources if each["behind"] is not None]
+        durations = dict(told.get("durationMs", {}))
+        self._rows.append(
+            {
+                "happened_at": _moment(told["timestamp"]),
+                "job": job,
+                "table": table,
+                "generation": generation,
+                "event": "batch",
+                "batch": int(told["batchId"]),
+                "rows": int(told.get("numInputRows", 0)),
+                "duration_ms": durations.pop("triggerExecution", None),
+                "watermark": _watermark(told),
+                "behind": sum(behind) if behind else None,
+                "sources": sources,
+                "operators": [_operator(each) for each in told.get("stateOperators", ())],
+                "durations_ms": list(durations.items()),
+            }
+        )
+
+    def flush(self, *, now: bool = False) -> int:
+        """Appends what was gathered, once it is time or if asked to; returns how often this log has appended."""
+        if not self._rows or not (now or time.monotonic() >= self._due_s):
+            return self._appended
+        rows, self._rows = self._rows, []
+        self._due_s = time.monotonic() + self._every_s
+        write_deltalake(self._path, pa.Table.from_pylist(rows, schema=SCHEMA), mode="append")
+        self._appended += 1
+        return self._appended
+
+
+def _source(told: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
+    description = str(told.get("description", ""))
+    end, latest = told.get("endOffset"), told.get("latestOffset")
+    return {
+        "input": next((name for name, ending in inputs.items() if ending in description), description),
+        "rows": int(told.get("numInputRows", 0)),
+        "behind": _behind(end, latest) if "Kafka" in description else None,
+        "end": _text(end),
+        "latest": _text(latest),
+    }
+
+
+def _behind(end: Any, latest: Any) -> int | None:
+    """How many records a topic has beyond the batch: offsets as the Kafka source writes them, parsed or as text."""
+    ends, latests = (json.loads(each) if isinstance(each, str) else each for each in (end, latest))
+    if not isinstance(ends, dict) or not isinstance(latests, dict):
+        return None
+    return sum(
+        max(0, int(offset) - int(ends.get(topic, {}).get(partition, 0)))
+        for topic, partitions in latests.items()
+        for partition, offset in partitions.items()
+    )
+
+
+def _operator(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "name": told.get("operatorName"),
+        "rows": told.get("numRowsTotal"),
+        "bytes": told.get("memoryUsedBytes"),
+        "updated": told.get("numRowsUpdated"),
+        "dropped": told.get("numRowsDroppedByWatermark"),
+        "update_ms": told.get("allUpdatesTimeMs"),
+        "remove_ms": told.get("allRemovalsTimeMs"),
+        "commit_ms": told.get("commitTimeMs"),
+    }
+
+
+def _watermark(told: Mapping[str, Any]) -> datetime | None:
+    text = dict(told.get("eventTime", {})).get("watermark")
+    moment = _moment(text) if text else None
+    return (
+        moment if moment is not None and moment.timestamp() > 0 else None
+    )  # before any event it is the epoch
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

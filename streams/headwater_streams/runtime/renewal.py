@@ -1,0 +1,79 @@
+"""New generations of several jobs at once: which of them must begin one together."""
+
+from collections.abc import Sequence
+
+from headwater_streams.errors import StreamsError
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.generations import Action, begin_generation
+from headwater_streams.runtime.inputs import InputReader
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.ownership import LeaseFactory
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.runner import plan_jobs
+
+
+def begin_generations(
+    context: StageContext, jobs: Sequence[Job], action: Action, lease: LeaseFactory
+) -> list[LedgerEntry]:
+    """Begins the next generation of jobs, and of what must follow them.
+
+    A rebuild goes on to the jobs that read a rebuilt table: they would count its rows twice. The ingest table of a
+    stateful job is kept, since nothing that the job does with its rows is in it; renewing such a job renews its ingest.
+
+    Raises:
+        StreamsError: A job runs, has not run yet, cannot be renewed, or a job that is not named reads the table.
+    """
+    plans = plan_jobs(context, jobs)
+    named = {job.name for job in jobs}
+    if action == "renew":
+        chosen = [plan for plan in plans if plan.kind == "row" and plan.job.topics]
+        if not chosen:
+            chosen = [plan for plan in plans if plan.job.name in named]
+    else:
+        chosen = _with_readers(context, plans, [plan for plan in plans if plan.job.name in named])
+    leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
+    try:
+        for held in leases.values():
+            held.claim([])
+        # Readers first: one that has begun anew reads whatever is in its input by then, once.
+        begun = [begin_generation(context, plan, action) for plan in reversed(chosen)]
+        return begun[::-1]
+    finally:
+        for held in leases.values():
+            held.release()
+
+
+def _with_readers(
+    context: StageContext, plans: Sequence[JobPlan], chosen: Sequence[JobPlan]
+) -> list[JobPlan]:
+    found = {plan.job.name: plan for plan in chosen}
+    for plan in plans:  # in the order of their tables
+        rebuilt = {target.name for each in found.values() for target in each.job.targets}
+        if any(table.name in rebuilt for table in plan.job.tables):
+            found[plan.job.name] = plan
+    emptied = [target.name for plan in found.values() for target in plan.job.targets]
+    for name in emptied:
+        for job, table in sorted(readers_of(context, name)):
+            if job not in found:
+                raise StreamsError(
+                    f"job {job!r} reads {name} into {table} and would count its rows twice; "
+                    "name its module, too, so that it is rebuilt with it"
+                )
+    for plan in found.values():
+        for name, declared in plan.job.inputs.items():
+            if declared.name not in emptied:
+                InputReader(context, name, declared, plan.job.name).require_whole_log()
+    return [plan for plan in plans if plan.job.name in found]
+
+
+def readers_of(context: StageContext, table: str) -> set[tuple[str, str]]:
+    """The jobs that have read a table, each with the table that it writes, by the tables' ledger entries."""
+    found = set()
+    for name in context.home.tables():
+        for commit in commits(context.home.table(name)):
+            entry = commit.entry
+            if entry is not None and any(source.table == table for source in entry.sources):
+                found.add((entry.job, entry.table))
+    return found

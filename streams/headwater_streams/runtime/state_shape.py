@@ -1,0 +1,39 @@
+"""What of a job's plan keeps state, so that two versions of a job can be compared: a line for each such node."""
+
+import re
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import DataFrame
+
+from headwater_streams.gateway import to_list
+
+_STATELESS = {
+    "Project", "Filter", "LocalRelation", "LogicalRDD", "SubqueryAlias", "View", "CollectMetrics", "EventTimeWatermark",
+    "Relation", "LogicalRelation", "ResolvedHint", "UpdateEventTimeWatermarkColumn", "ExternalRDD",
+}  # fmt: skip
+_NUMBER = re.compile(r"#\d+L?")
+
+
+def state_shape(result: DataFrame) -> tuple[str, ...]:
+    """The nodes of an analysed plan that keep state in a stream, outermost first.
+
+    Each is its name, and its expressions with their types; expressions are Catalyst's SQL, in which columns have
+    names and no numbers, so that the same function gives the same lines in every session.
+    """
+    found, open_plans = [], [result._jdf.queryExecution().analyzed()]  # noqa: SLF001 - plans have no public door
+    while open_plans:
+        plan = open_plans.pop()
+        name = str(plan.nodeName())
+        if name not in _STATELESS:
+            told = ", ".join(_told(each) for each in to_list(plan.expressions()))
+            found.append(f"{name}({told})")
+        open_plans += to_list(plan.children())
+    return tuple(found)
+
+
+def _told(expression: Any) -> str:
+    try:
+        return f"{expression.sql()} {expression.dataType().simpleString()}"
+    except Py4JJavaError:  # an expression without SQL or type of its own, such as an order
+        return _NUMBER.sub("", str(expression.toString()))

@@ -1,0 +1,148 @@
+"""Upkeep of a job's tables, between two of its batches: small files made one, old ones removed, the log cut short.
+
+It runs in the job's own thread, where no commit of the job can meet it; what others commit meanwhile (a backfill's
+swap) makes Delta refuse a compaction, which is then tried again later.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError, DeltaError
+
+from headwater_streams.dedup.memory import SEEN_TABLE
+from headwater_streams.ledger.cleaning import clean_log, next_versions
+from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.progress import PROGRESS_TABLE
+
+_log = logging.getLogger(__name__)
+_REMOVE_EVERY = 10  # compactions: listing a table's folder costs more the longer it lives
+
+
+@dataclass(frozen=True)
+class Upkeep:
+    """When a job's tables are looked after.
+
+    Attributes:
+        every: After how many commits of a table its small files are made one.
+        files_kept_h: For how many hours files that no version needs any more are kept, for readers of old versions.
+        log_kept_days: For how many days Delta's log is kept; the ledger's copy answers for what came before.
+    """
+
+    every: int = 100
+    files_kept_h: int = 168
+    log_kept_days: float = 30
+
+
+class TableUpkeep:
+    """Looks after the tables of one job."""
+
+    def __init__(self, context: StageContext, job: Job, upkeep: Upkeep) -> None:
+        self._context, self._job, self._upkeep = context, job, upkeep
+        self._target = context.home.table(job.target.name)  # each batch commits to all of them
+        self._rounds = self._round()
+
+    def after_batch(self, batch: int) -> None:
+        """Does what is due; a fault in it is told and does not stop the job."""
+        rounds = self._round()
+        if rounds == self._rounds:
+            return
+        self._rounds = rounds
+        self._context.step(self._job.name, "before compaction", batch)
+        removing = rounds % _REMOVE_EVERY == 0
+        for target in self._job.targets:
+            self._tend(target.name, compacting=True, removing=removing)
+        if removing:
+            for name in (self._job.target.quarantine_table, self._job.target.late_table):
+                self._tend(name, compacting=False, removing=True)
+        self._context.step(self._job.name, "after compaction", batch)
+
+    def _tend(self, name: str, *, compacting: bool, removing: bool) -> None:
+        """A side table's files and log stay as its commits name them: a rebuild removes the rows of some of them."""
+        home, path = self._context.home, self._context.home.table(name)
+        if not (path / "_delta_log").exists():
+            return
+        try:
+            if compacting:
+                compact(path)
+            if removing:
+                vacuum(home, name, self._upkeep.files_kept_h)
+            if compacting and removing:
+                clean_log(
+                    home, name, older_than=datetime.now(UTC) - timedelta(days=self._upkeep.log_kept_days)
+                )
+        except (DeltaError, OSError) as error:
+            _log.warning("job %r: upkeep of %s: %s", self._job.name, name, error)
+
+    def _round(self) -> int:
+        return next_commit(self._target) // self._upkeep.every
+
+
+def tidy(home: Home, upkeep: Upkeep) -> None:
+    """Looks after the library's own tables, and forgets what jobs did longer ago than a log is kept."""
+    before = datetime.now(UTC) - timedelta(days=upkeep.log_kept_days)
+    for name in (PROGRESS_TABLE, LEDGER_TABLE, SEEN_TABLE):
+        path = home.table(name)
+        if not (path / "_delta_log").exists():
+            continue
+        try:
+            if name == PROGRESS_TABLE:
+                DeltaTable(str(path)).delete(f"happened_at < '{before:%Y-%m-%dT%H:%M:%SZ}'")
+            compact(path)
+            vacuum(home, name, upkeep.files_kept_h)
+        except (DeltaError, OSError) as error:
+            _log.warning("upkeep of %s: %s", name, error)
+
+
+def compact(table: Path) -> int:
+    """Makes one file of many small ones, as a commit that changes no row; returns how many files it took.
+
+    One that meets another change of the same files is left for the next time.
+    """
+    try:
+        done = DeltaTable(str(table)).optimize.compact()
+    except CommitFailedError:
+        return 0
+    return int(done["numFilesRemoved"])
+
+
+def vacuum(home: Home, table: str, kept_h: int) -> None:
+    """Removes files that no version of the last hours needs, those of commits that were never made among them.
+
+    What a rollback would put back and what a job has not read yet is kept, however old.
+    """
+    path = home.table(table)
+    versions = sorted({*_offered(path), *_unread(home, table)})
+    DeltaTable(str(path)).vacuum(
+        kept_h, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=versions or None
+    )
+
+
+def _unread(home: Home, table: str) -> Iterator[int]:
+    """The versions before those that took files away which a job that reads the table has not come to yet."""
+    path = home.table(table)
+    since = min(next_versions(home, table), default=None)
+    if since is not None:
+        for commit in commits(path, since=max(since, first_version(path))):
+            if commit.removed_files and commit.version > since:
+                yield commit.version - 1
+
+
+def _offered(table: Path) -> Iterator[int]:
+    """The versions that swaps replaced and that a rollback can still put back."""
+    offered: dict[str, int] = {}
+    for commit in commits(table, since=first_version(table)):
+        if commit.entry is None or commit.entry.kind != "backfill":
+            continue
+        extra = commit.entry.extra
+        if extra.get("action") == "swap":
+            offered[extra["backfill"]] = int(extra["replaced_version"])
+        elif extra.get("action") == "rollback":
+            offered.pop(extra["backfill"], None)
+    yield from offered.values()

@@ -1,0 +1,249 @@
+"""A job that is not what its last run was: what goes on, what is refused, and the generations that mend it."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams.errors import IncompatibleStateError, IncompatibleTableError, StreamsError
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.runtime.compatibility import since_last_run
+from headwater_streams.runtime.job import bind
+from headwater_streams.runtime.ownership import NoLease
+from headwater_streams.runtime.renewal import begin_generations
+from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.testing import JobDriver
+
+clicks = hw.topic("clicks", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="10 minutes")
+slower = hw.topic("clicks", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="20 minutes")
+sooner = hw.topic("clicks", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="5 minutes")
+good = hw.table("silver.clicks", event_time="at", watermark="10 minutes")
+AT = "2026-01-01T12:00:00+00:00"
+
+
+@hw.job(target=hw.delta("silver.clicks"), dedup=hw.by_offset())
+@hw.check("has_who", "who IS NOT NULL")
+def clean(clicks: DataFrame) -> DataFrame:
+    return clicks.select("who", "n", "at")
+
+
+@hw.job(target=hw.delta("silver.clicks"), name="clean", dedup=hw.by_offset())
+@hw.check("has_who", "who IS NOT NULL")
+def cleaner(clicks: DataFrame) -> DataFrame:
+    return clicks.select("who", "at", F.lower("who").alias("lower"))
+
+
+def _per_hour(rows: DataFrame, *aggregates: Column, by: tuple[str, ...] = ("who",)) -> DataFrame:
+    return hw.tumbling(rows, "at", "1 hour", by=list(by)).agg(*aggregates)
+
+
+_TARGET = hw.delta("gold.per_hour", keys=["who", "window_start"], mode="update")
+
+
+@hw.job(target=_TARGET, name="per_hour")
+def per_hour(good: DataFrame) -> DataFrame:
+    return _per_hour(good, F.sum("n").alias("total"))
+
+
+@hw.job(target=_TARGET, name="per_hour")
+def renamed(good: DataFrame) -> DataFrame:
+    # another text, the same plan
+    result = _per_hour(good, F.sum("n").alias("total"))
+    return result.select("*")
+
+
+@hw.job(target=_TARGET, name="per_hour")
+def other_sum(good: DataFrame) -> DataFrame:
+    return _per_hour(good, F.sum(F.col("n") * 2).alias("total"))
+
+
+@hw.job(target=_TARGET, name="per_hour")
+def greatest(good: DataFrame) -> DataFrame:
+    return _per_hour(good, F.max("who").alias("total"))
+
+
+@hw.job(target=hw.delta("gold.per_hour", keys=["n", "window_start"], mode="update"), name="per_hour")
+def other_key(good: DataFrame) -> DataFrame:
+    return _per_hour(good, F.count("*").alias("total"), by=("n",))
+
+
+@hw.job(target=hw.delta("gold.direct", keys=["who", "window_start"], mode="update"), name="direct")
+def direct(clicks: DataFrame) -> DataFrame:
+    return _per_hour(clicks, F.count("*").alias("clicks"))
+
+
+def click(n: int, time: str, who: str | None = "a") -> dict[str, Any]:
+    return {"who": who, "n": n, "at": f"2026-01-01T{time}:00Z"}
+
+
+def _send(driver: JobDriver) -> None:
+    driver.send("clicks", click(1, "10:00"), click(2, "10:30", "b"), click(0, "10:31", None), timestamp=AT)
+    driver.run()
+    driver.send("clicks", click(3, "11:50"), click(4, "10:40"), timestamp=AT, offset=3)
+    driver.run()
+    driver.send(
+        "clicks", click(5, "10:10"), click(6, "11:55"), timestamp=AT, offset=5
+    )  # the first one is late
+    driver.run()
+
+
+def _differences(driver: JobDriver, job: Any) -> list[str]:
+    plans = plan_jobs(driver.context, [bind(job)])
+    return [f"{each.remedy}: {each.what}" for plan in plans for each in since_last_run(driver.context, plan)]
+
+
+def _audit(driver: JobDriver) -> dict[str, list[str]]:
+    return {audit.table: audit.findings for audit in audit_home(driver.home) if audit.findings}
+
+
+@pytest.fixture(scope="module")
+def first_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home after three runs of both jobs."""
+    home = tmp_path_factory.mktemp("ran")
+    driver = JobDriver(spark, home, [clean, per_hour])
+    _send(driver)
+    assert driver.rows("gold.per_hour", "who", "total") == [("a", 5), ("a", 9), ("b", 2)]
+    assert driver.rows("gold.per_hour__late", "n") == [(5,)]
+    return home
+
+
+@pytest.fixture
+def ran(first_runs: Path, drive: Callable[..., JobDriver], tmp_path: Path) -> JobDriver:
+    """A copy of that home: nothing in it knows where it is."""
+    shutil.copytree(first_runs, tmp_path, dirs_exist_ok=True)
+    return drive(clean, per_hour)
+
+
+def test_state_unchanged_job_has_no_difference(ran: JobDriver) -> None:
+    assert _differences(ran, clean) == []
+    assert _differences(ran, per_hour) == []
+    assert _differences(ran, renamed) == ["keep: function or declaration"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            other_sum,
+            r"state: Aggregate\(.*sum\(n\).*before, Aggregate\(.*sum\(\(n \* 2\)\).*the old expressions",
+        ),
+        (other_key, "target keys: update by who, window_start before, update by n, window_start now"),
+    ],
+    ids=["aggregate", "key"],
+)
+def test_state_changed_job_is_refused_with_the_same_words_and_nothing_is_written(
+    ran: JobDriver, spark: SparkSession, changed: Any, words: str
+) -> None:
+    before = ran.rows("gold.per_hour")
+    driver = JobDriver(spark, ran.home.root, [clean, changed])
+    driver.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
+    with pytest.raises(IncompatibleStateError, match=words) as refused:
+        driver.run()
+    assert "headwater jobs rebuild per_hour" in str(refused.value)
+    assert ran.rows("gold.per_hour") == before
+
+
+def test_state_row_job_with_other_columns_goes_on(ran: JobDriver, spark: SparkSession) -> None:
+    assert _differences(ran, cleaner) == [
+        "keep: columns",
+        "keep: columns",
+        "keep: function or declaration",
+    ]
+    driver = JobDriver(spark, ran.home.root, [cleaner])
+    driver.send("clicks", click(7, "11:57", "C"), timestamp=AT, offset=7)
+    driver.run()
+    assert driver.rows("silver.clicks", "n", "lower")[-1] == (None, "c")
+
+
+def test_state_longer_watermark_is_refused_and_a_shorter_one_goes_on(
+    drive: Callable[..., JobDriver], spark: SparkSession, tmp_path: Path
+) -> None:
+    _send(drive(direct))
+    driver = JobDriver(spark, tmp_path, [replace(bind(direct), inputs={"clicks": slower})])
+    with pytest.raises(
+        IncompatibleStateError, match=r"watermark.*10 minutes before, 20 minutes now.*would drop them"
+    ):
+        driver.run()
+    driver = JobDriver(spark, tmp_path, [replace(bind(direct), inputs={"clicks": sooner})])
+    driver.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
+    driver.run()
+    assert driver.rows("gold.direct", "who", "clicks") == [
+        ("a", 2),
+        ("a", 3),
+        ("b", 1),
+        (None, 1),
+    ]
+    assert _audit(driver) == {}
+
+
+def test_state_other_shuffle_partitions_stay_the_checkpoints(ran: JobDriver, spark: SparkSession) -> None:
+    partitions = spark.conf.get("spark.sql.shuffle.partitions")
+    spark.conf.set("spark.sql.shuffle.partitions", "7")
+    try:
+        assert _differences(ran, per_hour) == ["keep: shuffle partitions"]
+        ran.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
+        ran.run()
+        assert ran.rows("gold.per_hour", "who", "total") == [("a", 16), ("a", 5), ("b", 2)]
+        assert _differences(ran, per_hour) == ["keep: shuffle partitions"]
+    finally:
+        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+
+
+def test_state_table_removed_under_a_checkpoint_is_refused(ran: JobDriver) -> None:
+    shutil.rmtree(ran.home.table("gold.per_hour"))
+    ran.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
+    with pytest.raises(IncompatibleStateError, match=r"the table gold.per_hour.*lacks what the job has read"):
+        ran.run()
+    assert not ran.home.table("gold.per_hour").exists()
+
+
+def test_rebuild_changed_window_job_gives_what_a_fresh_one_gives(ran: JobDriver, spark: SparkSession) -> None:
+    driver = JobDriver(spark, ran.home.root, [clean, other_sum])
+    begun = begin_generations(ran.context, [bind(other_sum)], "rebuild", lambda _: NoLease())
+    assert [(entry.job, entry.generation) for entry in begun] == [("per_hour", 2)]
+    assert driver.rows("gold.per_hour") == driver.rows("gold.per_hour__late") == []
+    driver.run()
+    driver.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
+    driver.run()
+    assert driver.rows("gold.per_hour", "who", "total", "_generation") == [
+        ("a", 10, 2),
+        ("a", 32, 2),
+        ("b", 4, 2),
+    ]
+    assert driver.rows("gold.per_hour__late", "n", "_generation") == [(5, 2)]
+    assert _audit(driver) == {}
+
+
+def test_rebuild_row_job_takes_its_readers_along(ran: JobDriver) -> None:
+    with pytest.raises(StreamsError, match=r"job 'per_hour' reads silver.clicks into gold.per_hour"):
+        begin_generations(ran.context, [bind(clean)], "rebuild", lambda _: NoLease())
+    before = ran.rows("silver.clicks", "who", "n")
+    begun = begin_generations(ran.context, [bind(clean), bind(per_hour)], "rebuild", lambda _: NoLease())
+    assert [entry.job for entry in begun] == ["clean", "per_hour"]
+    assert ran.rows("silver.clicks") == ran.rows("silver.clicks__quarantine") == []
+    ran.run()
+    assert ran.rows("silver.clicks", "who", "n") == before
+    assert len(ran.rows("silver.clicks__quarantine")) == 1
+    # All came in one batch this time, so what was late is in time.
+    assert ran.rows("gold.per_hour", "who", "total") == [("a", 10), ("a", 9), ("b", 2)]
+    assert _audit(ran) == {}
+
+
+def test_rebuild_takes_columns_of_another_type(ran: JobDriver, spark: SparkSession) -> None:
+    driver = JobDriver(spark, ran.home.root, [clean, greatest])
+    assert {"rebuild: state", "keep: column total"} <= set(_differences(driver, greatest))
+    with pytest.raises(
+        IncompatibleTableError, match=r"'total' is bigint in the table and string in the job.*jobs rebuild"
+    ):
+        driver.run()
+    begin_generations(driver.context, [bind(greatest)], "rebuild", lambda _: NoLease())
+    driver.run()
+    assert driver.rows("gold.per_hour", "who", "total") == [("a", "a"), ("a", "a"), ("b", "b")]
+    assert dict(driver.table("gold.per_hour").dtypes)["total"] == "string"
+    assert _audit(driver) == {}

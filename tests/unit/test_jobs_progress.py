@@ -1,0 +1,220 @@
+"""What running jobs tell, and what is made of it: their table, the live view's lines, the explanation."""
+
+import dataclasses
+import fcntl
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+
+from headwater.errors import UsageError
+from headwater.running.explaining import explain_job
+from headwater.running.progress import progress_of
+from headwater_streams.errors import UnavailableError
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.facts import InputFacts, RunFacts
+from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.progress import ProgressLog
+from headwater_streams.runtime.upkeep import Upkeep, tidy
+
+BEGIN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+JOIN = RunFacts(
+    "4.1.3", "join", {"gold.pairs": "id"}, (), "append",
+    {
+        "good": InputFacts("table", {"silver.clicks": "a"}, "5 minutes", {}),
+        "orders": InputFacts("table", {"silver.orders": "b"}, "1 hour", {}),
+        "raw": InputFacts("topic", {"clicks": "c"}, None, {}),
+    },
+    "IntervalJoin()", (), {}, "2", "x", "None", "f",
+)  # fmt: skip
+
+
+def told(batch: int, *, read: int, there: int, took_ms: int = 1000, add_ms: int = 900) -> dict[str, Any]:
+    """Spark's account of a batch, as far as it is read."""
+    return {
+        "batchId": batch,
+        "timestamp": (BEGIN + timedelta(seconds=batch)).isoformat().replace("+00:00", "Z"),
+        "numInputRows": 10,
+        "durationMs": {"triggerExecution": took_ms, "addBatch": add_ms, "queryPlanning": took_ms - add_ms},
+        "eventTime": {"watermark": "2026-01-01T09:00:00.000Z"},
+        "stateOperators": [
+            {"operatorName": "symmetricHashJoin", "numRowsTotal": 77, "memoryUsedBytes": 9000,
+             "numRowsUpdated": 10, "allUpdatesTimeMs": 40, "allRemovalsTimeMs": 5, "commitTimeMs": 200,
+             "numRowsDroppedByWatermark": 0},
+        ],
+        "sources": [
+            {"description": "KafkaV2[Subscribe[clicks]]", "numInputRows": 10,
+             "endOffset": {"clicks": {"0": read, "1": 5}}, "latestOffset": {"clicks": {"0": there, "1": 5}}},
+            {"description": "DeltaSource[file:/h/tables/silver/clicks]", "numInputRows": 0,
+             "endOffset": {"reservoirVersion": 1, "index": -1}, "latestOffset": None},
+            {"description": "DeltaSource[file:/h/tables/silver/orders]", "numInputRows": 0,
+             "endOffset": {"reservoirVersion": 1, "index": -1}, "latestOffset": None},
+        ],
+    }  # fmt: skip
+
+
+INPUTS = {"raw": "[clicks]", "good": "/tables/silver/clicks", "orders": "/tables/silver/orders"}
+
+
+class Place:
+    """A home in which a join ran for some batches."""
+
+    def __init__(self, root: Path) -> None:
+        self.home = Home(root)
+        self.log = ProgressLog(self.home, 0)
+
+    def event(self, event: Any, message: str | None = None) -> None:
+        self.log.event("pairs", "gold.pairs", 1, event, message)
+        self.log.flush(now=True)
+
+    def batch(self, account: dict[str, Any]) -> None:
+        self.log.batch("pairs", "gold.pairs", 1, account, INPUTS)
+        self.log.flush(now=True)
+
+    def facts(self, found: RunFacts = JOIN) -> None:
+        checkpoint = self.home.checkpoint("pairs", 1)
+        (checkpoint / "offsets").mkdir(parents=True)
+        (checkpoint / "offsets" / "0").touch()
+        (checkpoint / "headwater.json").write_text(json.dumps(dataclasses.asdict(found)))
+
+    def commit(self, table: str, newest: datetime) -> None:
+        entry = LedgerEntry("x", 1, 0, table, "row", max_event_time_us=int(newest.timestamp() * 1e6))
+        write_deltalake(
+            str(self.home.table(table)),
+            pa.table({"n": [1]}),
+            mode="append",
+            commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
+        )
+
+    def hold(self) -> Any:
+        lock = (self.home.root / "checkpoints" / "pairs" / "owner").open("w")
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return lock
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    found = Place(tmp_path)
+    found.event("started")
+    return found
+
+
+def test_progress_batch_is_a_row_that_sql_can_query(place: Place) -> None:
+    place.batch(told(0, read=10, there=25))
+    rows = DeltaTable(str(place.home.table("headwater.progress"))).to_pyarrow_table().to_pylist()
+    (row,) = [row for row in rows if row["event"] == "batch"]
+    assert (row["job"], row["table"], row["generation"], row["batch"]) == ("pairs", "gold.pairs", 1, 0)
+    assert (row["rows"], row["duration_ms"], row["behind"]) == (10, 1000, 15)
+    assert row["watermark"] == datetime(2026, 1, 1, 9, tzinfo=UTC)
+    assert [each["input"] for each in row["sources"]] == ["raw", "good", "orders"]
+    assert row["operators"][0]["name"] == "symmetricHashJoin"
+    assert dict(row["durations_ms"]) == {"addBatch": 900, "queryPlanning": 100}
+
+
+def test_progress_watermark_before_any_event_is_none(place: Place) -> None:
+    place.batch({**told(0, read=1, there=1), "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})
+    assert progress_of(place.home.root)[0].batches[0]["watermark"] is None
+
+
+def test_progress_states_follow_events_and_the_lock(place: Place) -> None:
+    place.batch(told(0, read=10, there=10))
+    place.facts()
+    (found,) = progress_of(place.home.root)
+    assert found.state == "killed"
+    with place.hold():
+        (found,) = progress_of(place.home.root)
+        assert found.state == "running"
+        assert found.row()["rows_per_busy_s"] == 10
+    place.event("waiting", "the broker does not answer")
+    (found,) = progress_of(place.home.root, ["pairs"])
+    assert (found.state, found.message) == ("waiting", "the broker does not answer")
+    assert progress_of(place.home.root, ["others"]) == []
+
+
+def _sentences(place: Place, partitions: Any, now: datetime = BEGIN) -> str:
+    with place.hold():
+        return "\n".join(explain_job(place.home.root, "pairs", partitions, now=now).sentences)
+
+
+@pytest.fixture
+def joined(place: Place) -> Place:
+    place.facts()
+    place.commit("silver.clicks", BEGIN)
+    place.commit("silver.orders", BEGIN - timedelta(minutes=30))
+    place.batch(told(0, read=10, there=25))
+    place.batch(told(1, read=20, there=90, took_ms=3000, add_ms=2000))
+    return place
+
+
+def test_explain_says_who_holds_the_watermark_back_which_step_and_which_operator(joined: Place) -> None:
+    text = _sentences(joined, lambda _topic: {0: (0, 100), 1: (0, 5), 2: (4, 7)})
+    assert "it is running, and its inputs have more to read" in text
+    assert "topic clicks: 83 records wait, most in clicks 0 (80)" in text
+    assert "table silver.clicks: all is read" in text
+    assert "it falls behind: 15 records waited 1 batches ago, 70 do now" in text
+    assert (
+        "of its last 2 batches (2,000 ms each), 72% was reading, computing and committing the batch" in text
+    )
+    assert "the operator symmetricHashJoin took 490 ms" in text
+    assert "it holds 77 rows, 9,000 bytes" in text
+    assert "the watermark in effect is 2026-01-01 09:00:00" in text
+    assert (
+        "table silver.orders lets it go to 2026-01-01 10:30:00: its newest event is of 2026-01-01 11:30:00; "
+        "it holds back table silver.clicks (2026-01-01 11:55:00)"
+    ) in text
+
+
+def test_explain_several_topics_of_an_input_names_the_partition_that_waits_most(place: Place) -> None:
+    both = InputFacts("topic", {"clicks": "c", "taps": "d"}, None, {})
+    place.facts(dataclasses.replace(JOIN, kind="row", inputs={"raw": both}))
+    read = {"clicks": {"0": 10}, "taps": {"0": 3}}
+    account = told(0, read=10, there=10)
+    account["sources"] = [
+        {"description": "KafkaV2[Subscribe[clicks, taps]]", "endOffset": read, "latestOffset": read}
+    ]
+    place.log.batch("pairs", "gold.pairs", 1, account, {"raw": "[clicks, taps]"})
+    place.log.flush(now=True)
+    there = {"clicks": {0: (0, 12)}, "taps": {0: (0, 8), 1: (4, 5)}}
+    text = _sentences(place, there.__getitem__)
+    assert "topics clicks, taps: 8 records wait, most in taps 0 (5)" in text
+
+
+def test_explain_job_that_commits_nothing_though_there_is_more_is_stuck(joined: Place) -> None:
+    there: Callable[[str], dict[int, tuple[int, int]]] = lambda _topic: {0: (0, 100)}  # noqa: E731
+    assert "stuck or in a long batch: none has ended for 0:09:56" in _sentences(
+        joined, there, BEGIN + timedelta(minutes=10)
+    )
+
+
+def test_explain_broker_that_does_not_answer_or_is_not_known(joined: Place) -> None:
+    assert "topic clicks: nobody could be asked how far it goes" in _sentences(joined, None)
+
+    def away(_topic: str) -> dict[int, tuple[int, int]]:
+        raise UnavailableError("the broker does not answer")
+
+    assert "topic clicks: nobody could be asked how far it goes" in _sentences(joined, away)
+
+
+def test_explain_failed_and_unknown_jobs(joined: Place) -> None:
+    joined.event("failed", "no such column")
+    assert explain_job(joined.home.root, "pairs", None).sentences[0] == "it failed: no such column"
+    with pytest.raises(UsageError, match=r"no job 'other' has run in .*; those that have: pairs"):
+        explain_job(joined.home.root, "other", None)
+
+
+def test_tidy_forgets_old_progress_and_makes_one_file(place: Place) -> None:
+    for batch in range(5):
+        place.batch(told(batch, read=10, there=10))
+    kept_days = (datetime.now(UTC) - BEGIN).total_seconds() / 86400
+    path = place.home.table("headwater.progress")
+    tidy(place.home, Upkeep(log_kept_days=kept_days + 1))
+    assert DeltaTable(str(path)).to_pyarrow_table().num_rows == 6
+    assert len(DeltaTable(str(path)).file_uris()) == 1
+    tidy(place.home, Upkeep(log_kept_days=0.001))
+    (left,) = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
+    assert left["event"] == "started"

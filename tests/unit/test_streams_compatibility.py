@@ -1,0 +1,142 @@
+"""What differs between a job and its last run, and what can be done about it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headwater_streams.errors import DataLossError, IncompatibleStateError
+from headwater_streams.runtime.compatibility import compare, remedy_of, require_compatible
+from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of_last_run, keep_facts
+from headwater_streams.runtime.positions import check_positions
+
+INPUT = InputFacts("topic", {"clicks": "id-1"}, "10 minutes", {"n": "int"})
+ROW = RunFacts(
+    "4.1.3", "row", {"silver.clicks": "table-1"}, (), "append", {"clicks": INPUT}, "", (), {"n": "int"}, "2",
+    "org.apache.HDFSBackedStateStoreProvider", "None", "aa",
+)  # fmt: skip
+WINDOW = replace(
+    ROW, kind="window", mode="update", keys=("n",), operator="TumblingWindow(1)", state=("Aggregate(sum(n))",)
+)
+
+BOTH = {"silver.clicks": "table-1", "silver.bots": "table-2"}
+FANNED = replace(ROW, targets=BOTH)
+SEVERAL = replace(INPUT, ids={"clicks": "id-1", "taps": "id-9"})
+TABLE = InputFacts("table", {"silver.a": "x"}, None, {})
+
+
+def _reading(declared: InputFacts) -> RunFacts:
+    return replace(ROW, inputs={"clicks": declared})
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "found"),
+    [
+        (ROW, ROW, []),
+        (ROW, replace(ROW, kind="window"), [("kind", "rebuild")]),
+        (ROW, replace(ROW, targets={"silver.others": "table-1"}), [("target", "rebuild")]),
+        (ROW, replace(ROW, targets={"silver.clicks": "table-2"}), [("the table silver.clicks", "rebuild")]),
+        (ROW, replace(ROW, targets={"silver.clicks": None}), [("the table silver.clicks", "rebuild")]),
+        (FANNED, FANNED, []),
+        (FANNED, replace(FANNED, targets={**BOTH, "silver.bots": None}), [("the table silver.bots", "rebuild")]),
+        (FANNED, replace(FANNED, targets=dict(reversed(BOTH.items()))), [("target", "rebuild")]),
+        (FANNED, ROW, [("target", "keep")]),
+        (ROW, FANNED, [("target", "rebuild")]),
+        (ROW, replace(ROW, keys=("n",)), []),
+        (ROW, replace(ROW, spark="4.2.0"), [("Spark", "keep")]),
+        (ROW, replace(ROW, spark="4.1.9"), []),
+        (ROW, replace(ROW, spark="4.0.1"), [("Spark", "rebuild")]),
+        (ROW, replace(ROW, inputs={"other": INPUT}), []),
+        (ROW, replace(ROW, inputs={"clicks": replace(INPUT, ids={"b": None})}), [("inputs", "renew")]),
+        (ROW, _reading(replace(INPUT, ids={"clicks": "id-2"})), [("the topic clicks", "renew")]),
+        (ROW, _reading(replace(INPUT, ids={"clicks": None})), []),
+        (ROW, _reading(SEVERAL), [("inputs", "renew")]),
+        (_reading(SEVERAL), ROW, [("inputs", "renew")]),
+        (_reading(SEVERAL), _reading(SEVERAL), []),
+        (
+            _reading(SEVERAL),
+            _reading(replace(SEVERAL, ids={"clicks": "id-1", "taps": "id-8"})),
+            [("the topic taps", "renew")],
+        ),
+        (_reading(TABLE), _reading(replace(TABLE, ids={"silver.a": "y"})), [("the table silver.a", "rebuild")]),
+        (_reading(TABLE), ROW, [("inputs", "renew")]),
+        (ROW, replace(ROW, inputs={"clicks": replace(INPUT, watermark="1 hour")}), []),
+        (ROW, replace(ROW, columns={"n": "bigint"}), [("column n", "keep")]),
+        (ROW, replace(ROW, columns={"m": "int"}), [("columns", "keep"), ("columns", "keep")]),
+        (ROW, replace(ROW, shuffle_partitions="8", state_store="x.RocksDB"), []),
+        (ROW, replace(ROW, fingerprint="bb"), [("function or declaration", "keep")]),
+        (ROW, replace(ROW, dedup="ByOffset()", fingerprint="bb"), [("deduplication", "keep")]),
+        (WINDOW, replace(WINDOW, keys=("n", "m")), [("target keys", "rebuild")]),
+        (WINDOW, replace(WINDOW, operator="TumblingWindow(2)"), [("operator", "rebuild")]),
+        (WINDOW, replace(WINDOW, state=("Aggregate(sum(m))",)), [("state", "rebuild")]),
+        (WINDOW, replace(WINDOW, shuffle_partitions="8"), [("shuffle partitions", "keep")]),
+        (WINDOW, replace(WINDOW, state_store="x.RocksDB"), [("state store", "keep")]),
+        (
+            WINDOW,
+            replace(WINDOW, inputs={"clicks": replace(INPUT, watermark="1 hour")}),
+            [("watermark of topic clicks", "rebuild")],
+        ),
+        (
+            WINDOW,
+            replace(WINDOW, inputs={"clicks": replace(INPUT, watermark="1 minute")}),
+            [("watermark of topic clicks", "keep")],
+        ),
+        (
+            WINDOW,
+            replace(WINDOW, inputs={"clicks": replace(INPUT, ids={"clicks": "id-2"})}),
+            [("the topic clicks", "rebuild")],
+        ),
+    ],
+)  # fmt: skip
+def test_compare_difference_names_the_thing_and_its_remedy(
+    before: RunFacts, now: RunFacts, found: list[tuple[str, str]]
+) -> None:
+    assert [(each.what, each.remedy) for each in compare(before, now)] == found
+
+
+def test_compare_strongest_remedy_wins_and_only_what_needs_it_is_told() -> None:
+    differences = compare(
+        ROW, replace(ROW, spark="4.2.0", targets={"silver.clicks": "other"}, fingerprint="bb")
+    )
+    assert remedy_of(differences) == "rebuild"
+    with pytest.raises(IncompatibleStateError) as refused:
+        require_compatible("clean", differences)
+    assert str(refused.value) == (
+        "job 'clean' cannot go on from its last run: the table silver.clicks: the job's own before, another table of "
+        "that name now; it lacks what the job has read so far. What can be done: put it back, or begin a new "
+        "generation with an empty table: headwater jobs rebuild clean"
+    )
+    require_compatible("clean", compare(ROW, replace(ROW, spark="4.2.0")))
+
+
+def test_facts_of_last_run_are_those_kept_and_what_the_checkpoint_holds_on_to_stays(tmp_path: Path) -> None:
+    keep_facts(tmp_path, WINDOW)
+    assert facts_of_last_run(tmp_path) is None, "no batch has begun"
+    (tmp_path / "offsets").mkdir()
+    (tmp_path / "offsets" / "0").touch()
+    assert facts_of_last_run(tmp_path) == WINDOW
+    unknown = {"clicks": replace(INPUT, ids={"clicks": None})}
+    kept = keep_facts(
+        tmp_path, replace(WINDOW, shuffle_partitions="9", state_store="x", inputs=unknown, spark="4.2.0")
+    )
+    assert kept == replace(WINDOW, spark="4.2.0") == facts_of_last_run(tmp_path)
+
+
+def test_positions_that_are_there_pass() -> None:
+    check_positions("j", "clicks", {0: 5, 1: 10}, {0: (5, 5), 1: (0, 10), 2: (3, 3)})
+    check_positions("j", "clicks", {}, {0: (5, 9)})
+
+
+def test_positions_overtaken_by_retention_are_named_as_ranges() -> None:
+    with pytest.raises(DataLossError) as lost:
+        check_positions("j", "clicks", {0: 5, 1: 10, 2: 7}, {0: (9, 20), 1: (0, 10), 2: (30, 30)})
+    assert "removed by the topic's retention: partition 0 offsets [5, 9); partition 2 offsets [7, 30)" in str(
+        lost.value
+    )
+
+
+def test_positions_beyond_the_end_mean_another_topic() -> None:
+    with pytest.raises(DataLossError, match=r"partition 1 ends at 4 and the job has read to 10.*made again"):
+        check_positions("j", "clicks", {0: 5, 1: 10}, {0: (0, 5), 1: (0, 4)})
+    with pytest.raises(DataLossError, match="partition 1 ends at 0"):
+        check_positions("j", "clicks", {1: 10}, {0: (0, 5)})

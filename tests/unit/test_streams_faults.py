@@ -1,0 +1,107 @@
+"""Which faults a running job is tried again after, and when."""
+
+import random
+from types import SimpleNamespace
+
+import pytest
+
+from headwater_streams.errors import (
+    CheckFailedError,
+    DataLossError,
+    JobDefinitionError,
+    LeaseLostError,
+    OwnershipError,
+    StreamsError,
+    UnavailableError,
+)
+from headwater_streams.runtime.faults import BackOff, Restarts, passes, speaks_of_loss
+from headwater_streams.runtime.query import explain
+
+AWAY = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node assignment. Call: listNodes"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        UnavailableError("the broker does not answer"),
+        LeaseLostError("the session may be over"),
+        RuntimeError(AWAY),
+        RuntimeError("Cannot fetch record for offset 17 in 30000 milliseconds"),
+        RuntimeError("java.net.ConnectException: Connection refused"),
+    ],
+    ids=repr,
+)
+def test_fault_of_what_is_away_passes(error: Exception) -> None:
+    assert passes(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DataLossError(AWAY),
+        CheckFailedError("delay_sane"),
+        JobDefinitionError("no topic"),
+        OwnershipError("another driver runs it"),
+        StreamsError("something else"),
+        RuntimeError("[UNRESOLVED_COLUMN] no such column"),
+        ZeroDivisionError("division by zero"),
+    ],
+    ids=repr,
+)
+def test_fault_that_a_person_must_mend_does_not_pass(error: Exception) -> None:
+    assert not passes(error)
+
+
+def test_fault_cause_inside_the_jvm_is_looked_at() -> None:
+    inner = SimpleNamespace(toString=lambda: AWAY, getCause=lambda: None)
+    outer = SimpleNamespace(
+        toString=lambda: "java.util.concurrent.ExecutionException", getCause=lambda: inner
+    )
+    error = RuntimeError("An error occurred while calling o260.count")
+    error.java_exception = outer  # type: ignore[attr-defined]
+    assert passes(error)
+    told = RuntimeError("batch failed")
+    told.__cause__ = error
+    assert passes(told)
+    assert explain(told) == (
+        "a broker does not answer (TimeoutException: Timed out waiting for a node assignment. Call: listNodes)"
+    )
+
+
+def test_fault_lost_input_is_told_from_a_broker_that_is_away() -> None:
+    assert speaks_of_loss(
+        RuntimeError("Some data may have been lost because they are not available in Kafka")
+    )
+    assert not speaks_of_loss(RuntimeError(AWAY))
+    assert not speaks_of_loss(DataLossError("data may have been lost"))
+
+
+def test_back_off_doubles_up_to_its_longest_pause() -> None:
+    seed = random.randrange(2**32)
+    rng, back_off = random.Random(seed), BackOff(1.0, 60.0)
+    for failures, whole_s in enumerate([1, 2, 4, 8, 16, 32, 60, 60, 60], 1):
+        assert whole_s / 2 <= back_off.pause_s(failures, rng) <= whole_s, seed
+    assert back_off.pause_s(10_000, rng) <= 60
+
+
+def test_restarts_job_is_due_once_after_its_pause_and_a_commit_forgets_its_failures() -> None:
+    now_s = 100.0
+    restarts = Restarts(BackOff(8.0, 60.0), clock=lambda: now_s, rng=random.Random(1))
+    first_s = restarts.after("a", UnavailableError("away"))
+    assert first_s is not None
+    assert restarts.take_due() == []
+    now_s += first_s
+    assert restarts.take_due() == ["a"]
+    assert restarts.take_due() == []
+    second_s = restarts.after("a", UnavailableError("away"))
+    assert second_s is not None
+    assert second_s >= 8
+    restarts.worked("a")
+    third_s = restarts.after("a", UnavailableError("away"))
+    assert third_s is not None
+    assert third_s <= 8
+
+
+def test_restarts_without_back_off_tries_nothing_again() -> None:
+    assert Restarts().after("a", UnavailableError("away")) is None
+    assert Restarts(BackOff()).after("a", DataLossError("gone")) is None
