@@ -20,6 +20,7 @@ pytest_plugins = ["headwater_broker.pytest_plugin"]  # for an install from befor
 
 TICK_MS = 300
 """The shortest session is two of them."""
+START_TIMEOUT_S = 120
 LONGEST_SESSION_MS = 20_000
 """For sessions that a test does not let expire: a busy machine must not do it either."""
 
@@ -58,12 +59,12 @@ class ZooKeeperServer:
                 stdout=log,
                 stderr=log,
             )
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + START_TIMEOUT_S
         while not self._answers():
             assert self._process.poll() is None, (self._directory / "zookeeper.log").read_text(
                 errors="replace"
             )
-            assert time.monotonic() < deadline, "ZooKeeper did not start within 30 s"
+            assert time.monotonic() < deadline, f"ZooKeeper did not start within {START_TIMEOUT_S} s"
             time.sleep(0.05)
 
     def kill(self) -> None:
@@ -90,8 +91,8 @@ def _server(directory: Path) -> Iterator[ZooKeeperServer]:
     except DependencyError as error:
         pytest.skip(str(error))
     server = ZooKeeperServer(directory)
-    server.start()
     try:
+        server.start()
         yield server
     finally:
         server.kill()

@@ -243,7 +243,7 @@ def test_restart_after_kill_is_ready_soon_and_keeps_topics_offsets_and_commits(b
         reader.commit(offsets=[TopicPartition("kept", 0, 2, "note")], asynchronous=False)
     broker_process.kill()
     broker_process.start()
-    assert broker_process.was_ready_at_once
+    assert broker_process.ready_cpu_s < 5, "a clock on the wall would tell how busy the machine is"
     with consumer(bootstrap, "keepers") as reader:
         (committed,) = reader.committed([TopicPartition("kept", 0)], timeout=DEADLINE_S)
         assert (committed.offset, committed.metadata) == (2, "note")

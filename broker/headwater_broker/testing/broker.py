@@ -13,7 +13,7 @@ from headwater_broker.log import Clock
 from headwater_broker.server import Broker, BrokerOptions, parse_listeners, parse_settings
 from headwater_broker.server.properties import LISTENER_PLACES
 
-_START_TIMEOUT_S = 30.0
+_START_TIMEOUT_S = 60.0
 _FOR_TESTS = {"group.initial.rebalance.delay.ms": "0", "group.min.session.timeout.ms": "100"}
 
 
