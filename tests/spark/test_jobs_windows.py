@@ -65,6 +65,16 @@ def test_window_job_late_row_goes_to_the_late_table(drive: Callable[..., JobDriv
     assert open_window["_rows"] == 2
 
 
+def test_window_job_sources_stand_in_the_order_of_their_partitions(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(delays)
+    for partition in (1, 0, 1):
+        driver.send("departures", event("11:15"), partition=partition, timestamp=AT)
+        driver.run()
+    (window,) = driver.rows("gold.delays", "_sources", "_rows")
+    assert [tuple(source) for source in window[0]] == [("departures", 0, 0, 1), ("departures", 1, 0, 2)]
+    assert window[1] == 3
+
+
 def test_window_job_row_whose_window_is_open_is_not_late(drive: Callable[..., JobDriver]) -> None:
     driver = drive(delays)
     driver.send("departures", event("11:15"), timestamp=AT)

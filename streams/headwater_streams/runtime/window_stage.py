@@ -176,9 +176,10 @@ class WindowStage:
 _BOTH = f"concat(coalesce(t.{SOURCES}, array()), coalesce(s.{SOURCES}, array()))"
 _SAME = "x -> x.topic = k.topic AND x.partition = k.partition"
 _MERGED_SOURCES = (
-    f"transform(array_distinct(transform({_BOTH}, x -> struct(x.topic AS topic, x.partition AS partition))), "
+    f"transform(array_sort(array_distinct(transform({_BOTH}, "
+    "x -> struct(x.topic AS topic, x.partition AS partition)))), "
     "k -> struct(k.topic AS topic, k.partition AS partition, "
     f"array_min(transform(filter({_BOTH}, {_SAME}), x -> x.start)) AS start, "
     f"array_max(transform(filter({_BOTH}, {_SAME}), x -> x.end)) AS end))"
 )
-"""SQL over `t` and `s`: the ranges of both, one for each topic and partition."""
+"""SQL over `t` and `s`: the ranges of both, one for each topic and partition, in their order."""

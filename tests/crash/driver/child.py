@@ -1,0 +1,85 @@
+"""A driver that dies where it is told to: `child.py BOOTSTRAP HOME once | forever | STEP NTH`.
+
+At the NTH time that a step is reached, of whatever job, the process ends as by kill -9; its JVM then finds out alone.
+So it does when all is read and the step did not come.
+"""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from killed_jobs import clean, pairs, per_minute
+
+from headwater.running.leases import lease_factory
+from headwater.stack.session import spark_session
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.job import bind
+from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.runtime.upkeep import Upkeep
+from headwater_streams.sources.reader import KafkaSource
+
+_QUICK_START = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.memory": "512m",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+}
+_STOPPED = 9
+_IDLE_S = 5
+
+
+class Trap:
+    """Ends the process at a step."""
+
+    def __init__(self, step: str, nth: int) -> None:
+        self._step, self._left = step, nth
+        self._lock = threading.Lock()
+        self._latest = 0.0
+
+    def __call__(self, job: str, step: str, batch: int) -> None:
+        with self._lock:
+            self._latest = time.monotonic()
+            if step == self._step:
+                self._left -= 1
+                if self._left == 0:
+                    _die(step)
+
+    def look(self) -> None:
+        """Ends the process when there is nothing to do any more."""
+        with self._lock:
+            if time.monotonic() - self._latest > _IDLE_S:
+                _die("idle")
+
+
+def _die(why: str) -> None:
+    print(why, flush=True)
+    os._exit(_STOPPED)
+
+
+def main(bootstrap: str, home: Path, mode: str, nth: int) -> None:
+    """Runs the jobs, until the trap is sprung or all is read."""
+    session = spark_session(home, app_name="killed", cores=2, extra=_QUICK_START)
+    trap = Trap(mode, nth)
+    context = StageContext(session, Home(home), KafkaSource(bootstrap), step=trap)
+    runner = JobRunner(
+        context,
+        [bind(job) for job in (clean, per_minute, pairs)],
+        lease=lease_factory(home, ""),
+        upkeep=Upkeep(every=3, files_kept_h=1),
+    )
+    if mode == "once":
+        runner.run_once()
+        runner.stop()
+        session.stop()
+        return
+    runner.start(interval_s=0.1)
+    while True:
+        runner.watch(1)
+        trap.look()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)
