@@ -2,6 +2,8 @@
 
 from headwater_streams.aggregates import KeyGroups, grouped, latest, top
 from headwater_streams.dedup import ByKey, ByOffset, BySequence, by_key, by_offset, by_sequence
+from headwater_streams.joins.as_of import AsOf, as_of
+from headwater_streams.joins.enrich import enrich
 from headwater_streams.joins.interval import IntervalJoin, join
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.job import check, job
@@ -9,6 +11,7 @@ from headwater_streams.sinks.target import DeltaTarget, delta
 from headwater_streams.sources.avro_value import Avro, avro
 from headwater_streams.sources.csv_value import Csv, csv
 from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
+from headwater_streams.sources.lookup import LookupInput, lookup
 from headwater_streams.sources.parsers import Parser, key_value, syslog, template
 from headwater_streams.sources.protobuf_value import Protobuf, protobuf
 from headwater_streams.windows import (
@@ -23,6 +26,7 @@ from headwater_streams.windows import (
 )
 
 __all__ = [
+    "AsOf",
     "Avro",
     "ByKey",
     "ByOffset",
@@ -34,12 +38,14 @@ __all__ = [
     "HoppingWindow",
     "IntervalJoin",
     "KeyGroups",
+    "LookupInput",
     "Parser",
     "Protobuf",
     "SessionWindow",
     "TableInput",
     "TopicInput",
     "TumblingWindow",
+    "as_of",
     "avro",
     "by_key",
     "by_offset",
@@ -48,12 +54,14 @@ __all__ = [
     "csv",
     "cumulative",
     "delta",
+    "enrich",
     "grouped",
     "hopping",
     "job",
     "join",
     "key_value",
     "latest",
+    "lookup",
     "protobuf",
     "session",
     "syslog",

@@ -21,6 +21,10 @@ class IncompatibleTableError(StreamsError):
     """The target table exists in a shape that the job cannot write."""
 
 
+class LookupKeyError(StreamsError):
+    """A look-up has several rows for one key; the batch was not committed. Mend the table, then start the job again."""
+
+
 class OwnershipError(StreamsError):
     """Somebody else runs this job, or this driver can no longer prove that it does."""
 

@@ -77,8 +77,10 @@ def test_wheel_installed_plans_the_packaged_jobs(installed: Installation) -> Non
     assert {job["job"] for job in found} == {
         "clean_departures",
         "clean_arrivals",
+        "clean_weather",
         "delay_by_carrier",
         "delay_by_route",
+        "departures_weather",
         "join_flights",
         "parse_requests",
         "traffic_by_minute",

@@ -1,6 +1,6 @@
 """One Spark session for all tests of this folder, and a driver for jobs: the fixtures of `headwater jobs test`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,18 @@ def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
         return found
 
     return run
+
+
+@pytest.fixture
+def deployed(spark: SparkSession) -> Iterator[None]:
+    """What `SMALL_BATCHES` turns off, as it is where jobs run: plans that adapt, and Spark's own batches."""
+    names = ("spark.sql.adaptive.enabled", "spark.sql.streaming.noDataMicroBatches.enabled")
+    before = {name: spark.conf.get(name) for name in names}
+    for name in names:
+        spark.conf.set(name, "true")
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

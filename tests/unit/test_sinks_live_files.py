@@ -88,11 +88,14 @@ def test_files_between_only_files_whose_times_reach_into_the_range(tmp_path: Pat
     untimed = _append(table, [("UA", None)])
     third = _append(table, [("UA", _hour(9))])
 
-    def found(version: int, start: float, end: float) -> set[str]:
-        bounds = (round(_hour(hour).timestamp() * 1_000_000) for hour in (start, end))
-        return set(files_between(table, version, "hour", *bounds))
+    def found(version: int, start: float | None, end: float) -> set[str]:
+        start_us = None if start is None else round(_hour(start).timestamp() * 1_000_000)
+        end_us = round(_hour(end).timestamp() * 1_000_000)
+        return set(files_between(table, version, "hour", start_us, end_us))
 
     assert found(3, 1, 5) == {first, second, untimed}
     assert found(3, 3, 4) == {first, second, untimed}
     assert found(3, 7, 9) == {untimed, third}
     assert found(1, 0, 24) == {first, second}
+    assert found(3, None, 3) == {first, untimed}
+    assert found(-1, None, 24) == set()

@@ -19,6 +19,7 @@ pages = hw.topic("pages", schema="page STRING")
 silver_clicks = hw.table("silver.clicks")
 silver_pages = hw.table("silver.pages")
 gold_named = hw.table("gold.named")
+looked_up = hw.lookup("silver.pages")
 
 
 @hw.job(target=hw.delta("silver.clicks"))
@@ -39,6 +40,16 @@ def name_clicks(silver_clicks: DataFrame, silver_pages: DataFrame) -> DataFrame:
 @hw.job(target=hw.delta("silver.pages"), name="again")
 def again(gold_named: DataFrame) -> DataFrame:
     return gold_named
+
+
+@hw.job(target=hw.delta("gold.titled"))
+def title_clicks(silver_clicks: DataFrame, looked_up: DataFrame) -> DataFrame:
+    return hw.enrich(silver_clicks, looked_up, on=["page"])
+
+
+@hw.job(target=hw.delta("gold.none"))
+def only_look_up(looked_up: DataFrame) -> DataFrame:
+    return looked_up
 
 
 def _graph(*jobs: Any) -> Graph:
@@ -98,3 +109,20 @@ def test_graph_svg_has_a_box_for_each_node_and_a_line_for_each_edge() -> None:
         x, y = float(rect.get("x", "-1")), float(rect.get("y", "-1"))
         assert 0 <= x <= x + float(rect.get("width", "0")) <= width
         assert 0 <= y <= y + float(rect.get("height", "0")) <= height
+
+
+def test_graph_look_ups_feed_their_job_and_must_be_there_first() -> None:
+    job = bind(title_clicks)
+    assert _graph(title_clicks).sources(Node("job", "title_clicks")) == [
+        Node("table", "silver.clicks"),
+        Node("table", "silver.pages"),
+    ]
+    assert (list(job.inputs), list(job.lookups)) == (["silver_clicks"], ["looked_up"])
+    assert job.table_names == {"silver.clicks", "silver.pages"}
+
+
+def test_bind_only_look_ups_is_refused_for_they_start_no_batch() -> None:
+    with pytest.raises(JobDefinitionError, match="only look-ups, and they start no batch"):
+        bind(only_look_up)
+    with pytest.raises(JobDefinitionError, match=r"lookup 'pages': write schema\.table"):
+        hw.lookup("pages")

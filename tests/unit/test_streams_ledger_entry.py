@@ -36,5 +36,20 @@ def test_entry_imbalance_is_named() -> None:
     assert broken.imbalances() == ["a.b batch 3, input x: read 5 is not 3 folded + 1 late"]
 
 
+def test_entry_as_of_and_semi_sides_have_terms_of_their_own() -> None:
+    left = {"read": 9, "matched": 3, "unmatched": 1, "waiting": 2, "filtered": 2, "quarantined": 1}
+    right = {"read": 5, "kept": 2, "filtered": 1, "late": 1, "quarantined": 1}
+    entry = LedgerEntry("j", 1, 3, "a.b", "as_of", accounting={"l": left, "r": right})
+    assert entry.imbalances() == []
+    broken = LedgerEntry("j", 1, 3, "a.b", "as_of", accounting={"l": left, "r": right | {"kept": 1}})
+    assert broken.imbalances() == [
+        "a.b batch 3, input r: read 5 is not 1 kept + 1 filtered + 1 late + 1 quarantined"
+    ]
+    semi = LedgerEntry(
+        "j", 1, 3, "a.b", "join", accounting={"r": {"read": 4, "kept": 3, "filtered": 0, "late": 1}}
+    )
+    assert semi.imbalances() == []
+
+
 def test_merge_ranges_takes_the_span() -> None:
     assert merge_ranges([{"t": {0: (5, 9)}}, {"t": {0: (2, 6), 1: (0, 1)}}]) == {"t": {0: (2, 9), 1: (0, 1)}}

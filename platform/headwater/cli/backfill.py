@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -63,6 +63,10 @@ def plan_backfill(
         typer.Option(metavar="N", min=0, help="What the job committed after version N of its table."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Everything that the job has read.")] = False,
+    lookups: Annotated[
+        Literal["as_read", "newest"],
+        typer.Option(help="Read look-ups at the versions that the live batches read, or as they are now."),
+    ] = "as_read",
     bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
@@ -94,6 +98,7 @@ def plan_backfill(
             event_time=event_time,
             since_version=since_version,
             reference=where,
+            lookups=lookups,
         )
     if json_output:
         print_json(planned.to_json())

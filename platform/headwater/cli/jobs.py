@@ -388,7 +388,8 @@ def _jobs(references: list[str] | None) -> "list[Job]":
 def _described(job: "Job") -> dict[str, Any]:
     return {
         "job": job.name,
-        "inputs": {name: _topics_or_table(declared) for name, declared in job.inputs.items()},
+        "inputs": {name: _topics_or_table(declared) for name, declared in job.inputs.items()}
+        | {name: declared.name for name, declared in job.lookups.items()},
         "target": ", ".join(target.name for target in job.targets),
         "mode": job.target.mode,
         "keys": list(job.target.keys),

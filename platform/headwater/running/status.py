@@ -12,7 +12,7 @@ from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.log import Commit, commits, next_commit
 from headwater_streams.runtime.home import Home
 
-_STAGES = ("row", "window", "join")
+_STAGES = ("row", "window", "join", "as_of")
 
 
 def job_status(home: Path, bootstrap: str | None) -> list[dict[str, Any]]:

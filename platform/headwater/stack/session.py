@@ -66,6 +66,11 @@ def session_conf(
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
+        # A stage that turns out empty would be replaced by nothing, and what is observed in it would never be told: the
+        # account of a batch without a match would be waited for, for ever.
+        "spark.sql.adaptive.optimizer.excludedRules": (
+            "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
+        ),
         # PySpark notes the caller's line with every column expression, over py4j: an operation took 650 us, then 314.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(home / "spark-warehouse"),

@@ -1,7 +1,7 @@
 """What the live job did, read from its target's ledger entries: its batches, its progress, earlier backfills."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.runtime.lookups import Versions, versions_of
 
 SWAP, ROLLBACK = "swap", "rollback"
 _OTHERS = ("backfill", "generation")  # commits that are no batches
@@ -24,12 +25,14 @@ class LiveBatch:
         seen: The offsets seen before, as the ledger holds them.
         max_event_time_us: The greatest event time seen before.
         shortfall: How many of its offsets held no record: control records, aborted and compacted ones.
+        lookups: The versions of the look-ups that it read.
     """
 
     id: LiveBatchId
     seen: dict[str, list[tuple[int, int]]] | None
     max_event_time_us: int | None
     shortfall: int = 0
+    lookups: Versions = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,7 @@ class TableHistory:
             shortfall = max(0, sum(count_of(ranges) for ranges in pieces) - read)
             for ranges in pieces:
                 id_ = LiveBatchId(entry.generation, entry.batch, ranges)
-                found.append(LiveBatch(id_, seen, newest, shortfall))
+                found.append(LiveBatch(id_, seen, newest, shortfall, versions_of(entry)))
                 shortfall = 0
         return found
 

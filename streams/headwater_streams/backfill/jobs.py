@@ -18,9 +18,10 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
             depends on the order in which its rows came, or it writes several tables.
     """
     found = plan_jobs(context, [job])[-1]
-    if found.kind == "join":
+    if found.kind not in ("row", "window"):
+        what = "an as-of join of two streams" if found.kind == "as_of" else "a join"
         raise BackfillError(
-            f"the job {job.name!r} is a join; row-by-row and windowed jobs can be repaired, not joins"
+            f"the job {job.name!r} is {what}; row-by-row and windowed jobs can be repaired, not joins"
         )
     if isinstance(found.job.dedup, ByKey):
         raise BackfillError(

@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -55,6 +56,7 @@ def plan(
     since_version: int | None = None,
     reference: str = "",
     rows_per_chunk: int = 1_000_000,
+    lookups: Literal["as_read", "newest"] = "as_read",
 ) -> BackfillPlan:
     """Plans the repair of a range and stores the plan; the same range, code and tables give the same plan.
 
@@ -69,6 +71,7 @@ def plan(
         since_version: What the job committed after this version of its target.
         reference: Where the job was loaded from; the command line loads it from there again.
         rows_per_chunk: About how many rows are read in one step of the run.
+        lookups: `"as_read"` reads look-ups at the versions that the live batches read, `"newest"` as they are now.
 
     Returns:
         The plan, as it stands in `<home>/backfills/<id>/plan.json`.
@@ -108,7 +111,9 @@ def plan(
     if job_plan.kind == "window":
         made = _plan_windows(context, job_plan, history, selection, draft, rows_per_chunk)
     else:
-        made = row_planning.plan_rows(context, job_plan, history, selection, draft, rows_per_chunk)
+        made = row_planning.plan_rows(
+            context, job_plan, history, selection, draft, rows_per_chunk, newest_lookups=lookups == "newest"
+        )
     return _stored(context, made)
 
 

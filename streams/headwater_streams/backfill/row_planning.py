@@ -21,6 +21,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.decode import VALUE, RecordDecoder
 from headwater_streams.sources.inputs import TopicInput
@@ -33,8 +34,10 @@ def plan_rows(
     selection: Selection,
     draft: BackfillPlan,
     rows_per_chunk: int,
+    *,
+    newest_lookups: bool,
 ) -> BackfillPlan:
-    """The plan of a row job.
+    """The plan of a row job; with `newest_lookups` its look-ups are read as they are now, not as they were.
 
     Raises:
         BackfillError: The job reads a table, or nothing is in the range, or the job has not read it yet.
@@ -57,7 +60,46 @@ def plan_rows(
     needed: list[Ranges] = [batch.id.ranges for batch, _ in batches] if origin else [ranges]
     for topic in declared.names:
         _require_retained(context, topic, merge_ranges(needed))
-    return replace(draft, ranges=ranges, rows=count_of(ranges), chunks=_chunks(batches, rows_per_chunk))
+    pinned, notes = _pin_lookups(context, job_plan, [batch for batch, _ in batches], newest=newest_lookups)
+    return replace(
+        draft,
+        ranges=ranges,
+        rows=count_of(ranges),
+        chunks=_chunks(batches, rows_per_chunk, pinned),
+        lookups=pinned,
+        notes=(*draft.notes, *notes),
+    )
+
+
+def _pin_lookups(
+    context: StageContext, job_plan: JobPlan, batches: Sequence[LiveBatch], *, newest: bool
+) -> tuple[Versions, list[str]]:
+    """The look-ups that are read as they are now, and why; the others are read as the live batches read them.
+
+    Raises:
+        BackfillError: A version that a batch read is gone.
+    """
+    lookups = Lookups(context, job_plan)
+    wanted = [
+        name for name in job_plan.lookups if newest or any(name not in batch.lookups for batch in batches)
+    ]
+    there = lookups.newest().versions
+    pinned = {name: there[name] for name in wanted}
+    read_by: dict[tuple[tuple[str, LookupVersion], ...], int] = {}
+    for batch in batches:
+        versions = {name: v for name, v in batch.lookups.items() if name in job_plan.lookups} | pinned
+        read_by.setdefault(tuple(sorted(versions.items(), key=str)), batch.id.batch)
+    for read, first in read_by.items():
+        try:
+            lookups.require(dict(read))
+        except DataLossError as error:
+            raise BackfillError(
+                f"{error}; batch {first} read that version, so plan with the newest one (--lookups newest)"
+            ) from error
+    return pinned, [
+        f"the look-up {job_plan.job.lookups[name].name} is read at version {there[name].version}, its newest"
+        for name in wanted
+    ]
 
 
 def require_read(asked: Ranges, read: Ranges, job: str) -> None:
@@ -138,15 +180,20 @@ def _require_retained(context: StageContext, topic: str, needed: Ranges) -> None
             )
 
 
-def _chunks(batches: Sequence[tuple[LiveBatch, Ranges]], rows_per_chunk: int) -> tuple[Chunk, ...]:
+def _chunks(
+    batches: Sequence[tuple[LiveBatch, Ranges]], rows_per_chunk: int, pinned: Versions
+) -> tuple[Chunk, ...]:
     chunks: list[Chunk] = []
     ids: list[LiveBatchId] = []
     rows = 0
+    before: Versions = {}
     for batch, common in batches:
         size = count_of(common)
-        if ids and rows + size > rows_per_chunk:
+        versions = {**batch.lookups, **pinned}
+        if ids and (rows + size > rows_per_chunk or versions != before):
             chunks.append(Chunk(len(chunks), rows, batches=tuple(ids)))
             ids, rows = [], 0
         ids.append(LiveBatchId(batch.id.generation, batch.id.batch, common))
         rows += size
+        before = versions
     return (*chunks, Chunk(len(chunks), rows, batches=tuple(ids)))

@@ -23,6 +23,7 @@ from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import judge, seen_from
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.lookups import Lookups, Versions
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.row_pass import PassedRows, RowPass
 from headwater_streams.sinks.side import quarantine_rows
@@ -67,8 +68,10 @@ class ReplayedRows:
 class RowReplay:
     """A row job's records, read again."""
 
-    def __init__(self, context: StageContext, plan: JobPlan, history: TableHistory) -> None:
+    def __init__(self, context: StageContext, plan: JobPlan, history: TableHistory, pinned: Versions) -> None:
+        """Args: what the job is and did; the look-ups that are not read as the live batches read them."""
         self._context, self._plan, self._job = context, plan, plan.job
+        self._lookups, self._pinned = Lookups(context, plan), pinned
         self._name, declared = next(iter(self._job.inputs.items()))
         assert isinstance(declared, TopicInput)
         self._pass = RowPass(plan)
@@ -88,7 +91,9 @@ class RowReplay:
         )
         inside = _inside(records, [batch.ranges for batch in chunk.batches])
         verdicts = self._verdicts(records, batches, self._job.dedup) if origin else None
-        passed = self._pass.over(inside, verdicts, {})
+        lookups = self._lookups.at(self._versions(batches))
+        with self._lookups.looked_at():
+            passed = self._pass.over(inside, verdicts, {}, lookups.frames)
         rows = self._with_batches(passed.rows, chunk)
         if not self._plan.is_ingest:
             rows = rows.drop(SEEN_UNTIL)
@@ -101,6 +106,11 @@ class RowReplay:
         for generation, batch in {(b.generation, b.batch) for b in chunk.batches}:
             missing += sum(live.shortfall for live in self._live[generation, batch])
         return missing
+
+    def _versions(self, batches: Sequence[LiveBatch]) -> Versions:
+        """The look-ups' versions; the plan put batches into one chunk that read the same."""
+        read = batches[0].lookups
+        return {name: self._pinned.get(name) or read[name] for name in self._plan.lookups}
 
     def _verdicts(
         self, records: DataFrame, batches: Sequence[LiveBatch], dedup: Dedup | None

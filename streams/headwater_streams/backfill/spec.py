@@ -4,7 +4,7 @@ Every range is half-open. Times are microseconds since the epoch in the program 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
@@ -12,6 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import Ranges
+from headwater_streams.runtime.lookups import LookupVersion, Versions
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
 FORMAT = 1
@@ -119,6 +120,7 @@ class BackfillPlan:
         notes: What a person should know, each a sentence.
         created_at: When it was made.
         mode: `"repair"`: a closed range is replaced; the job's checkpoint stays.
+        lookups: The look-ups that are read at one version; the others as the live batches read them.
     """
 
     id: str
@@ -143,6 +145,7 @@ class BackfillPlan:
     notes: tuple[str, ...]
     created_at: str
     mode: Literal["repair"] = "repair"
+    lookups: Versions = field(default_factory=dict)
 
     @property
     def affected(self) -> Affected:
@@ -162,7 +165,8 @@ class BackfillPlan:
     def to_json(self) -> dict[str, Any]:
         """The plan as it is stored and printed."""
         pinned = self.pinned
-        return {
+        lookups = {name: asdict(found) for name, found in sorted(self.lookups.items())}
+        return ({"lookups": lookups} if lookups else {}) | {
             "format": FORMAT,
             "id": self.id,
             "mode": self.mode,
@@ -225,6 +229,7 @@ class BackfillPlan:
             ),
             tuple(value["notes"]),
             value["created_at"],
+            lookups={name: LookupVersion(**found) for name, found in value.get("lookups", {}).items()},
         )
 
 

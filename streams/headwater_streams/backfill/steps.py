@@ -1,5 +1,6 @@
 """The steps of a run, one for each chunk of the plan: what is written to the shadow, and the account of it."""
 
+import functools
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -114,7 +115,7 @@ class _RowSteps:
         self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, history: TableHistory
     ) -> None:
         self._context, self._backfill = context, backfill
-        self._replay = RowReplay(context, plan, history)
+        self._replay = RowReplay(context, plan, history, backfill.lookups)
 
     def prepare(self, folder: BackfillFolder) -> None:
         _make_shadow(self._context, self._backfill, folder)
@@ -139,5 +140,6 @@ class _RowSteps:
         return files, accounting | {"live_shortfall": self._replay.live_shortfall(chunk)}
 
     def preview(self) -> DataFrame:
-        everything = tuple(batch for chunk in self._backfill.chunks for batch in chunk.batches)
-        return self._replay.replay(Chunk(0, self._backfill.rows, batches=everything)).rows
+        # Chunks differ in the versions of the look-ups.
+        parts = [self._replay.replay(chunk).rows for chunk in self._backfill.chunks]
+        return functools.reduce(DataFrame.unionByName, parts)

@@ -1,5 +1,7 @@
-"""Join operators: each takes two DataFrames, their time columns and a bound in time, and gives a DataFrame."""
+"""Join operators: each takes two DataFrames, what must be equal and a bound in time, and gives a DataFrame."""
 
+from headwater_streams.joins.as_of import AsOf, as_of
+from headwater_streams.joins.enrich import enrich
 from headwater_streams.joins.interval import IntervalJoin, join
 
-__all__ = ["IntervalJoin", "join"]
+__all__ = ["AsOf", "IntervalJoin", "as_of", "enrich", "join"]

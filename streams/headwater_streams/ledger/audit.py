@@ -4,9 +4,10 @@ Every finding is a sentence. What is looked at:
 
 - each entry's identity (see `ledger.entry`), in all and by partition;
 - batches follow each other without a gap or an overlap of offsets or of table versions;
-- what was read is as much as the offsets span (`control` records are said apart by the caller);
+- what was read of a topic is as much as the offsets span (`control` records are said apart by the caller);
 - a row table holds, for each batch, the rows that its commit wrote: one deleted by hand, slipped in or doubled is
   named by its coordinates;
+- an as-of join's table likewise, and its rows with an answer and without are as many as the entries say;
 - a window table's rows sum to what was folded, a join's pairs name as many rows of each side as were matched;
 - late and quarantined rows are as many as the entries say.
 """
@@ -25,7 +26,7 @@ from headwater_streams.ledger.log import Commit, commits
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
 
-_STAGES = ("row", "window", "join")
+_STAGES = ("row", "window", "join", "as_of")
 _SAMPLES = 5
 
 Coordinates = tuple[str, int, int]
@@ -121,6 +122,10 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
         _check_rows(audit, home, live, repairs)
     elif last.kind == "window":
         _check_windows(audit, home, entries, repairs)
+    elif last.kind == "as_of":
+        _check_rows(audit, home, live, repairs)
+        if entries:
+            _check_answers(audit, home, entries[-1])
     elif entries:
         _check_pairs(audit, home, live)
     for suffix, term in ((LATE_SUFFIX, "late"), (QUARANTINE_SUFFIX, "quarantined")):
@@ -149,6 +154,7 @@ def _moved_by(repair: LedgerEntry) -> str:
 
 def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
     spans: dict[tuple[str, int], tuple[int, int]] = {}
+    of_topics: set[str] = set()
     terms: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     for entry in entries:
         for name, found in entry.accounting.items():
@@ -156,6 +162,7 @@ def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
             total.update(found)
             audit.totals[name] = dict(total)
         for source in entry.sources:
+            of_topics.update(source.ranges if source.table is None else ())
             for topic, partitions in source.ranges.items():
                 for partition, (start, end) in partitions.items():
                     known = spans.get((topic, partition), (start, end))
@@ -167,7 +174,8 @@ def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
         summed = dict(terms[topic, partition])
         parts = sum(value for term, value in summed.items() if term != "read")
         ok = summed.get("read", 0) == parts
-        if audit.kind == "row" and summed and summed["read"] != end - start:
+        # A table's rows may be fewer than its records, or more: what was filtered is gone, pairs share a record.
+        if audit.kind == "row" and topic in of_topics and summed and summed["read"] != end - start:
             ok = False
             audit.findings.append(
                 f"{audit.table}: {topic} {partition} has offsets [{start}, {end}), "
@@ -210,7 +218,7 @@ def _check_rows(
     # A topic that was made again has the same offsets once more, in another generation.
     placed = zip(rows["_generation"].to_pylist(), _places(rows), strict=True)
     twice = [place for (_, place), count in Counter(placed).items() if count > 1]
-    if twice:
+    if twice and not _reads_pairs(home, live):
         audit.findings.append(f"{audit.table}: {len(twice)} rows stand there twice: {_named(twice)}")
     if repairs:
         return  # batches are no longer what the live commits wrote; the backfill's verdict accounts for them
@@ -220,7 +228,7 @@ def _check_rows(
         batch = (commit.entry.generation, commit.entry.batch)
         if there.pop(batch, 0) == commit.rows_added:
             continue
-        _name_difference(audit, path, commit, set(_places(_of_batch(rows, batch))))
+        _name_difference(audit, path, commit, Counter(_places(_of_batch(rows, batch))))
     for (generation, batch_number), count in sorted(there.items(), key=str):
         strangers = _places(_of_batch(rows, (generation, batch_number)))
         audit.findings.append(
@@ -228,20 +236,26 @@ def _check_rows(
         )
 
 
-def _name_difference(audit: TableAudit, path: Path, commit: Commit, now: set[Coordinates]) -> None:
+def _reads_pairs(home: Home, live: Sequence[Commit]) -> bool:
+    """Whether the rows come from a join's table, where a row has the coordinates of its left one."""
+    tables = {s.table for c in live if c.entry is not None for s in c.entry.sources if s.table is not None}
+    return any("_sources" in dataset_of(home.table(table)).schema.names for table in tables)
+
+
+def _name_difference(audit: TableAudit, path: Path, commit: Commit, now: Counter[Coordinates]) -> None:
     assert commit.entry is not None
     batch = commit.entry.batch
     files = [path / name for name in commit.added_paths]
     if not files or not all(file.exists() for file in files):
         audit.findings.append(
-            f"{audit.table} batch {batch}: {len(now)} rows where its commit wrote {commit.rows_added}; "
+            f"{audit.table} batch {batch}: {now.total()} rows where its commit wrote {commit.rows_added}; "
             "its files were removed since, so the rows cannot be named"
         )
         return
-    wrote = set(
+    wrote = Counter(
         _places(ds.dataset([str(file) for file in files]).to_table(["_topic", "_partition", "_offset"]))
     )
-    gone, new = sorted(wrote - now), sorted(now - wrote)
+    gone, new = sorted((wrote - now).elements()), sorted((now - wrote).elements())
     if gone:
         audit.findings.append(f"{audit.table} batch {batch}: {len(gone)} rows are gone: {_named(gone)}")
     if new:
@@ -291,17 +305,45 @@ def _check_pairs(audit: TableAudit, home: Home, live: Sequence[Commit]) -> None:
     sources = _columns(path, ["_sources"]).column("_sources").to_pylist()
     written = sum(commit.rows_added for commit in live)
     pairs = sum(int(entry.extra.get("pairs", 0)) for entry in entries)
-    if not len(sources) == written == pairs:
+    alone = sum(int(entry.extra.get("alone", 0)) for entry in entries)
+    if not len(sources) == written == pairs + alone:
+        found = f"{pairs} pairs and {alone} rows without a partner" if alone else f"{pairs} pairs"
         audit.findings.append(
-            f"{audit.table}: {pairs} pairs were found, {written} written, {len(sources)} are there"
+            f"{audit.table}: {found} were found, {written} written, {len(sources)} are there"
         )
+    is_semi = entries[-1].extra.get("how") == "semi"
+    paired = [places for places in sources if is_semi or None not in places]
     for position, name in enumerate(_inputs_by_side(entries)):
-        matched = {(s[position]["topic"], s[position]["partition"], s[position]["start"]) for s in sources}
+        if is_semi and position:
+            continue
+        matched = {(p[position]["topic"], p[position]["partition"], p[position]["start"]) for p in paired}
         expected = audit.totals[name]["matched"]
         if len(matched) != expected:
             audit.findings.append(
                 f"{audit.table}: its rows name {len(matched)} rows of {name}, {expected} were matched"
             )
+
+
+def _check_answers(audit: TableAudit, home: Home, last: LedgerEntry) -> None:
+    """The rows with an answer and those without, as many as the entries say."""
+    sources = _columns(home.table(audit.table), ["_sources"])["_sources"].to_pylist()
+    answered = sum(places[1] is not None for places in sources)
+    terms = audit.totals[last.extra["left"]]
+    expected = {
+        "matched": terms["matched"],
+        "unmatched": terms["unmatched"] if last.extra["how"] == "left" else 0,
+    }
+    there = {"matched": answered, "unmatched": len(sources) - answered}
+    for term, count in there.items():
+        if count != expected[term]:
+            audit.findings.append(
+                f"{audit.table}: {count} {term} rows are there, {expected[term]} were counted"
+            )
+    if terms["waiting"] < 0:
+        audit.findings.append(
+            f"{audit.table}: {-terms['waiting']} rows more were answered than were read and waited; "
+            "the left table holds rows that the job did not read"
+        )
 
 
 def _inputs_by_side(entries: Sequence[LedgerEntry]) -> list[str]:

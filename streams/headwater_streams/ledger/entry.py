@@ -1,7 +1,7 @@
 """The ledger entry: what a Delta commit made by a job carries in `userMetadata`, in the same atomic commit.
 
     {"headwater": 1, "job": "departures", "generation": 1, "batch": 17, "table": "silver.departures",
-     "kind": "row" | "window" | "join" | "side", "fingerprint": "9f2c...",
+     "kind": "row" | "window" | "join" | "as_of" | "side", "fingerprint": "9f2c...",
      "sources": [{"input": "departures", "topic": "departures", "ranges": {"departures": {"0": [120, 160]}}},
                  {"input": "departures", "table": "silver.departures", "versions": [3, 5], "ranges": {...}}],
      "accounting": {"departures": {"read": 40, "written": 39, ...}},
@@ -23,7 +23,15 @@ row stages all of them (up to 64 partitions in a batch), for stateful stages `re
   Where windows are written when they are closed also `placed (or folded) = emitted + open`: what the windows written
   in this batch count, and the change in the number of pairs that wait in open ones
 - joins, each side: `read = matched + waiting + expired + filtered + late + quarantined`, where `waiting` is the change
-  in the number of waiting rows, so that the sum over all batches is the number that waits now.
+  in the number of waiting rows, so that the sum over all batches is the number that waits now; a semi join's right
+  side: `read = kept + filtered + late + quarantined`. `extra.pairs` rows are pairs, `extra.alone` have no partner
+- as-of joins of two streams, left: `read = matched + unmatched + waiting + filtered + quarantined`, where `unmatched`
+  rows got the final answer that there is none and `waiting` is a change as above; right: `read = kept + filtered +
+  late + quarantined`, for a row may be the answer to any number of others. `extra.watermark_us` is the right side's
+  watermark, `extra.seen_us` the greatest event time behind it
+
+A row job's `extra.lookups` names the version of each look-up that the batch read: `{"airports": {"table":
+"dim.airports", "version": 7, "id": "..."}}`.
 
 A row job with several tables has an entry in each, with the same `read`; in all but the first, `extra.beside` names the
 first, which has the offsets seen and the quarantine.
@@ -55,7 +63,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["row", "window", "join", "side", "backfill", "generation"]
+Kind = Literal["row", "window", "join", "as_of", "side", "backfill", "generation"]
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
 """Half-open offset ranges: topic -> partition -> (start, end)."""
 Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
@@ -64,7 +72,8 @@ Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
 TERMS: Mapping[str, tuple[str, ...]] = {
     "row": ("written", "filtered", "duplicate", "quarantined"),
     "window": ("folded", "filtered", "late", "quarantined"),
-    "join": ("matched", "waiting", "expired", "filtered", "late", "quarantined"),
+    "join": ("matched", "waiting", "expired", "kept", "filtered", "late", "quarantined"),
+    "as_of": ("matched", "unmatched", "waiting", "kept", "filtered", "late", "quarantined"),
 }
 """The terms whose sum is `read`, by the kind of stage."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from deltalake import DeltaTable as DeltaLake
+from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -16,6 +17,7 @@ from headwater_streams.ledger.log import commits, first_version
 from headwater_streams.runtime.checkpoint import BatchOffsets, next_version
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sinks.delta_table import REBUILT
+from headwater_streams.sinks.live_files import files_between
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import Starts
 
@@ -78,10 +80,25 @@ class InputReader:
 
     def read_back(self, batch: BatchInput) -> DataFrame:
         """The rows of a batch again, from the very files that the stream read."""
-        return self.rows_of(batch.files)
+        return self._rows_of(batch.files)
 
-    def rows_of(self, files: Sequence[str]) -> DataFrame:
-        """The rows of data files of the table."""
+    def read_between(self, version: int, start_us: int | None, end_us: int) -> DataFrame:
+        """The table's rows at a version whose event time may be in `[start_us, end_us)`; others may be among them.
+
+        Raises:
+            DataLossError: The log of that version is gone.
+        """
+        assert self.declared.event_time is not None
+        try:
+            near = files_between(self.path, version, self.declared.event_time, start_us, end_us)
+        except DeltaError as error:
+            raise DataLossError(
+                f"job {self._job!r}: version {version} of {self.declared.name} cannot be read, whose rows are needed "
+                f"again: {error}; rebuild the job's table by a new generation"
+            ) from error
+        return self._rows_of([str(self.path / name) for name in near])
+
+    def _rows_of(self, files: Sequence[str]) -> DataFrame:
         spark = self._context.spark
         return (
             spark.read.schema(self.schema).parquet(*files)

@@ -16,6 +16,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Action, Check, InvalidCheckError, Level, On
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
+from headwater_streams.sources.lookup import LookupInput
 
 Frames = DataFrame | Mapping[str, DataFrame]
 JobFunction = TypeVar("JobFunction", bound=Callable[..., Frames])
@@ -49,6 +50,7 @@ class Job:
         checks: The checks, in the order of the decorators.
         branches: All tables by the names in the function's result, where it has several; the target is the first.
         text: What says what the function does, where it is not the function's own source.
+        lookups: The tables that it looks things up in, by the function's parameter names.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Job:
     checks: tuple[Check, ...] = field(default=())
     branches: Mapping[str, DeltaTarget] = field(default_factory=dict)
     text: str = ""
+    lookups: Mapping[str, LookupInput] = field(default_factory=dict)
 
     @property
     def targets(self) -> tuple[DeltaTarget, ...]:
@@ -113,12 +116,19 @@ class Job:
         return tuple(i for i in self.inputs.values() if isinstance(i, TableInput))
 
     @property
+    def table_names(self) -> frozenset[str]:
+        """The tables that must be there first: those it streams and those it looks things up in."""
+        return frozenset(i.name for i in self.tables) | {i.name for i in self.lookups.values()}
+
+    @property
     def fingerprint(self) -> str:
         """A digest of what decides the job's results: its function's syntax tree, or its SQL, and its declaration."""
         tree = self.text or ast.dump(ast.parse(textwrap.dedent(inspect.getsource(self.function))))
         declaration = repr((dict(self.inputs), self.target, self.dedup, self.checks))
         if self.branches:
             declaration += repr(dict(self.branches))
+        if self.lookups:
+            declaration += repr(dict(self.lookups))
         return hashlib.sha256((tree + declaration).encode()).hexdigest()[:16]
 
 
@@ -220,20 +230,26 @@ def bind(function: Callable[..., Any]) -> Job:
     declaration: _Declaration = getattr(function, _JOB)
     module_globals = inspect.unwrap(function).__globals__
     known = {
-        name: value for name, value in module_globals.items() if isinstance(value, TopicInput | TableInput)
+        name: value
+        for name, value in module_globals.items()
+        if isinstance(value, TopicInput | TableInput | LookupInput)
     }
     inputs: dict[str, Input] = {}
+    lookups: dict[str, LookupInput] = {}
     for parameter in inspect.signature(function).parameters:
         if parameter not in known:
             there = ", ".join(sorted(known)) or "none"
             raise JobDefinitionError(
                 f"job {declaration.name!r}: no input for the parameter {parameter!r}; the module's inputs are {there}"
             )
-        inputs[parameter] = known[parameter]
+        found = known[parameter]
+        if isinstance(found, LookupInput):
+            lookups[parameter] = found
+        else:
+            inputs[parameter] = found
     if not inputs:
-        raise JobDefinitionError(
-            f"job {declaration.name!r}: the function has no parameter, so it reads nothing"
-        )
+        what = "only look-ups, and they start no batch" if lookups else "no parameter, so it reads nothing"
+        raise JobDefinitionError(f"job {declaration.name!r}: the function has {what}")
     checks: tuple[Check, ...] = getattr(function, _CHECKS, ())
     names = [c.name for c in checks]
     twice = sorted({n for n in names if names.count(n) > 1})
@@ -249,6 +265,7 @@ def bind(function: Callable[..., Any]) -> Job:
         declaration.late,
         checks,
         {} if "" in targets else targets,
+        lookups=lookups,
     )
 
 

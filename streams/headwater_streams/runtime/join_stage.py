@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,7 +27,20 @@ from headwater_streams.runtime.stateful import (
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
-from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, reveal
+from headwater_streams.sources.coordinates import (
+    OFFSET,
+    PARTITION,
+    ROW_COLUMNS,
+    SOURCES,
+    TOPIC,
+    commit_columns,
+    reveal,
+)
+
+_End = tuple[int, str, int, int]
+"""A row of a pair: 0 for the left one or 1, then topic, partition and offset."""
+_POSITIONS = {"left": 0, "right": 1}
+_PLACE_SCHEMA = f"{TOPIC} STRING, {PARTITION} INT, {OFFSET} BIGINT"
 
 
 class JoinStage:
@@ -47,6 +60,7 @@ class JoinStage:
         self._app_id = self._job.app_id(generation)
         self.readers = [stateful.reader for stateful in self._inputs.values()]
         self._join, self._sides = plan.operator, _sides(plan)
+        self._is_semi = plan.operator.how == "semi"
 
     def prepare(self) -> None:
         """Makes the tables."""
@@ -64,7 +78,9 @@ class JoinStage:
         streams = {name: stateful.stream() for name, stateful in self._inputs.items()}
         with counting(count_entering):
             result = self._job.function(**streams)
-        return observe_output(self._job, reveal(result, [*ROW_COLUMNS, SOURCES]))
+        result = reveal(result, [*ROW_COLUMNS, SOURCES])
+        # A semi join's pairs are not its rows yet; their checks are judged in the batch.
+        return result if self._is_semi else observe_output(self._job, result)
 
     def run_batch(
         self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
@@ -81,25 +97,39 @@ class JoinStage:
         expired_now = [observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in ("left", "right")]
         if not any(flowed) and not any(expired_now):
             return  # Spark's own batch, to move its watermark
+        pairs = self._pairs(df)
+        fresh = pairs.now - pairs.before
+        rows = self._first_pairs(df, pairs) if self._is_semi else df
         gate = CheckGate(self._job, "output")
-        gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
-        matched = self._newly_matched(df)
+        if self._is_semi:
+            gate.judge_rows(rows, batch)
+        else:
+            gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         accounting: dict[str, dict[str, int]] = {}
         partitions: dict[str, Mapping[int, Mapping[str, int]]] = {}
         for name, stateful in self._inputs.items():
             split = stateful.divert(batch, inputs[name], metrics) if name in inputs else None
             partitions |= split.partitions if split else {}
-            joined = entered(metrics, self._sides[name])
-            expired = observed(metrics, EXPIRED_METRIC, f"expired_{self._sides[name]}")
+            side = self._sides[name]
+            joined = entered(metrics, side)
             accounting[name] = {
                 "read": observed(metrics, f"{name}_read"),
-                "matched": matched[name],
-                "waiting": joined - matched[name] - expired,
-                "expired": expired,
+                **self._became(side, joined, fresh, metrics),
                 "filtered": observed(metrics, f"{name}_kept") - joined,
                 "late": split.late if split else 0,
                 "quarantined": split.quarantined if split else 0,
             }
+        files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
+        found = observed(metrics, EXPIRED_METRIC, "pairs")
+        alone = sum(observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in self._join.keeps)
+        extra: dict[str, Any] = {
+            "pairs": len(fresh) if self._is_semi else found,
+            "alone": alone,
+            "how": self._join.how,
+            "sides": self._sides,
+        }
+        if self._job.late == "count":
+            extra["late"] = "count"
         entry = LedgerEntry(
             self._job.name,
             self._generation,
@@ -109,29 +139,34 @@ class JoinStage:
             sources_of(inputs),
             accounting,
             self._job.fingerprint,
-            extra={"pairs": observed(metrics, EXPIRED_METRIC, "pairs"), "sides": self._sides},
+            extra=extra,
             partitions=partitions,
         )
-        rows = df.withColumns(commit_columns(batch, self._generation))
-        files = transaction.write(rows)
         self._context.step(self._job.name, "before commit", batch)
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
 
-    def _newly_matched(self, pairs: DataFrame) -> dict[str, int]:
-        """How many rows of each side found their first partner in this batch."""
-        times = [name for name in (self._join.left_time, self._join.right_time) if name in pairs.columns]
-        found = pairs.select(SOURCES, *[F.col(f"`{name}`") for name in times]).toArrow()
-        fresh = _ends(found)
-        if fresh:
-            fresh -= _ends(self._earlier(found, times))
-        counts = Counter(position for position, *_ in fresh)
-        return {name: counts[0 if side == "left" else 1] for name, side in self._sides.items()}
+    def _became(
+        self, side: Place, joined: int, fresh: set[_End], metrics: Mapping[str, Any]
+    ) -> dict[str, int]:
+        """What became of the rows of a side that reached the join."""
+        if self._is_semi and side == "right":
+            return {"kept": joined}  # a witness, to any number of left rows: it is not in the result
+        matched = Counter(position for position, *_ in fresh)[_POSITIONS[side]]
+        expired = observed(metrics, EXPIRED_METRIC, f"expired_{side}")
+        return {"matched": matched, "waiting": joined - matched - expired, "expired": expired}
+
+    def _pairs(self, df: DataFrame) -> "_Ends":
+        """The rows that are in pairs of this batch, and those of them that were in pairs before."""
+        times = [name for name in (self._join.left_time, self._join.right_time) if name in df.columns]
+        found = df.select(SOURCES, *[F.col(f"`{name}`") for name in times]).toArrow()
+        now = self._ends(found)
+        return _Ends(now, self._ends(self._earlier(found, times)) & now if now else set())
 
     def _earlier(self, found: pa.Table, times: Sequence[str]) -> pa.Table:
         """The table's pairs that may share a row with those found: one of their two times is among theirs."""
         table = DeltaLake(str(self._table)).to_pyarrow_dataset()
-        if len(times) < 2:
+        if len(times) < (1 if self._is_semi else 2):
             return table.to_table([SOURCES])
         near = ds.scalar(False)
         for name in times:
@@ -139,12 +174,30 @@ class JoinStage:
             near |= (ds.field(name) >= limits["min"]) & (ds.field(name) <= limits["max"])
         return table.to_table([SOURCES], filter=near)
 
+    def _first_pairs(self, df: DataFrame, pairs: "_Ends") -> DataFrame:
+        """Of the pairs of each left row one, and none of a row that had one before."""
+        rows = df.dropDuplicates([TOPIC, PARTITION, OFFSET])
+        if not pairs.before:
+            return rows
+        places = [place for _, *place in pairs.before]
+        known = self._context.spark.createDataFrame(places, _PLACE_SCHEMA)
+        return rows.join(F.broadcast(known), [TOPIC, PARTITION, OFFSET], "left_anti")
 
-def _ends(pairs: pa.Table) -> set[tuple[Any, ...]]:
-    """The two rows of each pair: 0 for the left one or 1, topic, partition, offset."""
-    rows = pc.list_flatten(pairs[SOURCES]).combine_chunks()
-    columns = [pc.struct_field(rows, name).to_pylist() for name in ("topic", "partition", "start")]
-    return set(zip(itertools.cycle((0, 1)), *columns, strict=False))
+    def _ends(self, found: pa.Table) -> set[_End]:
+        """The rows of pairs; a row that stands alone is of none. Of a semi join only left rows are known."""
+        sources = found[SOURCES]
+        if self._join.keeps:
+            both = pc.and_(*(pc.is_valid(pc.list_element(sources, place)) for place in (0, 1)))
+            sources = sources.filter(both)
+        rows = pc.list_flatten(sources).combine_chunks()
+        columns = [pc.struct_field(rows, name).to_pylist() for name in ("topic", "partition", "start")]
+        ends = zip(itertools.cycle((0, 1)), *columns, strict=False)
+        return set(itertools.islice(ends, 0, None, 2) if self._is_semi else ends)
+
+
+class _Ends(NamedTuple):
+    now: set[_End]
+    before: set[_End]
 
 
 def _sides(plan: JobPlan) -> dict[str, Place]:

@@ -48,6 +48,11 @@ def record(operator: Any) -> None:
         recorder.operators.append(operator)
 
 
+def is_recording() -> bool:
+    """Whether a function is called on empty input, to learn what it is."""
+    return _recorder.get() is not None
+
+
 @contextmanager
 def counting(count: Callable[[DataFrame, Place], DataFrame]) -> Iterator[None]:
     """Has `count` observe the rows that enter operators while the block runs."""

@@ -9,8 +9,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
-from headwater_streams.dedup import ByKey, BySequence
+from headwater_streams.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.errors import JobDefinitionError, StreamsError
+from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
 from headwater_streams.runtime.job import Job
@@ -35,7 +36,7 @@ from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark_errors import first_sentence
 from headwater_streams.windows.spec import WindowSpec
 
-StageKind = Literal["row", "window", "join"]
+StageKind = Literal["row", "window", "join", "as_of"]
 
 # What a row-by-row function may be made of; anything else needs an operator of the library.
 _REFUSED = {
@@ -56,21 +57,23 @@ class JobPlan:
 
     Attributes:
         job: The job.
-        kind: `"row"` for functions that look at each row alone, `"window"` and `"join"` for stateful ones.
+        kind: `"row"` for functions that look at each row alone; `"window"`, `"join"` and `"as_of"` for others.
         operator: The window or the join, if it is one.
         result: The function's own columns.
         inputs: Each input's own columns, without the library's.
         branches: The function's own columns for each table, by the table's name, where a job writes several.
         state: What keeps state in it, see `state_shape`.
+        lookups: Each look-up's own columns.
     """
 
     job: Job
     kind: StageKind
-    operator: WindowSpec | IntervalJoin | None
+    operator: WindowSpec | IntervalJoin | AsOf | None
     result: T.StructType
     inputs: Mapping[str, T.StructType]
     branches: Mapping[str, T.StructType] = field(default_factory=dict)
     state: tuple[str, ...] = ()
+    lookups: Mapping[str, T.StructType] = field(default_factory=dict)
 
     @property
     def target_schema(self) -> T.StructType:
@@ -89,7 +92,7 @@ class JobPlan:
             fields += [T.StructField(SOURCES, SOURCES_TYPE), T.StructField(ROWS, T.LongType())]
         else:
             fields += ROW_FIELDS
-            if self.kind == "join":
+            if self.kind in ("join", "as_of"):
                 fields.append(T.StructField(SOURCES, SOURCES_TYPE))
         fields += COMMIT_FIELDS
         if self.is_ingest:
@@ -100,7 +103,7 @@ class JobPlan:
     def window(self) -> WindowSpec:
         """The window of a windowed job."""
         assert self.operator is not None
-        assert not isinstance(self.operator, IntervalJoin)
+        assert not isinstance(self.operator, IntervalJoin | AsOf)
         return self.operator
 
     @property
@@ -127,9 +130,11 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
     """
     schemas = {name: _own_schema(job, declared, tables) for name, declared in job.inputs.items()}
     frames = {name: _empty(spark, schema) for name, schema in schemas.items()}
+    found = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
+    statics = {name: spark.createDataFrame([], schema) for name, schema in found.items()}
     with recording() as recorder:
         try:
-            results = job.results(**frames)
+            results = job.results(**frames, **statics)
         except PySparkException as error:
             raise JobDefinitionError(f"job {job.name!r}: {first_sentence(error)}") from error
         except StreamsError as error:
@@ -140,6 +145,14 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
     plan = _understand(job, recorder.operators, results[job.target.name], schemas)
     if job.branches:
         plan = _with_branches(plan, results)
+    plan = replace(plan, lookups=found)
+    if found and plan.kind != "row":
+        raise JobDefinitionError(
+            f"job {job.name!r}: only a row-by-row job can look things up in {', '.join(found)}; enrich the rows in a "
+            f"job of its own, and let this {plan.kind} job read that job's table"
+        )
+    for declared in job.tables:
+        _require_readable(plan, declared, tables[declared.name])
     if plan.kind == "window":
         check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
@@ -173,8 +186,11 @@ def _understand(
     job: Job, operators: list[object], result: DataFrame, schemas: Mapping[str, T.StructType]
 ) -> JobPlan:
     if len(operators) > 1:
+        chain = ", then ".join(type(operator).__name__ for operator in operators)
         raise JobDefinitionError(
-            f"job {job.name!r}: two stateful operators in one job; write one job for each"
+            f"job {job.name!r}: a chain of stateful operators, {chain}; Spark tells nobody which rows the first one's "
+            "watermark takes from the second, so no ledger could account for them. Write a job for each, and between "
+            "them a row-by-row job with event_time= that reads the first one's table"
         )
     operator = operators[0] if operators else None
     own = as_nullable(T.StructType([f for f in result.schema.fields if not f.name.startswith("_")]))
@@ -200,6 +216,11 @@ def _understand(
         if not has_hidden(result, SOURCES) or _nodes_above(result, "Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
         return JobPlan(job, "join", operator, own, schemas)
+    if isinstance(operator, AsOf):
+        _require_answerable(job, operator)
+        if not has_hidden(result, SOURCES) or _nodes_above(result, "Join") & {"Filter"}:
+            raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.as_of(...)")
+        return JobPlan(job, "as_of", operator, own, schemas)
     _require_one_input(job, "a row-by-row job")
     if isinstance(job.dedup, BySequence) and not job.topics:
         raise JobDefinitionError(
@@ -214,7 +235,7 @@ def _understand(
     if not has_hidden(result, OFFSET):
         raise JobDefinitionError(
             f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter and "
-            "DataFrame.join by a condition on the input itself"
+            "hw.enrich on the input itself"
         )
     return JobPlan(job, "row", None, own, schemas)
 
@@ -250,18 +271,23 @@ def _check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
 def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:
     if isinstance(declared, TopicInput):
         return value_schema(declared)
-    if declared.name not in tables:
-        there = ", ".join(sorted(tables)) or "none"
-        raise JobDefinitionError(
-            f"job {job.name!r}: there is no table {declared.name!r}; tables and jobs' targets are {there}"
-        )
-    schema = tables[declared.name]
+    schema = _table_schema(job, declared.name, tables)
     if declared.event_time is not None and declared.event_time not in schema.fieldNames():
         raise JobDefinitionError(
             f"job {job.name!r}: {declared.name} has no column {declared.event_time!r} (its event_time); "
             f"it has {', '.join(schema.fieldNames())}"
         )
-    return T.StructType([f for f in schema.fields if not f.name.startswith("_")])
+    return schema
+
+
+def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.StructType:
+    """A table's columns without the library's."""
+    if name not in tables:
+        there = ", ".join(sorted(tables)) or "none"
+        raise JobDefinitionError(
+            f"job {job.name!r}: there is no table {name!r}; tables and jobs' targets are {there}"
+        )
+    return T.StructType([f for f in tables[name].fields if not f.name.startswith("_")])
 
 
 def _empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
@@ -297,17 +323,83 @@ def _require_watermark(job: Job) -> None:
             )
 
 
+def _require_answerable(job: Job, spec: AsOf) -> None:
+    if job.target.mode != "append" or len(job.inputs) != 2:
+        raise JobDefinitionError(
+            f"job {job.name!r}: hw.as_of over two streams reads two inputs and its target's mode is 'append'; "
+            "answers are final"
+        )
+    times = {declared.event_time: name for name, declared in job.inputs.items()}
+    for side, time in (("left", spec.left_time), ("right", spec.right_time)):
+        if time not in times:
+            raise JobDefinitionError(
+                f"job {job.name!r}: {side}_time={time!r} is not the event_time of an input; they are "
+                + ", ".join(f"{name}: {declared.event_time}" for name, declared in job.inputs.items())
+            )
+    if spec.left_time == spec.right_time:
+        raise JobDefinitionError(
+            f"job {job.name!r}: both inputs call their event time {spec.left_time!r}; the result would have it twice"
+        )
+    right = times[spec.right_time]
+    if job.inputs[right].watermark is None:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the input {right!r} needs watermark=, which says when an answer is final"
+        )
+    if spec.direction != "backward" and spec.tolerance is None:
+        raise JobDefinitionError(
+            f"job {job.name!r}: direction={spec.direction!r} between two streams needs tolerance=, "
+            "for a row would wait until its answer comes, however long that takes"
+        )
+
+
+def _require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType) -> None:
+    """Checks that a table can be read commit by commit, and that lateness can be told of a stateful job's."""
+    job, names = plan.job, schema.fieldNames()
+    if OFFSET not in names:
+        what = (
+            "a table of windows, whose rows are made of many records and have no coordinates to be accounted for by"
+            if ROWS in names
+            else "not written by a job that keeps its records' coordinates"
+        )
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is {what}; read what feeds it, or look things up in it with hw.lookup"
+        )
+    if SOURCES in names and isinstance(job.dedup, ByOffset):
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is the table of a join, where the pairs of one row share its "
+            "coordinates, so by_offset would take them for one; leave dedup= out, a table brings each row once"
+        )
+    if _tells_lateness(plan, declared):
+        require_ingest(job, declared, schema)
+
+
+def _tells_lateness(plan: JobPlan, declared: TableInput) -> bool:
+    """Whether rows of the table may be late for the job."""
+    if plan.kind == "window":
+        return plan.window.closing
+    if isinstance(plan.operator, AsOf):
+        return declared.event_time == plan.operator.right_time
+    return plan.kind == "join"
+
+
 def require_ingest(job: Job, declared: TableInput, schema: T.StructType) -> None:
     """Checks that a stateful job's table says what had been seen before each row.
 
     Raises:
         JobDefinitionError: It does not.
     """
-    if SEEN_UNTIL not in schema.fieldNames() or BATCH not in schema.fieldNames():
+    if SEEN_UNTIL in schema.fieldNames() and BATCH in schema.fieldNames():
+        return
+    if SOURCES in schema.fieldNames():
         raise JobDefinitionError(
-            f"job {job.name!r}: {declared.name} is not written by a row-by-row job whose input has an event_time, "
-            "so lateness cannot be told; add event_time= to that job's input"
+            f"job {job.name!r}: {declared.name} is the table of a join, whose rows come when their partners do, so "
+            "lateness cannot be told of them; read it with a row-by-row job that has an event_time, and that job's "
+            "table here"
         )
+    raise JobDefinitionError(
+        f"job {job.name!r}: {declared.name} is not written by a row-by-row job whose input has an event_time, "
+        "so lateness cannot be told; add event_time= to that job's input"
+    )
 
 
 def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Sequence[DataFrame]) -> None:

@@ -15,7 +15,7 @@ from headwater_streams.dedup import ByOffset, BySequence
 from headwater_streams.dedup.recent_keys import KEY_SCHEMA
 from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
-from headwater_streams.errors import DataLossError
+from headwater_streams.errors import DataLossError, LookupKeyError
 from headwater_streams.ledger.entry import Partitions, Ranges
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.plan import JobPlan
@@ -81,13 +81,20 @@ class RowPass:
         good = decoded.frame.filter(~F.col(BAD))
         return good.select(*[c.alias(name) for name, c in named], TOPIC, PARTITION, OFFSET).toArrow()
 
-    def over(self, located: DataFrame, verdicts: pa.Table | None, ranges: Ranges) -> "PassedRows":
+    def over(
+        self,
+        located: DataFrame,
+        verdicts: pa.Table | None,
+        ranges: Ranges,
+        lookups: Mapping[str, DataFrame] | None = None,
+    ) -> "PassedRows":
         """Prepares the pass; it is made when `rows` are written.
 
         Args:
             located: What `located` gives.
             verdicts: The records that are not new, as `judge` gives them; None for none.
             ranges: The offsets that are read, to count by partition.
+            lookups: The tables that the function looks things up in.
         """
         decoded = self._marked(self._decoded(located), verdicts)
         counted = _Counts(ranges)
@@ -104,7 +111,8 @@ class RowPass:
             good = counted.observe("input", good, {}, gate_in.aggregates())
         kept = good.persist() if self._job.branches else None
         results, gates = {}, {}
-        for table, result in self._job.results(**{self._name: hide(good, ROW_COLUMNS)}).items():
+        given = {self._name: hide(good, ROW_COLUMNS), **(lookups or {})}
+        for table, result in self._job.results(**given).items():
             gates[table] = self._gate(result)
             results[table] = counted.observe(
                 table, reveal(result, ROW_COLUMNS), {"rows": F.lit(True)}, gates[table].aggregates()
@@ -188,6 +196,7 @@ class PassedRows:
 
         Raises:
             DataLossError: The files do not hold what came out of the function.
+            LookupKeyError: The function made several rows of one.
         """
         table = table or self._target
         result = self._counts.get(table)
@@ -197,7 +206,13 @@ class PassedRows:
                 "nothing was committed, and the job can be started again"
             )
         read = self._counts.get("read")
-        return _terms(read["read"], read, result, "", written)
+        terms = _terms(read["read"], read, result, "", written)
+        if terms["filtered"] < 0:
+            raise LookupKeyError(
+                f"the function made {written} rows for {table} of {written + terms['filtered']}: it joined something "
+                "with several rows for one key; nothing of the batch was committed (hw.enrich names the keys)"
+            )
+        return terms
 
     @property
     def max_event_time_us(self) -> int | None:

@@ -24,6 +24,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.key_log import KeyLog
+from headwater_streams.runtime.lookups import Lookups, lookups_extra
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.row_pass import PassedRows, RowPass
 from headwater_streams.runtime.tables import prepare_tables
@@ -58,6 +59,7 @@ class RowStage:
         self._app_id = self._job.app_id(generation)
         self.readers = [InputReader(context, self._name, self._input, self._job.name)]
         self._pass = RowPass(plan)
+        self._lookups = Lookups(context, plan)
         self._state = RowState()
         dedup = self._job.dedup
         self._keys = KeyLog(context, plan, generation) if isinstance(dedup, ByKey) else None
@@ -98,7 +100,9 @@ class RowStage:
             return
         source = inputs[self._name].source
         with self._judged(_in_few_tasks(df, source), source, batch) as (records, verdicts, seen):
-            passed = self._pass.over(records, verdicts, source.ranges)
+            pinned = self._lookups.newest()
+            with self._lookups.looked_at():
+                passed = self._pass.over(records, verdicts, source.ranges, pinned.frames)
             try:
                 files = transaction.write(self._with_commit_columns(passed.rows, batch))
                 branches = self._written_branches(passed, batch)
@@ -113,6 +117,7 @@ class RowStage:
         told = account(self._state.seen, seen, batch)
         times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
         state = RowState(seen, max(times, default=None))
+        looked_up = lookups_extra(self._plan, pinned)
         extra: dict[str, Any] = {"warnings": passed.warnings} if passed.warnings else {}
         if self._keys is not None:
             extra |= self._keys.entry_terms(batch)
@@ -127,7 +132,7 @@ class RowStage:
             self._job.fingerprint,
             state.max_event_time_us,
             told.seen if self._job.dedup else None,
-            extra | self._cold.told(),
+            extra | looked_up | self._cold.told(),
             passed.partitions(),
             told.seen_changed if self._job.dedup else None,
         )
@@ -139,7 +144,7 @@ class RowStage:
                 accounting={self._name: passed.accounting(written.rows, table)},
                 seen=None,
                 seen_changed=None,
-                extra={"beside": self._job.target.name},
+                extra={"beside": self._job.target.name} | looked_up,
                 partitions=passed.partitions(table),
             )
             branch.commit(self._app_id, batch, of_table.to_json(), written)

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.copy import copy_entries
+from headwater_streams.runtime.as_of_stage import AsOfStage
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import current_generation
@@ -30,6 +31,7 @@ _STAGES: dict[str, Callable[[StageContext, JobPlan, int], Stage]] = {
     "row": RowStage,
     "window": WindowStage,
     "join": JoinStage,
+    "as_of": AsOfStage,
 }
 
 
@@ -246,13 +248,13 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
     tables = {
         name: context.spark.read.format("delta").load(str(context.home.table(name))).schema
         for name in context.home.tables()
-        if any(table.name == name for job in jobs for table in job.tables)
+        if any(name in job.table_names for job in jobs)
     }
     plans: list[JobPlan] = []
     waiting = list(jobs)
     while waiting:
         targets = {target.name for job in waiting for target in job.targets}
-        ready = [job for job in waiting if not any(table.name in targets for table in job.tables)]
+        ready = [job for job in waiting if targets.isdisjoint(job.table_names)]
         if not ready:
             names = ", ".join(job.name for job in waiting)
             raise JobDefinitionError(f"the jobs {names} read each other's tables in a circle")

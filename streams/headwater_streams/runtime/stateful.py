@@ -20,7 +20,6 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan, require_ingest
-from headwater_streams.sinks.live_files import files_between
 from headwater_streams.sinks.side import INPUT, MISSED, late_schema, quarantine_rows, write_side
 from headwater_streams.sources.coordinates import (
     PARTITION,
@@ -163,13 +162,22 @@ class StatefulInput:
         in_time = split.filter(~bad & ~F.col(_LATE)).select(*decoded.columns.values(), *ROW_COLUMNS)
         return SplitBatch(in_time, late, quarantined, partitions, partly_late)
 
-    def in_time_between(self, version: int, start_us: int, end_us: int) -> DataFrame:
-        """The rows in time of the table's versions up to this one whose event time is in `[start_us, end_us)`."""
-        assert self._declared.event_time is not None
-        near = files_between(self.reader.path, version, self._declared.event_time, start_us, end_us)
-        rows = self.reader.rows_of([str(self.reader.path / name) for name in near])
+    def in_time_between(self, version: int, start_us: int | None, end_us: int) -> DataFrame:
+        """The rows in time of the table's versions up to this one whose event time is in `[start_us, end_us)`.
+
+        Args:
+            version: The version; -1 for a table without rows.
+            start_us: The first microsecond since the epoch; None for all that is before `end_us`.
+            end_us: One past the last.
+
+        Raises:
+            DataLossError: The log of that version is gone.
+        """
+        rows = self.reader.read_between(version, start_us, end_us)
         time_us = F.unix_micros(F.col(f"`{self._declared.event_time}`"))
-        inside = (time_us >= changing(F.lit(start_us))) & (time_us < changing(F.lit(end_us)))
+        inside = time_us < changing(F.lit(end_us))
+        if start_us is not None:
+            inside &= time_us >= changing(F.lit(start_us))
         split = self._split(rows.filter(inside))
         in_time = split.frame.filter(~F.col(BAD) & ~F.col(_LATE))
         return in_time.select(*split.columns.values(), *ROW_COLUMNS)

@@ -57,35 +57,47 @@ def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
     return found
 
 
-def files_between(table: Path, version: int, column: str, start_us: int, end_us: int) -> list[str]:
+def files_between(table: Path, version: int, column: str, start_us: int | None, end_us: int) -> list[str]:
     """The names of the files that may hold a row whose time is in `[start_us, end_us)`.
 
     Args:
         table: The table's folder.
         version: The version that is looked at.
         column: The column of times.
-        start_us: The first microsecond since the epoch.
+        start_us: The first microsecond since the epoch; None for all that is before `end_us`.
         end_us: One past the last.
     """
+    if version < 0:
+        return []
     actions = pa.table(DeltaTable(str(table), version=version).get_add_actions(flatten=True))
-    bounds = pa.chunked_array([pa.array([start_us, end_us], pa.timestamp("us", "UTC"))])
-    near: list[str] = actions.filter(_may_hold(actions, column, bounds))["path"].to_pylist()
+    start, end = (
+        None if at is None else pa.scalar(at, pa.timestamp("us", "UTC")) for at in (start_us, end_us)
+    )
+    near: list[str] = actions.filter(_reaches_into(actions, column, start, end))["path"].to_pylist()
     return near
 
 
 def _may_hold(actions: pa.Table, name: str, wanted: pa.ChunkedArray) -> Any:
     """Which files' statistics allow a value of `wanted`; all of them where nothing can be said."""
-    everything = pa.array([True] * actions.num_rows, pa.bool_())
     bounded = pa.types.is_integer(wanted.type) or pa.types.is_temporal(wanted.type)
-    if not bounded or wanted.null_count or f"min.{name}" not in actions.column_names or not len(wanted):
-        return everything
+    if not bounded or wanted.null_count or not len(wanted):
+        return pa.array([True] * actions.num_rows, pa.bool_())
     limits = pc.min_max(wanted)
-    least, greatest = limits["min"], limits["max"]
-    if pa.types.is_timestamp(wanted.type):
-        least = pa.scalar(least.as_py() - _STATISTICS_STEP, wanted.type)
-    above = pc.greater_equal(pc.cast(actions[f"max.{name}"], wanted.type), least)
-    below = pc.less_equal(pc.cast(actions[f"min.{name}"], wanted.type), greatest)
-    return pc.fill_null(pc.and_(above, below), True)
+    return _reaches_into(actions, name, limits["min"], limits["max"])
+
+
+def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greatest: pa.Scalar) -> Any:
+    """Which files' statistics allow a value from `least`, if there is one, to `greatest`."""
+    near = pa.array([True] * actions.num_rows, pa.bool_())
+    if f"min.{name}" not in actions.column_names:
+        return near
+    kind = greatest.type
+    if least is not None:
+        if pa.types.is_timestamp(kind):
+            least = pa.scalar(least.as_py() - _STATISTICS_STEP, kind)
+        near = pc.greater_equal(pc.cast(actions[f"max.{name}"], kind), least)
+    near = pc.and_(near, pc.less_equal(pc.cast(actions[f"min.{name}"], kind), greatest))
+    return pc.fill_null(near, True)
 
 
 def _holds(file: Path, keys: pa.Table) -> bool:

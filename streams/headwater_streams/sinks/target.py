@@ -28,7 +28,7 @@ class DeltaTarget:
     sides_of: str | None = None
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
+        if not is_table_name(self.name):
             raise JobDefinitionError(
                 f"table {self.name!r}: write schema.table, both of letters, digits and '_'"
             )
@@ -50,6 +50,11 @@ class DeltaTarget:
     def quarantine_table(self) -> str:
         """The table of rejected rows."""
         return (self.sides_of or self.name) + QUARANTINE_SUFFIX
+
+
+def is_table_name(name: str) -> bool:
+    """Whether a name is `schema.table`."""
+    return _NAME.fullmatch(name) is not None
 
 
 def delta(name: str, *, keys: list[str] | tuple[str, ...] = (), mode: Mode = "append") -> DeltaTarget:

@@ -100,8 +100,12 @@ class Query:
         if self.join is None:
             return first
         how, right = self.join, others[0]
-        times = {"left_time": how.left_time, "right_time": how.right_time}
-        return how.place.of(lambda: join(first, right, on=how.on, within=how.within, **times))
+        left_time, right_time = how.left_time, how.right_time
+        return how.place.of(
+            lambda: join(
+                first, right, on=how.on, left_time=left_time, right_time=right_time, within=how.within
+            )
+        )
 
     def _grouped(self, rows: DataFrame, group: Group) -> DataFrame:
         windowed = group.place.of(lambda: _windowed(rows, group))

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.ledger.log import commits
+from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job, bind, is_job
@@ -163,6 +163,19 @@ class JobDriver:
         end = max(offsets, default=-1) + 1
         self._next[topic, partition] = max(end, self._next.get((topic, partition), 0))
         self._log.append(topic, records, {partition: (min(offsets, default=0), end)})
+
+    def put(self, table: str, schema: str, *rows: Sequence[Any]) -> int:
+        """Makes a table that no job writes, a look-up's, or replaces all its rows; returns its new version.
+
+        Args:
+            table: The table, `"dim.airports"`.
+            schema: Its columns as Spark DDL.
+            rows: Its rows.
+        """
+        frame = self._spark.createDataFrame([tuple(row) for row in rows], schema).coalesce(1)
+        path = self.home.table(table)
+        frame.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
+        return next_commit(path) - 1
 
     def run(self) -> None:
         """Runs every job over what was sent and not read yet.

@@ -1,0 +1,66 @@
+"""What every join does with columns: names checked, both sides told apart, coordinates carried through."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROW_COLUMNS, TOPIC, has_hidden, reveal
+
+
+def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[str]) -> None:
+    """Checks that a side has its columns.
+
+    Raises:
+        JobDefinitionError: One is missing.
+    """
+    for name in needed:
+        if name not in df.columns:
+            raise JobDefinitionError(
+                f"{operator}: the {side} side has no column {name!r}; it has {', '.join(df.columns)}"
+            )
+
+
+def require_apart(operator: str, left: DataFrame, right: DataFrame, once: Sequence[str]) -> None:
+    """Checks that no column stands on both sides but those that stand once in the result.
+
+    Raises:
+        JobDefinitionError: One does.
+    """
+    both = sorted(set(left.columns) & set(right.columns) - set(once))
+    if both:
+        raise JobDefinitionError(
+            f"{operator}: {', '.join(both)} stand on both sides; rename or drop them on one"
+        )
+
+
+def require_comparable(operator: str, df: DataFrame) -> None:
+    """Checks that rows can be compared column by column: the greater of two at one time is taken.
+
+    Raises:
+        JobDefinitionError: A column is a map or holds one.
+    """
+    for field in df.schema.fields:
+        if "map<" in field.dataType.simpleString():
+            raise JobDefinitionError(
+                f"{operator}: {field.name!r} of the right side holds a map, and maps cannot be compared; leave it out"
+            )
+
+
+def revealed(rows: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
+    """The rows with their coordinates, where they have some, and the coordinates' names."""
+    if not has_hidden(rows, OFFSET):
+        return rows, ()
+    return reveal(rows, ROW_COLUMNS), ROW_COLUMNS
+
+
+def source_range(side: str) -> Column:
+    """A row's place as a range of one offset, as `_sources` has it; `side` is an alias or a struct column."""
+    offset = F.col(f"{side}.{OFFSET}")
+    return F.struct(
+        F.col(f"{side}.{TOPIC}").alias("topic"),
+        F.col(f"{side}.{PARTITION}").alias("partition"),
+        offset.alias("start"),
+        (offset + 1).alias("end"),
+    )

@@ -1,0 +1,102 @@
+"""Each row with what a table says about it: a stream joined with a static table, at most one partner for a row.
+
+dim.airports     JFK = "Kennedy"  ------------------>  JFK = "John F. Kennedy"
+                 version 6                             version 7
+departures   --------- a (JFK) ------ b (XYZ) ------------------ c (JFK) ------>
+result                 a, Kennedy     b, NULL                    c, John F. Kennedy
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Literal, get_args
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.errors import JobDefinitionError, LookupKeyError
+from headwater_streams.joins.columns import require_apart, require_columns, revealed
+from headwater_streams.runtime.operators import is_recording
+from headwater_streams.sources.coordinates import hide
+
+How = Literal["left", "inner"]
+_NAMED = 3
+
+_trusted: ContextVar[bool] = ContextVar("headwater_trusted", default=False)
+
+
+def enrich(
+    rows: DataFrame, table: DataFrame, *, on: Sequence[str] | Mapping[str, str], how: How = "left"
+) -> DataFrame:
+    """Adds to each row the columns of the table's row with its key.
+
+    Args:
+        rows: The rows.
+        table: The look-up, of `hw.lookup(...)` or any static DataFrame, with one row for each key.
+        on: The key's columns where both call them so, `["carrier"]`, or by their names here and there,
+            `{"dest": "code"}`. NULL is no key.
+        how: `"left"` keeps a row that the table does not have, with NULLs; `"inner"` leaves it out, and the ledger
+            counts it as filtered.
+
+    Returns:
+        The row's columns, then the table's without its key.
+
+    Raises:
+        JobDefinitionError: A column is missing or stands on both sides.
+        LookupKeyError: The table has several rows for one key, so rows would be doubled.
+    """
+    keys = dict(on) if isinstance(on, Mapping) else {name: name for name in on}
+    if not keys or how not in get_args(How):
+        raise JobDefinitionError(
+            f"enrich: on={on!r}, how={how!r}: name a column or more, and 'left' or 'inner'"
+        )
+    require_columns("enrich", "rows'", rows, list(keys))
+    require_columns("enrich", "table's", table, list(keys.values()))
+    added = [name for name in table.columns if name not in keys.values()]
+    require_apart("enrich", rows, table.select(*[f"`{name}`" for name in added]), ())
+    require_unique("enrich", table, list(keys.values()))
+    visible = rows.columns
+    left, hidden = revealed(rows)
+    condition = F.lit(True)
+    for here, there in keys.items():
+        condition &= F.col(f"l.`{here}`") == F.col(f"r.`{there}`")
+    joined = left.alias("l").join(table.alias("r"), condition, how)
+    result = joined.select(
+        *[F.col(f"l.`{name}`") for name in (*visible, *hidden)], *[F.col(f"r.`{name}`") for name in added]
+    )
+    return hide(result, hidden) if hidden else result
+
+
+@contextmanager
+def trusting(trusted: bool) -> Iterator[None]:
+    """While the block runs, look-ups are taken to have unique keys if `trusted`; otherwise they are looked at."""
+    token = _trusted.set(trusted)
+    try:
+        yield
+    finally:
+        _trusted.reset(token)
+
+
+def require_unique(operator: str, table: DataFrame, keys: Sequence[str]) -> None:
+    """Checks that no two rows of a static table have one key.
+
+    Raises:
+        LookupKeyError: Some have.
+    """
+    if _trusted.get() or is_recording() or table.isStreaming:
+        return
+    whole = F.lit(True)
+    for name in keys:
+        whole &= F.col(f"`{name}`").isNotNull()
+    counted = (
+        table.filter(whole).groupBy(*[f"`{name}`" for name in keys]).agg(F.count(F.lit(1)).alias("_count"))
+    )
+    twice = counted.filter("_count > 1").limit(_NAMED).collect()
+    if twice:
+        told = "; ".join(
+            ", ".join(f"{name}={row[name]!r}" for name in keys) + f" {row['_count']} times" for row in twice
+        )
+        raise LookupKeyError(
+            f"{operator}: the look-up has several rows for one key ({told}), and rows would be doubled; "
+            "nothing of the batch was committed"
+        )

@@ -1,0 +1,240 @@
+"""An as-of join of two streams: no state of Spark's, for both ingest tables hold every row that was read.
+
+What waits follows from the left table and the right side's watermark: the rows that were read and are not final at the
+watermark of the last commit. A batch reads those that become final again, by their times, from the table as it was
+before; the right rows that may be their answers likewise.
+"""
+
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from headwater_streams.durations import parse_duration
+from headwater_streams.errors import DataLossError
+from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits, last_entry
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stateful import SplitBatch, StatefulInput, observed, sources_of
+from headwater_streams.runtime.tables import prepare_tables
+from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, hide, reveal
+
+_SEEN, _WATERMARK = "seen_us", "watermark_us"
+_US = timedelta(microseconds=1)
+
+
+class AsOfStage:
+    """Runs the batches of a job that joins two streams as of a time."""
+
+    is_stateful = True
+
+    def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
+        assert isinstance(plan.operator, AsOf)
+        self._context, self._plan, self._generation = context, plan, generation
+        self._job, self._spec = plan.job, plan.operator
+        self._left_name, self._right_name = sides_of(plan)
+        self._left = StatefulInput(context, plan, generation, self._left_name, closes=None)
+        self._right = StatefulInput(context, plan, generation, self._right_name, self._right_time)
+        self._inputs = {s.name: s for s in (self._left, self._right)}
+        self._table = context.home.table(self._job.target.name)
+        self._app_id = self._job.app_id(generation)
+        self.readers = [stateful.reader for stateful in self._inputs.values()]
+        delay = self._job.inputs[self._right_name].watermark
+        assert delay is not None
+        self._delay_us = parse_duration(delay) // _US
+        self._seen_us: int | None = None
+        self._watermark_us: int | None = None
+
+    def prepare(self) -> None:
+        """Makes the tables and takes up the watermark of the last commit."""
+        for stateful in self._inputs.values():
+            stateful.prepare()
+        prepare_tables(self._context, self._plan)
+        entry = last_entry(self._table, self._job.name, self._generation)
+        if entry is not None:
+            self._seen_us, self._watermark_us = entry.extra.get(_SEEN), entry.extra.get(_WATERMARK)
+
+    @property
+    def output_mode(self) -> str:
+        """Spark's output mode of the query."""
+        return "append"
+
+    def stream(self) -> DataFrame:
+        """Both inputs, to be counted; the rows themselves are read in the batch."""
+        left, right = (
+            stateful.stream().select(F.lit(name).alias("input")) for name, stateful in self._inputs.items()
+        )
+        return left.unionByName(right)
+
+    def run_batch(
+        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
+    ) -> None:
+        """Commits one batch, or finds that it was committed before the driver died.
+
+        Raises:
+            CheckFailedError: A check with `action="fail"` does not hold.
+            DataLossError: The files do not hold the answers that were counted.
+        """
+        transaction = self._context.transaction(self._table)
+        if transaction.last_batch(self._app_id) >= batch:
+            return
+        seen_us, now_us = self._watermark(inputs)
+        if (
+            not any(observed(metrics, f"{name}_read") for name in self._inputs)
+            and now_us == self._watermark_us
+        ):
+            return
+        splits = {
+            name: stateful.divert(batch, inputs[name], metrics)
+            for name, stateful in self._inputs.items()
+            if name in inputs
+        }
+        asked = Answering(self._watermark_us, now_us, Observation(), Observation(), Observation())
+        with answering(asked):
+            rows = reveal(self._job.function(**self._frames(inputs, splits, asked)), [*ROW_COLUMNS, SOURCES])
+        gate, judged = CheckGate(self._job, "output"), Observation()
+        if gate.aggregates():
+            rows = rows.observe(judged, *gate.aggregates())
+        files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
+        if gate.aggregates():
+            gate.judge(judged.get, batch)
+        answers = asked.answers.get
+        written = answers["matched"] + (answers["unmatched"] if self._spec.how == "left" else 0)
+        if files.rows != written:
+            raise DataLossError(
+                f"job {self._job.name!r}, batch {batch}: {files.rows} rows were written where {written} were answered; "
+                "nothing was committed, and the job can be started again"
+            )
+        extra = {_SEEN: seen_us, _WATERMARK: now_us, "how": self._spec.how, "left": self._left_name}
+        if self._job.late == "count":
+            extra["late"] = "count"
+        entry = LedgerEntry(
+            self._job.name,
+            self._generation,
+            batch,
+            self._job.target.name,
+            "as_of",
+            sources_of(inputs),
+            self._accounting(metrics, splits, asked),
+            self._job.fingerprint,
+            extra=extra,
+            partitions={topic: found for s in splits.values() for topic, found in s.partitions.items()},
+        )
+        self._context.step(self._job.name, "before commit", batch)
+        transaction.commit(self._app_id, batch, entry.to_json(), files)
+        self._context.step(self._job.name, "after commit", batch)
+        self._seen_us, self._watermark_us = seen_us, now_us
+
+    def _watermark(self, inputs: dict[str, BatchInput]) -> tuple[int | None, int | None]:
+        """The greatest event time of the right side in the commits read so far, and the watermark behind it."""
+        known = [] if self._seen_us is None else [self._seen_us]
+        if self._right_name in inputs:
+            versions = inputs[self._right_name].source.versions
+            assert versions is not None
+            read = commits(self._right.reader.path, since=versions[0], until=versions[1])
+            newest = (c.entry.max_event_time_us for c in read if c.entry is not None)
+            known += [time_us for time_us in newest if time_us is not None]
+        seen_us = max(known, default=None)
+        if seen_us is None:
+            return None, None
+        before_us = seen_us - self._delay_us if self._watermark_us is None else self._watermark_us
+        # Never back, though the delay was made longer.
+        return seen_us, max(seen_us - self._delay_us, before_us)
+
+    def _frames(
+        self, inputs: dict[str, BatchInput], splits: dict[str, SplitBatch], asked: Answering
+    ) -> dict[str, DataFrame]:
+        """Both sides for the function: the batch's rows, and of the earlier ones those that may matter."""
+        before_us, now_us = asked.before_us, asked.now_us
+        ahead_us = self._spec.looks_ahead // _US
+        # Rows that waited: what was final before, at the latest `ahead_us` after its time, is answered.
+        since_us = None if before_us is None else before_us - ahead_us
+        waits = now_us is not None and now_us != before_us
+        oldest_us = min(
+            (t for t in (since_us, self._oldest(inputs)) if t is not None and before_us is not None),
+            default=None,
+        )
+        tolerance = self._spec.tolerance
+        answers_since_us = (
+            None if oldest_us is None or tolerance is None else oldest_us - tolerance // _US - 1
+        )
+        return {
+            self._left_name: self._both(self._left, inputs, splits, since_us, now_us if waits else None),
+            self._right_name: self._both(self._right, inputs, splits, answers_since_us, now_us),
+        }
+
+    def _oldest(self, inputs: dict[str, BatchInput]) -> int | None:
+        """The least time of the batch's left rows."""
+        files = inputs[self._left_name].files if self._left_name in inputs else ()
+        if not files:
+            return None
+        times = ds.dataset(list(files)).to_table([self._spec.left_time])[self._spec.left_time]
+        least: int | None = pc.min(times).cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()).as_py()
+        return least
+
+    def _both(
+        self,
+        stateful: StatefulInput,
+        inputs: dict[str, BatchInput],
+        splits: dict[str, SplitBatch],
+        low_us: int | None,
+        high_us: int | None,
+    ) -> DataFrame:
+        """A side's rows in time: those of the batch, and earlier ones with times in `(low_us, high_us]`."""
+        name, before, end_us = stateful.name, -1, 0
+        if name in inputs and high_us is not None:
+            versions = inputs[name].source.versions
+            assert versions is not None
+            before, end_us = versions[0] - 1, high_us + 1
+        start_us = None if low_us is None else low_us + 1
+        rows = stateful.in_time_between(before, start_us, end_us).withColumn(READ_BEFORE, F.lit(True))
+        if name in splits:
+            rows = rows.unionByName(splits[name].in_time.withColumn(READ_BEFORE, F.lit(False)))
+        return hide(rows, [*ROW_COLUMNS, READ_BEFORE])
+
+    def _accounting(
+        self, metrics: dict[str, Any], splits: dict[str, SplitBatch], asked: Answering
+    ) -> dict[str, dict[str, int]]:
+        answers = asked.answers.get
+        read = {name: observed(metrics, f"{name}_read") for name in self._inputs}
+        kept = {name: observed(metrics, f"{name}_kept") for name in self._inputs}
+        quarantined = {name: splits[name].quarantined if name in splits else 0 for name in self._inputs}
+        left, right = self._left_name, self._right_name
+        entered = {left: asked.left.get["fresh"], right: asked.right.get["fresh"]}
+        return {
+            left: {
+                "read": read[left],
+                "matched": answers["matched"],
+                "unmatched": answers["unmatched"],
+                "waiting": answers["waiting"] - answers["released"],
+                "filtered": kept[left] - entered[left],
+                "quarantined": quarantined[left],
+            },
+            right: {
+                "read": read[right],
+                "kept": entered[right],
+                "filtered": kept[right] - entered[right],
+                "late": splits[right].late if right in splits else 0,
+                "quarantined": quarantined[right],
+            },
+        }
+
+    def _right_time(self) -> Column:
+        return F.col(f"`{self._spec.right_time}`")
+
+
+def sides_of(plan: JobPlan) -> tuple[str, str]:
+    """The names of the left and the right input: the left one's event time is the left time."""
+    assert isinstance(plan.operator, AsOf)
+    first, second = plan.job.inputs
+    if plan.job.inputs[first].event_time == plan.operator.left_time:
+        return first, second
+    return second, first

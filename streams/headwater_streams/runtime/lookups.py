@@ -1,0 +1,151 @@
+"""The look-ups of a job, pinned: each batch reads one version of each table, and its ledger entry says which."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from deltalake import DeltaTable as DeltaLake
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.errors import DataLossError, IncompatibleTableError
+from headwater_streams.joins.enrich import trusting
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import next_commit
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.delta_table import read_version
+
+_EXTRA = "lookups"
+
+
+@dataclass(frozen=True)
+class LookupVersion:
+    """A version of a table; the id tells it from another table that was made under the same name."""
+
+    version: int
+    table_id: str
+
+
+Versions = Mapping[str, LookupVersion]
+"""The version of each look-up, by its name in the job's function."""
+
+
+@dataclass(frozen=True)
+class PinnedLookups:
+    """The look-ups as one batch reads them.
+
+    Attributes:
+        versions: Their versions.
+        frames: Their rows, for the job's function.
+    """
+
+    versions: Versions
+    frames: Mapping[str, DataFrame]
+
+
+class Lookups:
+    """Pins the look-ups of a job."""
+
+    def __init__(self, context: StageContext, plan: JobPlan) -> None:
+        self._context, self._job, self._schemas = context, plan.job, plan.lookups
+        self._pinned = PinnedLookups({}, {})
+        self._trusted: Versions | None = None
+
+    def newest(self) -> PinnedLookups:
+        """The look-ups at their newest versions.
+
+        Raises:
+            DataLossError: A table is gone.
+            IncompatibleTableError: A table lost a column, or has it in another type, since the job was planned.
+        """
+        return self.at({name: self._newest(name) for name in self._schemas})
+
+    def at(self, versions: Versions) -> PinnedLookups:
+        """The look-ups at given versions; the same as before cost nothing.
+
+        Raises:
+            DataLossError: A version is gone.
+            IncompatibleTableError: It does not have the columns that the job was planned with.
+        """
+        if self._pinned.versions != versions:
+            frames = {name: self._load(name, version) for name, version in versions.items()}
+            self._pinned = PinnedLookups(dict(versions), frames)
+        return self._pinned
+
+    def require(self, versions: Versions) -> None:
+        """Checks that versions can still be read.
+
+        Raises:
+            DataLossError: A version's log or one of its files is gone.
+        """
+        for name, frame in self.at(versions).frames.items():
+            for file in frame.inputFiles():
+                if not Path(unquote(urlparse(file).path)).exists():
+                    raise self._gone(name, versions[name].version, "its files were vacuumed")
+
+    @contextmanager
+    def looked_at(self) -> Iterator[None]:
+        """While the block calls the function, keys are checked, once for each set of versions."""
+        versions = self._pinned.versions
+        with trusting(self._trusted == versions):
+            yield
+        self._trusted = versions
+
+    def _newest(self, name: str) -> LookupVersion:
+        version = next_commit(self._path(name)) - 1
+        if version < 0:
+            raise self._gone(name, version, "there is no such table")
+        known = self._pinned.versions.get(name)
+        return known if known and known.version == version else LookupVersion(version, self._id(name))
+
+    def _id(self, name: str) -> str:
+        return str(DeltaLake(str(self._path(name))).metadata().id)
+
+    def _load(self, name: str, wanted: LookupVersion) -> DataFrame:
+        path, declared, version = self._path(name), self._job.lookups[name], wanted.version
+        if next_commit(path) == 0:
+            raise self._gone(name, version, "there is no such table any more")
+        if wanted.table_id != self._id(name):
+            raise self._gone(name, version, "the table was made anew since")
+        try:
+            frame = read_version(self._context.spark, path, version)
+        except (PySparkException, Py4JError) as error:
+            raise self._gone(name, version, "its log was cleaned up") from error
+        there = {f.name: f.dataType for f in frame.schema.fields}
+        for field in self._schemas[name].fields:
+            if there.get(field.name) != field.dataType:
+                has = there[field.name].simpleString() if field.name in there else "no such column"
+                raise IncompatibleTableError(
+                    f"job {self._job.name!r}: the look-up {declared.name} had {field.name} "
+                    f"{field.dataType.simpleString()} when the job was planned, and has {has} at version {version}"
+                )
+        return frame.select(*[F.col(f"`{column}`") for column in self._schemas[name].fieldNames()])
+
+    def _gone(self, name: str, version: int, why: str) -> DataLossError:
+        table = self._job.lookups[name].name
+        what = table if version < 0 else f"version {version} of {table}"
+        return DataLossError(f"job {self._job.name!r}: the look-up {what} cannot be read: {why}")
+
+    def _path(self, name: str) -> Path:
+        return self._context.home.table(self._job.lookups[name].name)
+
+
+def lookups_extra(plan: JobPlan, pinned: PinnedLookups) -> dict[str, Any]:
+    """What a ledger entry says of a batch's look-ups."""
+    told = {
+        name: {"table": plan.job.lookups[name].name, "version": found.version, "id": found.table_id}
+        for name, found in pinned.versions.items()
+    }
+    return {_EXTRA: told} if told else {}
+
+
+def versions_of(entry: LedgerEntry) -> dict[str, LookupVersion]:
+    """The versions that a batch read."""
+    found = entry.extra.get(_EXTRA, {})
+    return {name: LookupVersion(told["version"], told["id"]) for name, told in found.items()}

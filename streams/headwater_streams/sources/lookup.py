@@ -1,0 +1,36 @@
+"""A Delta table as a look-up: it is not streamed, each batch reads all of it as it is then."""
+
+from dataclasses import dataclass
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sinks.target import is_table_name
+
+
+@dataclass(frozen=True)
+class LookupInput:
+    """A table that a row-by-row job looks things up in, with `hw.enrich` or `hw.as_of`.
+
+        dim.airports   version  6 ----------------- 7 ------------------>
+        batches of the job         | 14 |   | 15 |      | 16 |   | 17 |
+        read it at version            6        6           7        7
+
+    A batch reads one version of it, the newest when the batch runs, and its ledger entry names that version
+    (`extra.lookups`), so that a backfill reads what the batch read. A row is not computed again because the table
+    changes later.
+
+    Attributes:
+        name: The table, `"dim.airports"`; any Delta table of the home, whoever writes it.
+    """
+
+    name: str
+
+    def __post_init__(self) -> None:
+        if not is_table_name(self.name):
+            raise JobDefinitionError(
+                f"lookup {self.name!r}: write schema.table, both of letters, digits and '_'"
+            )
+
+
+def lookup(name: str) -> LookupInput:
+    """Declares a Delta table as a look-up; see `LookupInput`."""
+    return LookupInput(name)

@@ -1,0 +1,149 @@
+"""Left, right, full and semi joins of two streams: the streamed tables are what a batch over all rows gives.
+
+left    ---L1-----------L2---------------L3------------------>
+right   -------R1---R2-------------------------------R3------>
+           |<- 6 h ->|  |<- 6 h ->|      |<- 6 h ->|
+left    L1-R1  L1-R2  L2-NULL  L3-NULL       right   L1-R1  L1-R2  NULL-R3       semi   L1
+
+Left, full and semi joins are what the default run looks at, with HEADWATER_LONG set all of them.
+"""
+
+import os
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import headwater as hw
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.ledger.audit import audit_table
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+ordered = hw.topic("ordered", schema="k STRING, l INT, ordered_at TIMESTAMP", event_time="ordered_at")
+paid = hw.topic("paid", schema="k STRING, r INT, paid_at TIMESTAMP", event_time="paid_at")
+orders = hw.table("silver.orders", event_time="ordered_at", watermark="2 hours")
+payments = hw.table("silver.payments", event_time="paid_at", watermark="2 hours")
+
+
+@hw.job(target=hw.delta("silver.orders"))
+def clean_orders(ordered: DataFrame) -> DataFrame:
+    return ordered
+
+
+@hw.job(target=hw.delta("silver.payments"))
+def clean_payments(paid: DataFrame) -> DataFrame:
+    return paid
+
+
+def joined(how: Any, late: Any = "table") -> Job:
+    @hw.job(name=f"join_{how}", target=hw.delta(f"gold.{how}"), late=late)
+    def paid_orders(orders: DataFrame, payments: DataFrame) -> DataFrame:
+        return hw.join(
+            orders,
+            payments,
+            on=["k"],
+            left_time="ordered_at",
+            right_time="paid_at",
+            within="6 hours",
+            how=how,
+        )
+
+    return bind(paid_orders)
+
+
+LONG = "HEADWATER_LONG" in os.environ
+# In Spark each is the full join; inner and right are what is left of it.
+HOWS = ["inner", "left", "right", "full", "semi"] if LONG else ["left", "full", "semi"]
+COUNTED = {"inner", "full"}  # those whose late rows are only counted
+DAY = datetime(2013, 1, 1, tzinfo=UTC)
+Order = tuple[str | None, int, datetime]
+
+
+def send(driver: JobDriver, topic: str, *rows: Order, partition: int = 0) -> None:
+    time, number = {"ordered": ("ordered_at", "l"), "paid": ("paid_at", "r")}[topic]
+    values = [{"k": k, number: n, time: at.isoformat()} for k, n, at in rows]
+    driver.send(topic, *values, partition=partition, timestamp=DAY + timedelta(days=90))
+
+
+def run_killed_at(driver: JobDriver, step: str, job: str) -> None:
+    driver.crash_at(step, job)
+    with pytest.raises(SimulatedCrash):
+        driver.run()
+    driver.run()
+
+
+def account(driver: JobDriver, table: str) -> dict[str, dict[str, int]]:
+    audit = audit_table(driver.home, table)
+    assert audit is not None
+    assert audit.ok, audit.findings
+    return audit.totals
+
+
+def test_joins_random_rows_and_kills_streamed_result_equals_batch_result(
+    drive: Callable[..., JobDriver], spark: SparkSession, deployed: None
+) -> None:
+    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
+    print(f"HEADWATER_SEED={seed}")
+    rng = random.Random(seed)
+
+    def random_rows() -> list[Order]:
+        """Times by ten minutes, so that many are equal and many exactly at the bound; a few rows without a key."""
+        return [
+            (
+                rng.choice(["a", "b", "c", "d", "e", "f", None]),
+                n,
+                DAY + timedelta(minutes=10 * rng.randrange(432)),
+            )
+            for n in range(70)
+        ]
+
+    def shuffled(rows: list[Order]) -> list[Order]:
+        """An order in which no row is two hours behind one that came before it."""
+        return sorted(rows, key=lambda row: row[2] + timedelta(minutes=rng.randrange(120)))
+
+    lefts, rights = random_rows(), random_rows()
+    came_left, came_right, cut = shuffled(lefts), shuffled(rights), rng.randrange(20, 50)
+    jobs = [joined(how, "count" if how in COUNTED else "table") for how in HOWS]
+    driver = drive(clean_orders, clean_payments, *jobs)
+    send(driver, "ordered", *came_left[:cut], partition=rng.randrange(2))
+    send(driver, "paid", *came_right[:cut], partition=rng.randrange(2))
+    run_killed_at(driver, rng.choice(["before commit", "after commit"]), "join_semi")
+    # Two hours behind what the first batch showed, and far ahead of all that waits: Spark's own next batch expires it.
+    late = [
+        ("a", 1000, max(at for *_, at in came[:cut]) - timedelta(hours=2)) for came in (came_left, came_right)
+    ]
+    end = DAY + timedelta(days=40)
+    send(driver, "ordered", *came_left[cut:], late[0], ("no order", -1, end), partition=rng.randrange(2))
+    send(driver, "paid", *came_right[cut:], late[1], ("no payment", -1, end), partition=rng.randrange(2))
+    run_killed_at(driver, rng.choice(["before commit", "after commit"]), "join_full")
+    left = spark.createDataFrame(lefts, "k STRING, l INT, ordered_at TIMESTAMP")
+    right = spark.createDataFrame(rights, "k STRING, r INT, paid_at TIMESTAMP")
+    for how, job in zip(HOWS, jobs, strict=True):
+        batch = job.function(left, right)
+        found = batch.collect()
+        assert driver.rows(f"gold.{how}", *batch.columns) == sorted(map(tuple, found), key=repr), how
+        totals = account(driver, f"gold.{how}")
+        of_left, of_right = totals["orders"], totals["payments"]
+        assert of_left["late"] == of_right["late"] == 1
+        assert len(driver.rows(f"gold.{how}__late", "k")) == (0 if how in COUNTED else 2)
+        assert of_left["waiting"] == 1  # the row that flushed
+        assert of_left["read"] == 72 == of_left["matched"] + of_left["expired"] + 2
+        assert of_right.get("kept", 71) == 71
+        alone = {side: sum(side in row and row[side] is None for row in found) for side in ("l", "r")}
+        assert alone["r"] == (of_left["expired"] if how in ("left", "full") else 0)
+        assert alone["l"] == (of_right["expired"] if how in ("right", "full") else 0)
+    for row in driver.table("gold.full").filter("l IS NULL").collect():
+        left_place, right_place = row["_sources"]
+        assert left_place is None
+        assert tuple(right_place) == ("paid", row["_partition"], row["_offset"], row["_offset"] + 1)
+
+
+def test_joins_unknown_kind_is_refused(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean_orders, clean_payments)
+    with pytest.raises(JobDefinitionError, match="how='outer' is not one of inner, left, right, full, semi"):
+        plan_jobs(driver.context, [bind(clean_orders), bind(clean_payments), joined("outer")])
