@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +96,34 @@ def _without_what_differs_each_time(value: str) -> str:
     return re.sub(r"(!\w+)\t[^\x1f]*\x1f", r"\1", value)
 
 
+Ask = Callable[[], tuple[Found, Found]]
+
+
 @pytest.fixture(scope="module")
-def both(
+def ask(
     zookeeper: Any, kafka_broker_class: Any, class_path: str, kafka_jars: Path, tmp_path_factory: Any
+) -> Ask:
+    """Starts Apache Kafka and ours, and gives what each was found to answer."""
+
+    def run() -> tuple[Found, Found]:
+        return _asked(zookeeper, kafka_broker_class, class_path, kafka_jars, tmp_path_factory.mktemp("admin"))
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def both(ask: Ask) -> list[tuple[Found, Found]]:
+    """What was found at first, and, once somebody asked again, what was found then."""
+    return [ask()]
+
+
+def _asked(
+    zookeeper: Any, kafka_broker_class: Any, class_path: str, kafka_jars: Path, directory: Path
 ) -> tuple[Found, Found]:
-    """What Apache Kafka and ours were found to answer."""
-    directory = tmp_path_factory.mktemp("admin")
     plain, guarded = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    kafka = kafka_broker_class(kafka_jars, directory, f"{zookeeper.hosts}/admin", directory / "kafka-1")
+    kafka = kafka_broker_class(
+        kafka_jars, directory, f"{zookeeper.hosts}/{directory.name}", directory / "kafka-1"
+    )
     dirs = [directory / name for name in ("kafka-1", "kafka-2", "ours-1", "ours-2")]
     own = {
         "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
@@ -123,11 +144,29 @@ def both(
     return theirs, ours
 
 
-@pytest.mark.timeout(600)
+def _differences(found: tuple[Found, Found], part: str) -> dict[str, object]:
+    """The calls that ours answers in another way than Kafka, with both answers."""
+    theirs, ours = (each[part] for each in found)
+    differences: dict[str, object] = {
+        name: (ours[name], theirs[name])
+        for name in theirs.keys() & ours.keys()
+        if ours[name] != theirs[name] and name not in DIFFERENT
+    }
+    if list(ours) != list(theirs) or any("broke off" in name for name in theirs):
+        differences["calls"] = (list(ours), list(theirs))
+    return differences
+
+
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("part", PARTS)
-def test_java_admin_finds_what_it_finds_of_kafka(both: tuple[Found, Found], part: str) -> None:
-    theirs, ours = (found[part] for found in both)
-    assert list(ours) == list(theirs)
-    assert not any("broke off" in name for name in theirs)
-    differences = {name: (ours[name], theirs[name]) for name in theirs if ours[name] != theirs[name]}
-    assert {name: pair for name, pair in differences.items() if name not in DIFFERENT} == {}
+def test_java_admin_finds_what_it_finds_of_kafka(
+    ask: Ask, both: list[tuple[Found, Found]], part: str
+) -> None:
+    first = _differences(both[0], part)
+    if not first:
+        return
+    # On a busy machine either of them may let a call time out. What is different shows again.
+    if len(both) == 1:
+        both.append(ask())
+    again = _differences(both[1], part)
+    assert {name: again[name] for name in first.keys() & again.keys()} == {}
