@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.loader import load_jobs
 from headwater_streams.runtime.plan import analyse
 from headwater_streams.testing import JobDriver
@@ -83,6 +84,31 @@ def test_sql_jobs_give_what_the_select_gives_over_all_rows(
     assert driver.audit() == []
     assert driver.table("silver.clean__quarantine").count() == sum(
         row["carrier"] is None for row in departures
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "how"),
+    [
+        ("INNER JOIN", "inner"),
+        ("LEFT JOIN", "left"),
+        ("RIGHT OUTER JOIN", "right"),
+        ("FULL JOIN", "full"),
+        ("LEFT SEMI JOIN", "semi"),
+    ],
+)
+def test_sql_join_is_of_its_kind(spark: SparkSession, tmp_path: Path, words: str, how: str) -> None:
+    pairs = PAIRS.format(departures=DEPARTURES, arrivals=ARRIVALS).replace("JOIN", words)
+    if how == "semi":
+        pairs = pairs.replace("carrier, landed FROM", "carrier FROM")
+    (job,) = load(tmp_path, f"CREATE STREAMING TABLE gold.pairs AS {pairs}")
+    spec = analyse(job, spark, {}).operator  # type: ignore[arg-type]
+    assert isinstance(spec, IntervalJoin)
+    assert (spec.how, spec.left_time, spec.right_time, spec.within) == (
+        how,
+        "at",
+        "landed",
+        timedelta(hours=5),
     )
 
 

@@ -18,7 +18,8 @@ Each statement becomes the job that a Python module would have declared, run and
 - `GROUP BY` columns and one of `window(time, size)`, `window(time, size, every)`, `cumulate(time, step, size)` and
   `session_window(time, gap)` is `hw.tumbling`, `hw.hopping`, `hw.cumulative` or `hw.session`; columns alone are
   `hw.grouped`, which wants `WITH (state = 'unbounded')`. `window_start` and `window_end` are columns.
-- `FROM a JOIN b ON a.k = b.k AND b.time BETWEEN a.time AND a.time + INTERVAL 24 HOURS` is `hw.join`.
+- `FROM a JOIN b ON a.k = b.k AND b.time BETWEEN a.time AND a.time + INTERVAL 24 HOURS` is `hw.join`; `LEFT`, `RIGHT`,
+  `FULL` and `LEFT SEMI` before `JOIN` are its `how`.
 - `CONSTRAINT name EXPECT (condition) [ON INPUT | ON OUTPUT] [ON VIOLATION QUARANTINE | FAIL | WARN]` is `hw.check`,
   which looks at the input's rows for quarantine and at the result's otherwise; a condition over aggregates judges the
   batch.

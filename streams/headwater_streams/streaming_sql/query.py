@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.aggregates import grouped
-from headwater_streams.joins.interval import join
+from headwater_streams.joins.interval import How, join
 from headwater_streams.sources.inputs import Input
 from headwater_streams.streaming_sql.script import Piece, Place
 from headwater_streams.windows import cumulative, hopping, session, tumbling
@@ -35,6 +35,7 @@ class Join:
     left_time: str
     right_time: str
     within: str
+    kind: How
     place: Place
 
 
@@ -100,10 +101,15 @@ class Query:
         if self.join is None:
             return first
         how, right = self.join, others[0]
-        left_time, right_time = how.left_time, how.right_time
         return how.place.of(
             lambda: join(
-                first, right, on=how.on, left_time=left_time, right_time=right_time, within=how.within
+                first,
+                right,
+                on=how.on,
+                left_time=how.left_time,
+                right_time=how.right_time,
+                within=how.within,
+                how=how.kind,
             )
         )
 

@@ -1,17 +1,25 @@
 """A SELECT over streams, read from a script: from which inputs, which rows, how joined or grouped."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from sqlglot.tokens import Token
 
+from headwater_streams.joins.interval import How
 from headwater_streams.sources.inputs import TableInput, TopicInput, table
 from headwater_streams.streaming_sql.calls import argument, call, items_of
 from headwater_streams.streaming_sql.query import Group, Join, Output, Query, Source
 from headwater_streams.streaming_sql.script import Place, Script, is_name, word
 
 _CLAUSES = ("FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER")
-_JOINS = ("LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
+_SIDES: tuple[How, ...] = ("left", "right", "full")
+_JOINS: Mapping[tuple[str, ...], How] = {
+    ("JOIN",): "inner",
+    ("INNER", "JOIN"): "inner",
+    ("LEFT", "SEMI", "JOIN"): "semi",
+    **{(side.upper(), *outer, "JOIN"): side for side in _SIDES for outer in ((), ("OUTER",))},
+}
+_BEFORE_JOIN = ("LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
 _WINDOWS = {"window": (2, 3), "cumulate": (3, 3), "session_window": (2, 2)}
 _SHAPES = {
     "window": "window(time, '1 hour') or window(time, '1 hour', '10 minutes')",
@@ -39,13 +47,16 @@ def read_select(script: Script) -> Query:
     script.expect("FROM")
     sources = [_source(script)]
     how = None
-    if script.take("INNER", "JOIN") or script.take("JOIN"):
+    kind = next((kind for words, kind in _JOINS.items() if script.take(*words)), None)
+    if kind is not None:
         sources.append(_source(script))
         place = script.place
         script.expect("ON")
-        how = _interval(script, place, [source.name for source in sources])
-    elif script.next_word in (*_JOINS, ","):
-        script.fail("two streams are joined by JOIN ... ON ...; it was to come")
+        how = _interval(script, place, [source.name for source in sources], kind)
+    elif script.next_word in (*_BEFORE_JOIN, ","):
+        script.fail(
+            "two streams are joined by [LEFT | RIGHT | FULL | LEFT SEMI] JOIN ... ON ...; it was to come"
+        )
     qualifiers = {source.name for source in sources}
     where = None
     if script.take("WHERE"):
@@ -81,12 +92,12 @@ def _source(script: Script) -> Source:
             f"FROM {name}(...) is not an input; write topic('name', ...), stream(schema.table, ...) or a table"
         )
     alias = re.sub(r"\W", "_", declared.name.rpartition(".")[2])
-    if script.take("AS") or (script.comes_name and script.next_word not in (*_CLAUSES, *_JOINS, "ON")):
+    if script.take("AS") or (script.comes_name and script.next_word not in (*_CLAUSES, *_BEFORE_JOIN, "ON")):
         alias = script.name("the input's name")
     return Source(alias, declared, place)
 
 
-def _interval(script: Script, place: Place, sides: Sequence[str]) -> Join:
+def _interval(script: Script, place: Place, sides: Sequence[str], how: How) -> Join:
     on: list[str] = []
     times: tuple[str, str, str] | None = None
     while not times or script.take("AND"):
@@ -111,7 +122,7 @@ def _interval(script: Script, place: Place, sides: Sequence[str]) -> Join:
         times = (begin, name, str(argument(script)))
     if not on:
         place.fail("ON has no equal columns, a.k = b.k")
-    return Join(tuple(on), *times, place)
+    return Join(tuple(on), *times, how, place)
 
 
 def _column(script: Script, sides: Collection[str]) -> tuple[str, str]:
