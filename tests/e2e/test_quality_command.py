@@ -101,7 +101,7 @@ def test_quality_run_of_a_job_file_at_a_version_passes_with_its_warnings(folder)
         (["run", "silver.departures", "--check", "two words: delay > 0"], 2, "check name 'two words'"),
         (["run", "silver.departures", "--expectations", "mine.py:nope"], 2, "write PATH_OR_MODULE:FUNCTION"),
         (["run"], 2, "Missing argument"),
-        (["show", "gold.flights"], 1, "there is no result of gold.flights yet"),
+        (["show", "gold.flights"], 2, "there is no result of gold.flights yet"),
     ],
 )
 def test_quality_mistake_is_told_in_a_sentence_with_its_status(folder, arguments, status, said):

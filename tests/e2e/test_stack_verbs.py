@@ -65,7 +65,7 @@ def test_topics_live_from_creation_to_deletion(run: Any) -> None:
 def test_topics_describe_of_a_misspelt_topic_names_the_nearest_and_makes_none(run: Any, fail: Any) -> None:
     run("topics", "create", "departures")
     assert fail("topics", "describe", "departure") == (
-        1,
+        2,
         "there is no topic departure: did you mean departures?",
     )
     names = [each["topic"] for each in json.loads(run("topics", "list", "--json"))]
@@ -152,7 +152,7 @@ def test_consume_bytes_that_are_not_text_appear_as_base64(run: Any, tmp_path: Pa
 
 def test_consume_a_topic_that_is_not_there_fails(fail: Any) -> None:
     assert fail("consume", "no-such-topic") == (
-        1,
+        2,
         "there is no topic no-such-topic: see headwater topics list",
     )
 
@@ -227,7 +227,7 @@ def test_groups_reset_that_does_not_say_what_is_bad_usage(fail: Any, flags: list
 
 def test_groups_describe_of_no_group_says_so(fail: Any) -> None:
     assert fail("groups", "describe", "nobody") == (
-        1,
+        2,
         "there is no group nobody: headwater groups list shows them",
     )
 

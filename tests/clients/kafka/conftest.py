@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from support import apache_kafka
 from support.processes import free_port
@@ -47,13 +48,7 @@ def dump_log(kafka_jars: Path) -> Callable[..., str]:
         command += [f"--{decoder}"] if decoder is not None else []
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout + done.stderr
-        for complaint in (
-            "Found timestamp mismatch",
-            "Mismatches in",
-            "Non-consecutive",
-            "not indexed",
-            "isvalid: false",
-        ):
+        for complaint in _COMPLAINTS:
             assert complaint not in done.stdout, done.stdout
         return done.stdout
 
@@ -100,6 +95,11 @@ class KafkaBroker:
         deadline = time.monotonic() + _START_TIMEOUT_S
         while "[KafkaServer id=1] started" not in self.log()[said_before:]:
             assert self._process.poll() is None, self.log()[-4000:]
+            assert time.monotonic() < deadline, self.log()[-4000:]
+            time.sleep(0.1)
+        # A client that is told of no controller asks for it again a minute later at the earliest.
+        address = given["listeners"].split(",")[0].partition("://")[2]
+        while AdminClient({"bootstrap.servers": address}).list_topics(timeout=60).controller_id < 0:
             assert time.monotonic() < deadline, self.log()[-4000:]
             time.sleep(0.1)
         return self
