@@ -20,8 +20,6 @@ TABLES_OF = {
 }
 """The tables that are made from tables."""
 
-_LIVE_KINDS = ("row", "window", "join")
-
 
 @dataclass
 class TableHistory:
@@ -66,7 +64,7 @@ class Watch:
                 if commit.rows_added:
                     history.last_with_rows = commit.version
                 entry = commit.entry
-                if entry is None or entry.kind not in _LIVE_KINDS:
+                if entry is None or not entry.is_batch:
                     continue
                 history.imbalances += entry.imbalances()
                 for terms in entry.accounting.values():

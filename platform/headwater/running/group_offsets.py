@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from headwater_streams.sources.topic_metadata import SILENT
+
 _log = logging.getLogger(__name__)
-_SILENT = logging.getLogger(f"{__name__}.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
 
 
 class GroupOffsets:
@@ -30,7 +29,7 @@ class GroupOffsets:
         if not offsets:
             return  # a batch of Spark's own, to move its watermark
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=_SILENT)
+            self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=SILENT)
         places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
         asked = self._admin.alter_consumer_group_offsets(
             [ConsumerGroupTopicPartitions(self._group, places)], request_timeout=self._timeout_s

@@ -12,8 +12,6 @@ from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.log import Commit, commits, next_commit
 from headwater_streams.runtime.home import Home
 
-_STAGES = ("row", "window", "join", "as_of")
-
 
 def job_status(home: Path, bootstrap: str | None) -> list[dict[str, Any]]:
     """One object for each job that has committed.
@@ -51,7 +49,7 @@ def totals_since(home: Path, ends: Mapping[str, int]) -> dict[str, Counter[str]]
 def _committed(home: Path, since: Mapping[str, int] | None = None) -> Iterator[tuple[str, list[Commit]]]:
     for table in Home(home).tables():
         log = commits(Home(home).table(table), since=(since or {}).get(table, 0))
-        made = [c for c in log if c.entry is not None and c.entry.kind in _STAGES]
+        made = [c for c in log if c.entry is not None and c.entry.is_batch]
         if made:
             yield table, made
 

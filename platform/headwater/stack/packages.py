@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
+from headwater_streams.atomic_file import atomic_file
+
 _PACKAGES = ("headwater", "headwater_broker", "headwater_streams")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the same files give the same zip
 
@@ -24,12 +26,9 @@ def packages_zip(folder: Path, modules: Iterable[Path] = ()) -> Path:
         digest.update(name.encode() + b"\0" + path.read_bytes())
     target = folder / f"headwater-{digest.hexdigest()[:16]}.zip"
     if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        scratch = target.with_suffix(".tmp")
-        with zipfile.ZipFile(scratch, "w", zipfile.ZIP_DEFLATED) as archive:
+        with atomic_file(target) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
             for path, name in files:
                 archive.writestr(zipfile.ZipInfo(name, _EPOCH), path.read_bytes())
-        scratch.replace(target)
     return target
 
 

@@ -9,7 +9,7 @@ from headwater_streams.backfill.spec import LiveBatchId, Span, micros
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.ledger.log import commits, since_rebuilt
 from headwater_streams.runtime.lookups import Versions, versions_of
 
 SWAP, ROLLBACK = "swap", "rollback"
@@ -54,12 +54,7 @@ class TableHistory:
         """
         self.name = name
         self._job = job
-        self.commits: list[Commit] = list(commits(table, until=None if until is None else until + 1))
-        rebuilt = [
-            i for i, c in enumerate(self.commits) if c.entry and c.entry.extra.get("action") == "rebuild"
-        ]
-        if rebuilt:
-            del self.commits[: rebuilt[-1]]  # what came before was removed and built again
+        self.commits = since_rebuilt([*commits(table, until=None if until is None else until + 1)])
         if not self.commits:
             raise BackfillError(
                 f"there is no table {name} yet, so there is nothing to mend; run the job first"

@@ -22,11 +22,10 @@ import pyarrow.dataset as ds
 
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
-from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.ledger.log import Commit, commits, since_rebuilt
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
 
-_STAGES = ("row", "window", "join", "as_of")
 _SAMPLES = 5
 
 Coordinates = tuple[str, int, int]
@@ -96,18 +95,14 @@ def audit_home(home: Home, tables: Sequence[str] | None = None) -> list[TableAud
 def audit_table(home: Home, table: str) -> TableAudit | None:
     """Audits one table; None if no job's batch stands in its log."""
     made = list(commits(home.table(table)))
-    last = next((c.entry for c in reversed(made) if c.entry is not None and c.entry.kind in _STAGES), None)
+    last = next((c.entry for c in reversed(made) if c.entry is not None and c.entry.is_batch), None)
     if last is None:
         return None
     audit = TableAudit(table, last.job, last.kind)
-    rebuilt = [
-        i for i, c in enumerate(made) if c.entry is not None and c.entry.extra.get("action") == "rebuild"
-    ]
-    if rebuilt:
-        made = made[rebuilt[-1] :]
+    made = since_rebuilt(made)
     cleared = [c.entry.extra["after"] for c in made if c.entry and c.entry.extra.get("action") == "clear"]
     made = [c for c in made if c.entry is None or not any(is_undone(c.entry, after) for after in cleared)]
-    live = [c for c in made if c.entry is not None and c.entry.kind in _STAGES]
+    live = [c for c in made if c.entry is not None and c.entry.is_batch]
     entries = [c.entry for c in live if c.entry is not None]
     repairs = [c.entry for c in made if c.entry is not None and c.entry.kind == "backfill"]
     for generation in sorted({entry.generation for entry in entries}):

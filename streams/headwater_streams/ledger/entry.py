@@ -116,6 +116,11 @@ class LedgerEntry:
     seen_changed: Mapping[str, list[tuple[int, int]]] | None = None
 
     @property
+    def is_batch(self) -> bool:
+        """Whether it is the commit of a batch to the job's own table."""
+        return self.kind in TERMS
+
+    @property
     def totals(self) -> Counter[str]:
         """The terms of all inputs together."""
         total: Counter[str] = Counter()

@@ -1,7 +1,7 @@
 """Reads ledger entries back: from a table's Delta log, and from `headwater.ledger` where the log is gone."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +54,14 @@ def commits(table: Path, *, since: int = 0, until: int | None = None) -> Iterato
     for version, path in files:
         if version >= since and (until is None or version < until):
             yield _read(version, path)
+
+
+def since_rebuilt(made: Sequence[Commit]) -> list[Commit]:
+    """Of a table's commits those since it was last emptied to be built again: what came before is not there."""
+    rebuilt = [
+        i for i, c in enumerate(made) if c.entry is not None and c.entry.extra.get("action") == "rebuild"
+    ]
+    return list(made[rebuilt[-1] :] if rebuilt else made)
 
 
 def first_version(table: Path) -> int:

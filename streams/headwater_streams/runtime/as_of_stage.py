@@ -23,7 +23,14 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stateful import SplitBatch, StatefulInput, observed, sources_of
+from headwater_streams.runtime.stateful import (
+    SplitBatch,
+    StatefulInput,
+    late_terms,
+    observed,
+    sides_of,
+    sources_of,
+)
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, hide, reveal
 
@@ -114,8 +121,7 @@ class AsOfStage:
                 "nothing was committed, and the job can be started again"
             )
         extra = {_SEEN: seen_us, _WATERMARK: now_us, "how": self._spec.how, "left": self._left_name}
-        if self._job.late == "count":
-            extra["late"] = "count"
+        extra |= late_terms(self._job)
         entry = LedgerEntry(
             self._job.name,
             self._generation,
@@ -229,12 +235,3 @@ class AsOfStage:
 
     def _right_time(self) -> Column:
         return F.col(f"`{self._spec.right_time}`")
-
-
-def sides_of(plan: JobPlan) -> tuple[str, str]:
-    """The names of the left and the right input: the left one's event time is the left time."""
-    assert isinstance(plan.operator, AsOf)
-    first, second = plan.job.inputs
-    if plan.job.inputs[first].event_time == plan.operator.left_time:
-        return first, second
-    return second, first

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable as DeltaLake
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.delta_rows import dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
@@ -23,7 +23,9 @@ from headwater_streams.runtime.stateful import (
     StatefulInput,
     count_entering,
     entered,
+    late_terms,
     observed,
+    sides_of,
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
@@ -59,7 +61,8 @@ class JoinStage:
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
         self.readers = [stateful.reader for stateful in self._inputs.values()]
-        self._join, self._sides = plan.operator, _sides(plan)
+        self._join = plan.operator
+        self._sides: dict[str, Place] = dict(zip(sides_of(plan), ("left", "right"), strict=True))
         self._is_semi = plan.operator.how == "semi"
 
     def prepare(self) -> None:
@@ -127,9 +130,8 @@ class JoinStage:
             "alone": alone,
             "how": self._join.how,
             "sides": self._sides,
+            **late_terms(self._job),
         }
-        if self._job.late == "count":
-            extra["late"] = "count"
         entry = LedgerEntry(
             self._job.name,
             self._generation,
@@ -165,7 +167,7 @@ class JoinStage:
 
     def _earlier(self, found: pa.Table, times: Sequence[str]) -> pa.Table:
         """The table's pairs that may share a row with those found: one of their two times is among theirs."""
-        table = DeltaLake(str(self._table)).to_pyarrow_dataset()
+        table = dataset_of(self._table)
         if len(times) < (1 if self._is_semi else 2):
             return table.to_table([SOURCES])
         near = ds.scalar(False)
@@ -198,16 +200,6 @@ class JoinStage:
 class _Ends(NamedTuple):
     now: set[_End]
     before: set[_End]
-
-
-def _sides(plan: JobPlan) -> dict[str, Place]:
-    """Which input is the join's left side: the one whose event time is the left time."""
-    operator = plan.operator
-    assert isinstance(operator, IntervalJoin)
-    first, second = plan.job.inputs
-    if plan.job.inputs[first].event_time == operator.left_time:
-        return {first: "left", second: "right"}
-    return {first: "right", second: "left"}
 
 
 def _event_time(name: str) -> Any:

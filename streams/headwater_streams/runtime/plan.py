@@ -16,7 +16,7 @@ from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
-from headwater_streams.runtime.state_shape import state_shape
+from headwater_streams.runtime.state_shape import analysed_nodes, state_shape
 from headwater_streams.runtime.streamable import check_streamable
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -419,13 +419,7 @@ def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Seque
 
 
 def _nodes(result: DataFrame) -> list[str]:
-    found, open_plans = [], [result._jdf.queryExecution().analyzed()]  # noqa: SLF001 - plans have no public door
-    while open_plans:
-        plan = open_plans.pop()
-        found.append(str(plan.nodeName()))
-        children = plan.children()
-        open_plans += [children.apply(i) for i in range(children.size())]
-    return found
+    return [str(plan.nodeName()) for plan in analysed_nodes(result)]
 
 
 def _nodes_above(result: DataFrame, operator: str) -> set[str]:

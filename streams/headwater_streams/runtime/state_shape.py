@@ -1,6 +1,7 @@
 """What of a job's plan keeps state, so that two versions of a job can be compared: a line for each such node."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -15,20 +16,27 @@ _STATELESS = {
 _NUMBER = re.compile(r"#\d+L?")
 
 
+def analysed_nodes(result: DataFrame) -> Iterator[Any]:
+    """The nodes of a frame's analysed plan as the JVM has them, outermost first."""
+    open_plans = [result._jdf.queryExecution().analyzed()]  # noqa: SLF001 - plans have no public door
+    while open_plans:
+        plan = open_plans.pop()
+        yield plan
+        open_plans += to_list(plan.children())
+
+
 def state_shape(result: DataFrame) -> tuple[str, ...]:
     """The nodes of an analysed plan that keep state in a stream, outermost first.
 
     Each is its name, and its expressions with their types; expressions are Catalyst's SQL, in which columns have
     names and no numbers, so that the same function gives the same lines in every session.
     """
-    found, open_plans = [], [result._jdf.queryExecution().analyzed()]  # noqa: SLF001 - plans have no public door
-    while open_plans:
-        plan = open_plans.pop()
+    found = []
+    for plan in analysed_nodes(result):
         name = str(plan.nodeName())
         if name not in _STATELESS:
             told = ", ".join(_told(each) for each in to_list(plan.expressions()))
             found.append(f"{name}({told})")
-        open_plans += to_list(plan.children())
     return tuple(found)
 
 

@@ -14,10 +14,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
+from headwater_streams.joins.as_of import AsOf
+from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
+from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan, require_ingest
 from headwater_streams.sinks.side import INPUT, MISSED, late_schema, quarantine_rows, write_side
@@ -270,6 +273,20 @@ def _counted(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int
         terms = {name: row[name] for name in ("read", "kept", "late", "quarantined")}
         found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
     return found
+
+
+def sides_of(plan: JobPlan) -> tuple[str, str]:
+    """The names of the left and the right input of two streams: the left one's event time is the left time."""
+    assert isinstance(plan.operator, IntervalJoin | AsOf)
+    first, second = plan.job.inputs
+    if plan.job.inputs[first].event_time == plan.operator.left_time:
+        return first, second
+    return second, first
+
+
+def late_terms(job: Job) -> dict[str, Any]:
+    """What an entry's `extra` says of late rows: that they stand in no table, where they are only counted."""
+    return {"late": "count"} if job.late == "count" else {}
 
 
 def count_entering(rows: DataFrame, place: Place) -> DataFrame:

@@ -13,6 +13,7 @@ from headwater_streams.gateway import jvm_class, scala_object
 from headwater_streams.runtime.job import Job
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
 from headwater_streams.sources.inputs import Input
+from headwater_streams.spark_errors import first_sentence
 
 
 def check_streamable(
@@ -37,8 +38,9 @@ def check_streamable(
         checker = "org.apache.spark.sql.catalyst.analysis.UnsupportedOperationChecker"
         scala_object(spark, checker).checkForStreaming(plan, wanted)
     except PySparkException as error:
-        reason = (error.getMessage() or str(error)).strip().splitlines()[0].split(" SQLSTATE")[0]
-        raise JobDefinitionError(f"job {job.name!r}: Spark cannot stream this: {reason}") from error
+        raise JobDefinitionError(
+            f"job {job.name!r}: Spark cannot stream this: {first_sentence(error)}"
+        ) from error
 
 
 def _stream(spark: SparkSession, declared: Input, schema: T.StructType) -> DataFrame:

@@ -21,6 +21,7 @@ from headwater_streams.runtime.stateful import (
     StatefulInput,
     count_entering,
     entered,
+    late_terms,
     observed,
     sources_of,
 )
@@ -91,7 +92,7 @@ class WindowStage:
         gate_out.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         split = self._input.divert(batch, inputs[self._name], metrics)
         gate_in.judge_rows(split.in_time, batch)
-        extra: dict[str, Any] = {"late": "count"} if self._job.late == "count" else {}
+        extra = late_terms(self._job)
         if gate_in.warnings or gate_out.warnings:
             extra["warnings"] = [*gate_in.warnings, *gate_out.warnings]
         entry = LedgerEntry(

@@ -3,9 +3,6 @@
 Avro's binary form has no marks: a reader takes what bytes there are, stops when it has all fields, and neither misses
 the record's end nor minds what follows it. So a field of eight known bytes is put behind the schema's own, and these
 bytes behind each value: they are read back as they are if, and only if, the record ends where the value does.
-
-Confluent's wire format is a zero octet, the schema's id as four octets, most significant first, then the record.
-(Source: Confluent's "Schema Registry wire format".)
 """
 
 import json
@@ -20,12 +17,12 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import jvm_class
+from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.problems import Problem
 
 END = "_end"
 _MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it is its beginning: bytes left over cannot look like it
 _ID = "_writer"
-_HEADER_BYTES = 5
 
 
 @dataclass(frozen=True)
@@ -135,8 +132,7 @@ class AvroReader:
         reason = F.when(raw.isNull(), F.lit("the value is null"))
         reason = reason.when(F.octet_length(raw) == 0, F.lit("the value is empty"))
         if self._form.has_header:
-            header = "the value does not begin with the header of Confluent's wire format"
-            reason = reason.when(~_has_header(raw), F.lit(header))
+            reason = reason.when(~_has_header(raw), F.lit(NO_HEADER))
             unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(" is not known"))
             reason = reason.when(value.isNull(), unknown)
         reason = reason.when(end.isNull(), F.lit("the value is cut off, or not of the schema"))
@@ -160,7 +156,7 @@ class AvroReader:
         form, raw = self._form, self._raw
         if not form.has_header:
             return _from_avro(raw, form.schema, form.schema)
-        record = F.substring(raw, F.lit(_HEADER_BYTES + 1), F.octet_length(raw))
+        record = F.substring(raw, F.lit(HEADER_BYTES + 1), F.octet_length(raw))
         nothing = T.StructType([*form.columns().fields, T.StructField(END, T.BinaryType())])
         value = F.lit(None).cast(nothing)
         for number, writer in self._known.items():
@@ -172,7 +168,7 @@ class AvroReader:
 
 def _has_header(raw: Column) -> Column:
     return F.coalesce(F.hex(F.substring(raw, 1, 1)) == "00", F.lit(False)) & (
-        F.octet_length(raw) >= _HEADER_BYTES
+        F.octet_length(raw) >= HEADER_BYTES
     )
 
 

@@ -4,9 +4,8 @@ They are read by Google's own library in Spark's Python workers: Spark's own rea
 plain zero as NULL. A message of other fields than the schema's parses all the same, as fields that are not known; a
 value of which nothing is known is taken for such a one and goes to quarantine.
 
-Confluent's wire format is a zero octet, the schema's id as four octets, most significant first, then the way to the
-message in its file: the number of steps and each step as zigzag varints, or a single zero for the first message.
-(Source: Confluent's "Schema Registry wire format".)
+Behind the header of Confluent's wire format is the way to the message in its file: the number of steps and each step
+as zigzag varints, or a single zero for the first message.
 """
 
 from collections.abc import Callable
@@ -24,11 +23,11 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.protobuf_message import columns_of, message_class, row_of
 
 REASON = "_reason"
-_HEADER_BYTES = 5
 _MOST_STEPS = 64
 
 
@@ -139,7 +138,7 @@ def _reader(
             return None
         start = _after_header(value) if header else 0
         if start is None:
-            return {REASON: "the value does not begin with the header of Confluent's wire format"}
+            return {REASON: NO_HEADER}
         try:
             found = kind.FromString(value[start:])
         except DecodeError:
@@ -159,9 +158,9 @@ def _reader(
 
 def _after_header(value: bytes) -> int | None:
     """Where the message begins; None for a value without a whole header."""
-    if len(value) <= _HEADER_BYTES or value[0]:
+    if len(value) <= HEADER_BYTES or value[0]:
         return None
-    count, place = _varint(value, _HEADER_BYTES)
+    count, place = _varint(value, HEADER_BYTES)
     if count % 2 or count // 2 > _MOST_STEPS:
         return None
     for _ in range(count // 2):

@@ -8,9 +8,10 @@ from confluent_kafka.admin import AdminClient
 from headwater_streams.errors import JobDefinitionError, UnavailableError
 
 _TIMEOUT_S = 10.0
-_SILENT = logging.getLogger(f"{__name__}.librdkafka")
-_SILENT.addHandler(logging.NullHandler())
-_SILENT.propagate = False
+SILENT = logging.getLogger(f"{__name__}.librdkafka")
+SILENT.addHandler(logging.NullHandler())
+SILENT.propagate = False
+"""The logger of clients whose connections may come and go: who asks is told by what is raised."""
 
 
 def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
@@ -62,7 +63,7 @@ class TopicIds:
         if not self._bootstrap:
             return None
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=_SILENT)
+            self._admin = AdminClient({"bootstrap.servers": self._bootstrap}, logger=SILENT)
         asked = self._admin.describe_topics(TopicCollection([topic]), request_timeout=_TIMEOUT_S)
         try:
             found = str(asked[topic].result(2 * _TIMEOUT_S).topic_id)

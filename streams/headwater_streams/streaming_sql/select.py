@@ -20,7 +20,7 @@ _JOINS: Mapping[tuple[str, ...], How] = {
     **{(side.upper(), *outer, "JOIN"): side for side in _SIDES for outer in ((), ("OUTER",))},
 }
 _BEFORE_JOIN = ("LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
-_WINDOWS = {"window": (2, 3), "cumulate": (3, 3), "session_window": (2, 2)}
+_WINDOWS = {"window": {2, 3}, "cumulate": {3}, "session_window": {2}}
 _SHAPES = {
     "window": "window(time, '1 hour') or window(time, '1 hour', '10 minutes')",
     "cumulate": "cumulate(time, '1 hour', '1 day')",
@@ -180,8 +180,5 @@ def _output(
 
 def _is_column(tokens: Sequence[Token]) -> bool:
     """Whether it is `name` or `qualifier.name`."""
-    return (
-        len(tokens) in (1, 3)
-        and all(map(is_name, tokens[::2]))
-        and [word(t) for t in tokens[1:2]] in ([], ["."])
-    )
+    is_qualified = len(tokens) == 3 and word(tokens[1]) == "."
+    return (is_qualified or len(tokens) == 1) and all(map(is_name, tokens[::2]))

@@ -1,0 +1,8 @@
+"""The header of Confluent's wire format, which values have where a schema registry is used.
+
+A zero octet, the schema's id as four octets, most significant first, then what the format has.
+(Source: Confluent's "Schema Registry wire format".)
+"""
+
+HEADER_BYTES = 5
+NO_HEADER = "the value does not begin with the header of Confluent's wire format"
