@@ -23,6 +23,19 @@ TICK_MS = 300
 START_TIMEOUT_S = 120
 LONGEST_SESSION_MS = 20_000
 """For sessions that a test does not let expire: a busy machine must not do it either."""
+OTHERS_PROGRAMS = ("clients", "e2e")
+"""Folders whose tests wait for programs that are not ours: Kafka's servers and clients, a shell, a JVM's start."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives a test among `OTHERS_PROGRAMS` a second try, as Apache Kafka's own build does; the summary names it.
+
+    Not those of a fault at random, whose seed is to be looked at, nor those that wait for nothing.
+    """
+    here = Path(__file__).parent
+    for item in items:
+        if item.path.relative_to(here).parts[0] in OTHERS_PROGRAMS:
+            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 class ZooKeeperServer:
