@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from headwater_broker.testing import RunningBroker, broker
-from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
+from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
 from headwater_broker.wire.primitives import write_uvarint
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
@@ -105,9 +105,10 @@ MALFORMED = {
     "unknown api": struct.pack(">i", 10) + header(999, 0),
     "inter-broker api": struct.pack(">i", 10) + header(4, 0),
     "version too high": struct.pack(">i", 10) + header(METADATA, 99),
-    "version too low": struct.pack(">i", 10) + header(FETCH, 3),
+    "version too low": struct.pack(">i", 10) + header(OFFSET_COMMIT, 1),
     "negative version": struct.pack(">i", 10) + header(METADATA, -1),
-    "produce of message format 1": struct.pack(">i", 20) + header(PRODUCE, 2) + bytes(10),
+    "produce of message format 1 ends early": struct.pack(">i", 15) + header(PRODUCE, 2) + bytes(5),
+    "fetch of message format 1 ends early": struct.pack(">i", 15) + header(FETCH, 3) + bytes(5),
     "count of billions": struct.pack(">i", 14) + header(METADATA, 1) + struct.pack(">i", 2**31 - 1),
     "compact count of billions": struct.pack(">i", 17)
     + header(METADATA, 9)

@@ -418,7 +418,7 @@ def test_group_that_only_an_open_transaction_knows_is_empty(client: Client) -> N
     assert group_states(client, "staged") == ("Dead", None, ErrorCode.group_id_not_found)
 
 
-@versions(FETCH)
+@pytest.mark.parametrize("version", range(4, 18))
 def test_fetch_committed_tells_aborted_transactions(client: Client, version: int) -> None:
     topic = create(client, f"fetched-{version}")
     answer = metadata(client, topic)

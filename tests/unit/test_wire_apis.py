@@ -10,7 +10,7 @@ from kio.schema.index import api_key_map, schema_name_map
 
 from headwater_broker.testing import broker
 from headwater_broker.wire import APIS, Api
-from headwater_broker.wire.apis import LIST_OFFSETS, PRODUCE
+from headwater_broker.wire.apis import FETCH, LIST_OFFSETS, PRODUCE
 from headwater_broker.wire.codec import message_type
 
 KAFKA_3_9_HIGHEST = {
@@ -81,7 +81,7 @@ def test_apis_name_and_key_are_those_of_kio(api: Api) -> None:
 @each_api
 def test_apis_range_goes_from_kios_lowest_to_kafkas_highest(api: Api) -> None:
     known = schema_name_map[api.name]
-    assert api.lowest == (0 if api.key in (PRODUCE, LIST_OFFSETS) else min(known))
+    assert api.lowest == (0 if api.key in (PRODUCE, FETCH, LIST_OFFSETS) else min(known))
     assert api.highest == KAFKA_3_9_HIGHEST[api.name]
     assert api.highest in known
 

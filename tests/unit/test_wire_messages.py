@@ -33,7 +33,7 @@ SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**3
 VERSIONS = [
     (api, version)
     for api in APIS.values()
-    for version in range(max(api.lowest, 3 if api.key == PRODUCE else 0), api.highest + 1)
+    for version in range(max(api.lowest, {PRODUCE: 3, FETCH: 4}.get(api.key, 0)), api.highest + 1)
 ]
 each_version = pytest.mark.parametrize(
     ("api", "version"), VERSIONS, ids=[f"{api.name}-v{version}" for api, version in VERSIONS]

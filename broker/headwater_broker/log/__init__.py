@@ -147,12 +147,14 @@ from headwater_broker.log.errors import (
     ProducerStateError,
     RecordTooLargeError,
     StorageError,
+    UnsupportedCodecError,
     UnsupportedMagicError,
 )
 from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem, OsFileSystem
 from headwater_broker.log.manager import LogManager
 from headwater_broker.log.markers import Marker
+from headwater_broker.log.message_sets import batch_of_messages, messages_of_batches, without_zstd
 from headwater_broker.log.move import Move
 from headwater_broker.log.partition import MayBegin, PartitionLog
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
@@ -199,7 +201,11 @@ __all__ = [
     "StorageError",
     "SystemClock",
     "TimestampAndOffset",
+    "UnsupportedCodecError",
     "UnsupportedMagicError",
+    "batch_of_messages",
     "format_value",
+    "messages_of_batches",
     "parse_value",
+    "without_zstd",
 ]

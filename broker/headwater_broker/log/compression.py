@@ -107,11 +107,30 @@ def _lz4_block(data: bytes) -> bytes:
     return _LZ4_LENGTH.pack(len(block)) + block
 
 
+def with_lz4_checksum(data: bytes, *, broken: bool = False) -> bytes:
+    """An LZ4 frame with the checksum of its header made right; other data as they are.
+
+    Args:
+        data: What may be a frame.
+        broken: Makes the checksum that message format 0 had, which counts the frame's magic, too (KAFKA-3160).
+    """
+    if not data.startswith(_LZ4_MAGIC) or len(data) <= 6:
+        return data
+    end = 14 if data[4] & 0x08 else 6  # with the size of the content, or without
+    checksum = (_xxh32(data[0 if broken else 4 : end]) >> 8) & 0xFF
+    return b"".join((data[:end], bytes((checksum,)), data[end + 1 :]))
+
+
 def _xxh32(data: bytes) -> int:
-    """xxHash-32 with seed 0 of less than four bytes, as the frame's header has them."""
-    prime_1, prime_2, prime_3, prime_5 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D, 0x165667B1
+    """xxHash-32 with seed 0 of less than 16 bytes, as the frame's header has them."""
+    prime_1, prime_2, prime_3 = 0x9E3779B1, 0x85EBCA77, 0xC2B2AE3D
+    prime_4, prime_5 = 0x27D4EB2F, 0x165667B1
     value = (prime_5 + len(data)) & 0xFFFFFFFF
-    for byte in data:
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        value = (value + int.from_bytes(data[at : at + 4], "little") * prime_3) & 0xFFFFFFFF
+        value = ((value << 17 | value >> 15) * prime_4) & 0xFFFFFFFF
+    for byte in data[whole:]:
         value = (value + byte * prime_5) & 0xFFFFFFFF
         value = ((value << 11 | value >> 21) * prime_1) & 0xFFFFFFFF
     value = ((value ^ value >> 15) * prime_2) & 0xFFFFFFFF

@@ -29,6 +29,10 @@ class UnsupportedMagicError(InvalidBatchError):
     """The batch is of message format 0 or 1; only format 2 is stored."""
 
 
+class UnsupportedCodecError(LogError):
+    """The client's version does not have the codec of the records."""
+
+
 class InvalidRecordError(InvalidBatchError):
     """The batch contradicts itself, or holds what a client may not send."""
 

@@ -44,6 +44,7 @@ class ApiError(Exception):
 
 _CODES: tuple[tuple[type[Exception], ErrorCode], ...] = (
     (log.CorruptBatchError, ErrorCode.corrupt_message),
+    (log.UnsupportedCodecError, ErrorCode.unsupported_compression_type),
     (log.UnsupportedMagicError, ErrorCode.unsupported_for_message_format),
     (log.RecordTooLargeError, ErrorCode.message_too_large),
     (log.BatchTooLargeError, ErrorCode.record_list_too_large),

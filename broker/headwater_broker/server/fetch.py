@@ -1,12 +1,20 @@
 """Answers Fetch: the path of every message that goes out."""
 
 import asyncio
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import FileRange, Isolation, LogError, LogManager, PartitionLog
+from headwater_broker.log import (
+    FileRange,
+    Isolation,
+    LogError,
+    LogManager,
+    PartitionLog,
+    messages_of_batches,
+)
 from headwater_broker.server.cluster import Absences, ClusterView, Logs
 from headwater_broker.server.connection import Connection, Deferred, Part
 from headwater_broker.server.core import Core
@@ -14,6 +22,7 @@ from headwater_broker.server.errors import error_code
 from headwater_broker.server.fetch_sessions import FetchSession, FetchSessions
 from headwater_broker.wire import RequestHeader
 from headwater_broker.wire.fetch import (
+    BATCHES_FROM,
     FetchPartition,
     FetchRequest,
     FetchResult,
@@ -22,6 +31,9 @@ from headwater_broker.wire.fetch import (
 )
 
 _IDS_FROM = 13
+_ZSTD_FROM = 10
+_CONVERTED_BYTES = 1 << 20
+"""How much one request of an old client has converted at most, as that holds everybody up."""
 
 
 class Timers(Protocol):
@@ -97,6 +109,8 @@ class FetchHandler:
     def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         version = header.api_version
         request = parse_fetch(frame, header.body_position, version)
+        if version < BATCHES_FROM:
+            request = _bounded(request)
         session: FetchSession | None = None
         if request.session_epoch >= 0 or request.session_id != 0:
             begun = self._sessions.begin(request, version, self._now_ms())
@@ -115,7 +129,7 @@ class FetchHandler:
             or request.max_wait_ms <= 0
             or not request.partitions
         ):
-            connection.output.extend(_answer(header, found, session))
+            connection.output.extend(_answer(header, request, found, session))
             return
         deferred = connection.defer(exclusive=True)
         parked = _Parked(connection, header, request, deferred, found.logs, session)
@@ -138,7 +152,7 @@ class FetchHandler:
 
     def _answer_parked(self, parked: _Parked, found: _Found) -> None:
         self._forget(parked.connection)
-        parked.deferred.resolve(_answer(parked.header, found, parked.session))
+        parked.deferred.resolve(_answer(parked.header, parked.request, found, parked.session))
 
     def _forget(self, connection: Connection) -> None:
         parked = self._parked_of.pop(connection, None)
@@ -167,7 +181,7 @@ class FetchHandler:
                     partition.fetch_offset,
                     min(partition.max_bytes, max(room, 0)),
                     isolation=isolation,
-                    at_least_one=found.size_bytes == 0,
+                    at_least_one=found.size_bytes == 0 or version < BATCHES_FROM,
                 )
             except LogError as error:
                 _add_error(found, partition, error_code(error), log)
@@ -208,6 +222,11 @@ class FetchHandler:
             code = ErrorCode.fenced_leader_epoch if is_old else ErrorCode.unknown_leader_epoch
             _add_error(found, partition, code, log)
             return None
+        if version < _ZSTD_FROM:
+            code = _why_not_for(version, log)
+            if code is not ErrorCode.none:
+                _add_error(found, partition, code)
+                return None
         return log
 
 
@@ -220,8 +239,49 @@ def _add_error(
     found.has_error = True
 
 
-def _answer(header: RequestHeader, found: _Found, session: FetchSession | None) -> list[Part]:
-    results, ranges, session_id = found.results, found.ranges, 0
+def _why_not_for(version: int, log: PartitionLog) -> ErrorCode:
+    """Why a client of that version may not have the log's records, as KafkaApis.maybeConvertFetchedData has it."""
+    if log.config.compression_type == "zstd":
+        return ErrorCode.unsupported_compression_type
+    if version < BATCHES_FROM and not log.config.message_downconversion_enable:
+        return ErrorCode.unsupported_version
+    return ErrorCode.none
+
+
+def _bounded(request: FetchRequest) -> FetchRequest:
+    """The request with each partition's share of what is converted."""
+    share = _CONVERTED_BYTES // max(len(request.partitions), 1)
+    return request._replace(
+        partitions=[each._replace(max_bytes=min(each.max_bytes, share)) for each in request.partitions]
+    )
+
+
+def _converted(
+    version: int, request: FetchRequest, found: _Found
+) -> tuple[list[FetchResult], list[Part | None]]:
+    """What was found as messages of the format that a version below 4 has."""
+    results: list[FetchResult] = []
+    messages: list[Part | None] = []
+    for partition, result, file_range in zip(request.partitions, found.results, found.ranges, strict=True):
+        converted = b""
+        if file_range is not None:
+            batches = os.pread(file_range.fd, file_range.count, file_range.position)
+            try:
+                converted = messages_of_batches(batches, 0 if version < 2 else 1, partition.fetch_offset)
+            except LogError as error:
+                result = FetchResult(result.topic, result.partition, error_code(error), -1, -1, -1, 0)
+        results.append(result._replace(records_size=len(converted)))
+        messages.append(converted or None)
+    return results, messages
+
+
+def _answer(
+    header: RequestHeader, request: FetchRequest, found: _Found, session: FetchSession | None
+) -> list[Part]:
+    results, session_id = found.results, 0
+    ranges: Sequence[Part | None] = found.ranges
+    if header.api_version < BATCHES_FROM:
+        results, ranges = _converted(header.api_version, request, found)
     if session is not None:
         session_id = session.session_id
         chosen = session.select(results)

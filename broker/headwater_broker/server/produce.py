@@ -4,7 +4,16 @@ import logging
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import Appended, Clock, InvalidBatchError, LogError, LogManager, PartitionLog
+from headwater_broker.log import (
+    Appended,
+    Clock,
+    InvalidBatchError,
+    LogError,
+    LogManager,
+    PartitionLog,
+    batch_of_messages,
+    without_zstd,
+)
 from headwater_broker.server.cluster import Absences, ClusterView, Logs
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
@@ -13,10 +22,11 @@ from headwater_broker.server.flusher import Flusher
 from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.transactions import TransactionRefused
-from headwater_broker.wire import MalformedFrame, RequestHeader
+from headwater_broker.wire import RequestHeader
 from headwater_broker.wire.alike import skip_frames
-from headwater_broker.wire.apis import LOWEST_USABLE_PRODUCE
 from headwater_broker.wire.produce import (
+    BATCHES_FROM,
+    ZSTD_FROM,
     ProduceResult,
     encode_all_produced,
     encode_produce_response,
@@ -65,12 +75,11 @@ class ProduceHandler:
 
     def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         version = header.api_version
-        if version < LOWEST_USABLE_PRODUCE:
-            raise MalformedFrame(f"Produce version {version} carries message formats that are not stored")
+        prepare = None if version >= ZSTD_FROM else _PREPARE[version >= BATCHES_FROM]
         request = parse_produce(frame, header.body_position, version)
         acks = request.acks
         now_ms = self._clock.now_ms()
-        is_ordinary = len(request.partitions) == 1
+        is_ordinary = len(request.partitions) == 1 and version >= BATCHES_FROM
         may_begin = None
         if request.transactional_id is not None:
             may_begin = self._transactions.may_begin(request.transactional_id.decode(errors="replace"))
@@ -93,7 +102,8 @@ class ProduceHandler:
                 results.append(ProduceResult(topic, partition, code, -1, -1, log.log_start_offset))
                 continue
             try:
-                appended = log.append(frame[start:end], now_ms=now_ms, may_begin=may_begin)
+                records = frame[start:end] if prepare is None else prepare(frame[start:end])
+                appended = log.append(records, now_ms=now_ms, may_begin=may_begin)
             except (LogError, TransactionRefused, ApiError) as error:
                 results.append(_refused(topic, partition, log, error, version))
                 continue
@@ -157,7 +167,8 @@ class ProduceHandler:
                 done += taken
             if done < count:
                 try:
-                    appended = log.append(records[done], now_ms=now_ms)
+                    batch = records[done] if version >= ZSTD_FROM else without_zstd(records[done])
+                    appended = log.append(batch, now_ms=now_ms)
                 except LogError:
                     break
                 if acks:
@@ -212,6 +223,14 @@ class ProduceHandler:
 
         for log, end_offset in unflushed:
             self._flusher.when_flushed(log, end_offset, flushed)
+
+
+def _batch_or_messages(records: memoryview) -> memoryview:
+    return without_zstd(batch_of_messages(records))
+
+
+_PREPARE = (_batch_or_messages, without_zstd)
+"""What is done to the records of requests below version 3, and of those below version 7."""
 
 
 def _produced(header: RequestHeader, topic: bytes, partition: int, appended: Appended) -> bytes:

@@ -251,7 +251,9 @@ def _client_id(header: RequestHeader) -> str:
 
 
 def _with_throttle_time(header: RequestHeader, parts: Sequence[Part], throttle_ms: int) -> list[Part]:
-    """The answer to a Produce or Fetch with its throttle time filled in."""
+    """The answer to a Produce or Fetch with its throttle time filled in, which version 0 does not have."""
+    if header.api_version == 0:
+        return list(parts)
     is_flexible = APIS[header.api_key].is_flexible(header.api_version)
     if header.api_key == FETCH:
         index, position = 0, _FRAME_START_BYTES + is_flexible

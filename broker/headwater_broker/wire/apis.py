@@ -2,9 +2,9 @@
 
 The lowest version is the lowest that kio has a schema for (kio carries Kafka 4's schemas, which dropped the
 oldest); the highest is Apache Kafka 3.9's, so that clients which infer a broker's release from this table
-read 3.9. Three exceptions, each for a client: Produce is advertised from 0 because librdkafka stops compressing
-when a broker does not list 0 (0 to 2 are refused when used, as Kafka 4 does), ListOffsets 0 is answered because
-kafkajs and sarama ask with it, and ApiVersions answers any version.
+read 3.9. Four exceptions, each for a client: Produce and Fetch are answered from 0, by hand, as producers and
+consumers from before Kafka 0.11 ask (and librdkafka stops compressing when a broker does not list Produce 0),
+ListOffsets 0 because kafkajs and sarama ask with it, and ApiVersions answers any version.
 """
 
 from collections.abc import Mapping
@@ -65,8 +65,6 @@ DESCRIBE_PRODUCERS = 61
 DESCRIBE_TRANSACTIONS = 65
 LIST_TRANSACTIONS = 66
 
-LOWEST_USABLE_PRODUCE = 3
-
 
 @dataclass(frozen=True, slots=True)
 class Api:
@@ -96,7 +94,7 @@ APIS: Mapping[int, Api] = MappingProxyType(
         api.key: api
         for api in (
             Api(PRODUCE, "produce", 0, 11, 9),
-            Api(FETCH, "fetch", 4, 17, 12),
+            Api(FETCH, "fetch", 0, 17, 12),
             Api(LIST_OFFSETS, "list_offsets", 0, 9, 6),
             Api(METADATA, "metadata", 0, 12, 9),
             Api(OFFSET_COMMIT, "offset_commit", 2, 9, 8),

@@ -1,7 +1,7 @@
 """Fetch requests and responses, by hand: this is the path of every message that goes out.
 
-Versions 4 to 17; from 13 on a topic is named by its id. A response is a list of byte strings with gaps
-between them, where the caller puts the ranges of the log files.
+Versions 0 to 17; below 4 they carry message sets, not record batches, and from 13 on a topic is named by its id. A
+response is a list of byte strings with gaps between them, where the caller puts the ranges of the log files.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,17 @@ from typing import NamedTuple
 from headwater_broker.wire.errors import MalformedFrame
 from headwater_broker.wire.primitives import StructError, read_uvarint, skip_tags, write_uvarint
 
+BATCHES_FROM = 4
+"""The first version whose answers hold record batches; 2 and 3 have messages of format 1, 0 and 1 of format 0."""
+
 _FLEXIBLE_FROM = 12
 _IDS_FROM = 13
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _LIMITS = Struct(">iiib")
+_LIMITS_V3 = Struct(">iii")
+_LIMITS_V0 = Struct(">ii")
+_NO_LIMIT = 2**31 - 1
 _SESSION = Struct(">ii")
 _ERROR_AND_SESSION = Struct(">hi")
 _REPLICA_STATE_SIZE = 12
@@ -24,6 +30,7 @@ _PARTITION_V5 = Struct(">iqqi")
 _PARTITION_V9 = Struct(">iiqqi")
 _PARTITION_V12 = Struct(">iiqiqi")
 _ABORTED = Struct(">qq")
+_RESULT_V0 = Struct(">ihq")
 _RESULT_V4 = Struct(">ihqq")
 _RESULT_V5 = Struct(">ihqqq")
 
@@ -86,8 +93,18 @@ def _parse(frame: memoryview, position: int, version: int) -> FetchRequest:
     if version <= 14:
         (replica_id,) = _INT.unpack_from(frame, position)
         position += 4
-    max_wait_ms, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(frame, position)
-    position += 13
+    if version >= BATCHES_FROM:
+        max_wait_ms, min_bytes, max_bytes, isolation_level = _LIMITS.unpack_from(frame, position)
+        position += 13
+    else:
+        isolation_level = 0
+        if version == 3:
+            max_wait_ms, min_bytes, max_bytes = _LIMITS_V3.unpack_from(frame, position)
+            position += 12
+        else:
+            max_wait_ms, min_bytes = _LIMITS_V0.unpack_from(frame, position)
+            max_bytes = _NO_LIMIT
+            position += 8
     session_id, session_epoch = 0, -1
     if version >= 7:
         session_id, session_epoch = _SESSION.unpack_from(frame, position)
@@ -201,7 +218,9 @@ def encode_fetch_response(
     """
     flexible = version >= _FLEXIBLE_FROM
     tags = b"\x00" if flexible else b""
-    start = _INT.pack(correlation_id) + tags + b"\x00\x00\x00\x00"
+    start = _INT.pack(correlation_id) + tags
+    if version >= 1:
+        start += b"\x00\x00\x00\x00"  # throttle time
     if version >= 7:
         start += _ERROR_AND_SESSION.pack(error_code, session_id)
     topics: list[list[FetchResult]] = []
@@ -220,9 +239,13 @@ def encode_fetch_response(
             _, index, error, high_watermark, stable, log_start, size, aborted = result
             if version >= 5:
                 open_piece += _RESULT_V5.pack(index, error, high_watermark, stable, log_start)
-            else:
+            elif version >= BATCHES_FROM:
                 open_piece += _RESULT_V4.pack(index, error, high_watermark, stable)
-            if aborted is None:
+            else:
+                open_piece += _RESULT_V0.pack(index, error, high_watermark)
+            if version < BATCHES_FROM:
+                pass
+            elif aborted is None:
                 open_piece += b"\x00" if flexible else b"\xff\xff\xff\xff"
             else:
                 open_piece += _pack_count(len(aborted), flexible)

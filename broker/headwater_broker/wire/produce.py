@@ -1,6 +1,7 @@
 """Produce requests and responses, by hand: this is the path of every message that comes in.
 
-Versions 3 to 11. The records stay where they are: a request says where in the frame each partition's are.
+Versions 0 to 11; below 3 they carry message sets, not record batches. The records stay where they are: a request
+says where in the frame each partition's are.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,12 @@ from headwater_broker.wire.primitives import StructError, read_uvarint, skip_tag
 FLEXIBLE_FROM = 9
 """The first version with tagged fields and short lengths."""
 
+BATCHES_FROM = 3
+"""The first version that carries record batches."""
+
+ZSTD_FROM = 7
+"""The first version whose batches may be compressed by zstd (KIP-110)."""
+
 _SHORT = Struct(">h")
 _INT = Struct(">i")
 _FRAME_START = Struct(">ii")
@@ -21,6 +28,7 @@ _ACKS_TIMEOUT = Struct(">hi")
 _PARTITION = Struct(">ii")
 _RESULT = Struct(">ihqqq")
 _RESULT_V3 = Struct(">ihqq")
+_RESULT_V0 = Struct(">ihq")
 _RESULT_END = Struct(">qq")
 _RESULT_END_V3 = Struct(">q")
 _NO_ERRORS_V8 = b"\x00\x00\x00\x00\xff\xff"
@@ -68,7 +76,7 @@ def parse_produce(frame: memoryview, position: int, version: int) -> ProduceRequ
     try:
         if version >= FLEXIBLE_FROM:
             return _parse_flexible(frame, position)
-        return _parse_legacy(frame, position)
+        return _parse_legacy(frame, position, version)
     except (StructError, IndexError) as error:
         raise MalformedFrame("a Produce request ends early") from error
 
@@ -98,9 +106,11 @@ def _parse_flexible(frame: memoryview, position: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def _parse_legacy(frame: memoryview, position: int) -> ProduceRequest:
+def _parse_legacy(frame: memoryview, position: int, version: int) -> ProduceRequest:
     size = len(frame)
-    transactional_id, position = _short_bytes(frame, position)
+    transactional_id = None
+    if version >= BATCHES_FROM:
+        transactional_id, position = _short_bytes(frame, position)
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     (topics,) = _INT.unpack_from(frame, position + 6)
     position += 10
@@ -223,7 +233,8 @@ def encode_produce_response(correlation_id: int, version: int, results: Sequence
             parts.append(_encode_result(result, version))
         if flexible:
             parts.append(b"\x00")
-    parts.append(b"\x00\x00\x00\x00\x00" if flexible else b"\x00\x00\x00\x00")  # throttle time, tags
+    if version >= 1:
+        parts.append(b"\x00\x00\x00\x00\x00" if flexible else b"\x00\x00\x00\x00")  # throttle time, tags
     parts[0] = _INT.pack(sum(map(len, parts)))
     return b"".join(parts)
 
@@ -232,8 +243,10 @@ def _encode_result(result: ProduceResult, version: int) -> bytes:
     _, index, error, base, append_time, log_start, message, record_errors = result
     if version >= 5:
         encoded = _RESULT.pack(index, error, base, append_time, log_start)
-    else:
+    elif version >= 2:
         encoded = _RESULT_V3.pack(index, error, base, append_time)
+    else:
+        encoded = _RESULT_V0.pack(index, error, base)
     if version < 8:
         return encoded
     flexible = version >= FLEXIBLE_FROM

@@ -15,8 +15,13 @@ from headwater_broker.server.fetch import FetchHandler
 from headwater_broker.server.produce import ProduceHandler
 from headwater_broker.server.security import SecurityState
 from headwater_broker.wire import RequestHeader
-from headwater_broker.wire.apis import FETCH, LOWEST_USABLE_PRODUCE, PRODUCE
-from headwater_broker.wire.produce import ProduceResult, encode_produce_response, parse_produce
+from headwater_broker.wire.apis import FETCH, PRODUCE
+from headwater_broker.wire.produce import (
+    BATCHES_FROM,
+    ProduceResult,
+    encode_produce_response,
+    parse_produce,
+)
 
 
 class GuardedLogs:
@@ -90,7 +95,7 @@ class RecordGuards:
             self._core.register_raw(FETCH, self._fetch)
 
     def _guarded_produce(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
-        if header.api_version >= LOWEST_USABLE_PRODUCE:
+        if header.api_version >= BATCHES_FROM:
             request = parse_produce(frame, header.body_position, header.api_version)
             transactional_id = request.transactional_id
             if transactional_id is not None and not self._state.allows(

@@ -1,0 +1,285 @@
+"""Message formats 0 and 1, which clients older than Kafka 0.11 speak: made into record batches, and out of them.
+
+Only record batches (magic 2) are stored. A message is offset (8 bytes), size of the rest (4), CRC-32 of what follows
+(4), magic (1), attributes (1: bits 0-2 codec, bit 3 append time), in format 1 a timestamp (8), key and value (each
+with 4 bytes of length, -1 for none). Compressed messages are the value of one message around them, which has the
+last one's offset; those inside count from 0 in format 1, and have their own offsets in format 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from crc32c import crc32c
+
+from headwater_broker.log.batch import (
+    ATTRIBUTES,
+    ATTRIBUTES_POSITION,
+    BASE_OFFSET,
+    BASE_TIMESTAMP_MS,
+    BATCH_LENGTH,
+    CHECKED_FROM,
+    CHECKSUM,
+    CHECKSUM_POSITION,
+    COMPRESSION_MASK,
+    CONTROL,
+    HEADER,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAX_TIMESTAMP_MS,
+    NO_PRODUCER_ID,
+    NO_TIMESTAMP,
+    RECORD_COUNT,
+    SIZE_BEFORE_LENGTH_BYTES,
+    HeaderTuple,
+)
+from headwater_broker.log.compression import (
+    NONE,
+    ZSTD,
+    UndecodableError,
+    compress,
+    decompress,
+    with_lz4_checksum,
+)
+from headwater_broker.log.errors import CorruptBatchError, InvalidRecordError, UnsupportedCodecError
+from headwater_broker.log.records import (
+    UnreadableBatchError,
+    read_varint,
+    split_records,
+    uncompressed_records,
+    write_varint,
+)
+
+_START = Struct(">qi")
+_CHECKED = Struct(">Ibb")
+_LONG = Struct(">q")
+_INT = Struct(">i")
+_LEAST_SIZE_BYTES = (14, 22)
+"""Of a message without key and value, behind its size."""
+_MAGIC_POSITION = 16
+
+
+class _Message(NamedTuple):
+    """One message of a set; what it holds is not looked into."""
+
+    attributes: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+def batch_of_messages(messages: memoryview) -> memoryview:
+    """One record batch of what a Produce request below version 3 carried, as Kafka's LogValidator makes it.
+
+    A message that ends behind the end is left out, as Kafka does; record batches are returned as they are.
+
+    Raises:
+        CorruptBatchError: A message's checksum or one of its lengths is wrong.
+        InvalidRecordError: No message, a compressed one that is not alone, or one that does not decompress.
+    """
+    if len(messages) > _MAGIC_POSITION and messages[_MAGIC_POSITION] == MAGIC:
+        return messages
+    found = list(_split(messages))
+    codecs = {message.attributes & COMPRESSION_MASK for message in found}
+    codec = NONE
+    append_time = 0
+    for message in found:
+        append_time |= message.attributes & LOG_APPEND_TIME
+    if codecs - {NONE}:
+        if len(found) > 1:
+            raise InvalidRecordError("a compressed message must be the only one of its partition")
+        codec = codecs.pop()
+        found = _inside(found[0], codec, messages[_MAGIC_POSITION])
+    if not found:
+        raise InvalidRecordError("there is no message")
+    return _batch(found, codec, append_time)
+
+
+def without_zstd(batch: memoryview) -> memoryview:
+    """A batch of a client that may not know zstd, which came with version 7 of Produce.
+
+    Raises:
+        UnsupportedCodecError: It is compressed by that.
+    """
+    if len(batch) >= HEADER.size and batch[ATTRIBUTES_POSITION + 1] & COMPRESSION_MASK == ZSTD:
+        raise UnsupportedCodecError(
+            "Produce requests below version 7 are not allowed to use ZStandard compression"
+        )
+    return batch
+
+
+def _split(messages: memoryview) -> Iterator[_Message]:
+    at = 0
+    while at + _START.size <= len(messages):
+        _, size = _START.unpack_from(messages, at)
+        if size < _LEAST_SIZE_BYTES[0]:
+            raise CorruptBatchError(f"a message of {size} bytes is smaller than the least there is")
+        body = at + _START.size
+        at = body + size
+        if at > len(messages):
+            return
+        checksum, magic, attributes = _CHECKED.unpack_from(messages, body)
+        if crc32(messages[body + 4 : at]) != checksum:
+            raise CorruptBatchError(f"the checksum of a message of {size} bytes does not match")
+        if magic not in (0, 1) or size < _LEAST_SIZE_BYTES[magic]:
+            raise CorruptBatchError(f"magic {magic} and {size} bytes are no message")
+        timestamp_ms = NO_TIMESTAMP
+        position = body + _CHECKED.size
+        if magic == 1:
+            (timestamp_ms,) = _LONG.unpack_from(messages, position)
+            position += _LONG.size
+        key, position = _bytes(messages, position, at)
+        value, position = _bytes(messages, position, at)
+        if position != at:
+            raise CorruptBatchError(f"{at - position} bytes follow the value of a message")
+        yield _Message(attributes, timestamp_ms, key, value)
+
+
+def _bytes(messages: memoryview, position: int, end: int) -> tuple[bytes | None, int]:
+    start = position + _INT.size
+    if start > end:
+        raise CorruptBatchError("a message ends within a length")
+    (length,) = _INT.unpack_from(messages, position)
+    if length < 0:
+        return None, start
+    if start + length > end:
+        raise CorruptBatchError(f"{length} bytes pass the end of their message")
+    return bytes(messages[start : start + length]), start + length
+
+
+def _inside(around: _Message, codec: int, magic: int) -> list[_Message]:
+    """The messages in a compressed one."""
+    try:
+        if codec >= ZSTD or around.value is None:
+            raise UndecodableError(f"codec {codec} is none of message formats 0 and 1")
+        # Format 0 had LZ4 frames whose header's checksum is wrong (KAFKA-3160).
+        data = with_lz4_checksum(around.value) if magic == 0 else around.value
+        inside = list(_split(memoryview(decompress(data, codec))))
+    except UndecodableError as error:
+        raise InvalidRecordError(str(error)) from error
+    if any(message.attributes & COMPRESSION_MASK for message in inside):
+        raise InvalidRecordError("messages within a compressed one may not be compressed themselves")
+    return inside
+
+
+def _batch(messages: list[_Message], codec: int, append_time: int) -> memoryview:
+    first_ms = messages[0].timestamp_ms
+    records = bytearray()
+    for number, (_, timestamp_ms, key, value) in enumerate(messages):
+        body = b"".join(
+            (
+                b"\0",
+                write_varint(timestamp_ms - first_ms),
+                write_varint(number),
+                _sized(key),
+                _sized(value),
+                b"\0",
+            )
+        )
+        records += write_varint(len(body)) + body
+    packed = compress(bytes(records), codec)
+    header = HEADER.pack(
+        0,
+        HEADER.size - SIZE_BEFORE_LENGTH_BYTES + len(packed),
+        -1,
+        MAGIC,
+        0,
+        codec | append_time,
+        len(messages) - 1,
+        first_ms,
+        max(message.timestamp_ms for message in messages),
+        NO_PRODUCER_ID,
+        -1,
+        -1,
+        len(messages),
+    )
+    batch = memoryview(bytearray(header + packed))
+    CHECKSUM.pack_into(batch, CHECKSUM_POSITION, crc32c(batch[CHECKED_FROM:]))
+    return batch
+
+
+def _sized(data: bytes | None) -> bytes:
+    return b"\1" if data is None else write_varint(len(data)) + data
+
+
+def messages_of_batches(batches: bytes, magic: int, first_offset: int) -> bytes:
+    """The messages that a Fetch request below version 4 gets for whole record batches, as Kafka makes them.
+
+    Headers and transaction markers are left out, as are records before `first_offset` that are not compressed. What
+    was compressed is so again.
+
+    Args:
+        batches: Whole batches, as they are stored.
+        magic: Message format, 0 or 1.
+        first_offset: What the consumer asked for.
+
+    Raises:
+        UnsupportedCodecError: Compressed by zstd, which these formats do not have.
+        CorruptBatchError: The records cannot be told apart.
+    """
+    found = bytearray()
+    at = 0
+    while at < len(batches):
+        header = HEADER.unpack_from(batches, at)
+        end = at + header[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES
+        if not header[ATTRIBUTES] & CONTROL:
+            try:
+                found += _messages(batches[at:end], header, magic, first_offset)
+            except UnreadableBatchError as error:
+                raise CorruptBatchError(str(error)) from error
+        at = end
+    return bytes(found)
+
+
+def _messages(batch: bytes, header: HeaderTuple, magic: int, first_offset: int) -> bytes:
+    codec = header[ATTRIBUTES] & COMPRESSION_MASK
+    append_time = header[ATTRIBUTES] & LOG_APPEND_TIME
+    if codec >= ZSTD:
+        raise UnsupportedCodecError(f"message format {magic} has no codec {codec}")
+    base_offset = header[BASE_OFFSET]
+    records = uncompressed_records(batch, header)
+    # Kafka counts within a compressed message from its first record (MemoryRecordsBuilder).
+    from_offset, counts_from = (first_offset, 0) if codec == NONE else (0, base_offset if magic else 0)
+    attributes = append_time if magic else 0
+    found = bytearray()
+    last_offset = greatest_ms = -1
+    for record in split_records(records, header[RECORD_COUNT]):
+        offset = base_offset + record.offset_delta
+        if offset < from_offset:
+            continue
+        if append_time:
+            timestamp_ms = header[MAX_TIMESTAMP_MS]
+        else:
+            timestamp_ms = header[BASE_TIMESTAMP_MS] + record.timestamp_delta_ms
+        value = _value(records, record.rest) if record.has_value else None
+        found += _message(offset - counts_from, magic, attributes, timestamp_ms, record.key, value)
+        last_offset, greatest_ms = offset, max(greatest_ms, timestamp_ms)
+    if codec == NONE or not found:
+        return bytes(found)
+    packed = compress(bytes(found), codec)
+    if magic == 0:
+        packed = with_lz4_checksum(packed, broken=True)
+    return _message(last_offset, magic, attributes | codec, greatest_ms, None, packed)
+
+
+def _value(records: bytes, at: int) -> bytes:
+    """The value of a record, whose offset delta is at `at`."""
+    _, at = read_varint(records, at)
+    length, at = read_varint(records, at)
+    length, at = read_varint(records, at + max(length, 0))
+    return records[at : at + length]
+
+
+def _message(
+    offset: int, magic: int, attributes: int, timestamp_ms: int, key: bytes | None, value: bytes | None
+) -> bytes:
+    parts = [bytes((magic, attributes))]
+    if magic:
+        parts.append(_LONG.pack(timestamp_ms))
+    for data in (key, value):
+        parts += (_INT.pack(-1),) if data is None else (_INT.pack(len(data)), data)
+    checked = b"".join(parts)
+    return _START.pack(offset, 4 + len(checked)) + crc32(checked).to_bytes(4) + checked
