@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from types import SimpleNamespace
@@ -37,6 +38,20 @@ MINUTE_MS = 60_000
 RETENTION_MS = 10 * MINUTE_MS
 
 
+class Staged:
+    """Transactions that hold offsets of groups."""
+
+    def __init__(self) -> None:
+        self.groups: set[str] = set()
+
+    def staged_groups(self) -> Collection[str]:
+        return self.groups
+
+    async def drop_offsets(self, group: str, partitions: Collection[tuple[str, int]] | None = None) -> None:
+        assert partitions is None
+        self.groups.discard(group)
+
+
 class Fixture:
     """A node that coordinates every group, without a network."""
 
@@ -57,10 +72,11 @@ class Fixture:
 
     def restart(self) -> None:
         """A coordinator that knows nothing yet."""
+        self.staged = Staged()
         self.runner = GroupRunner(self.node)
         self.offsets = GroupOffsets(self.node, self.runner)
-        self.retention = OffsetRetention(self.node, self.runner)
-        self.admin = GroupAdminApis(self.node, self.runner, self.offsets, lambda: ())
+        self.retention = OffsetRetention(self.node, self.runner, self.staged)
+        self.admin = GroupAdminApis(self.node, self.runner, self.offsets, self.staged)
 
     async def commit(self, group: str, topic: str, offset: int, retention_ms: int = -1, **who: Any) -> None:
         partition = SimpleNamespace(partition_index=0, committed_offset=offset, committed_metadata=None)
@@ -176,6 +192,25 @@ def test_retention_group_without_members_counts_from_when_the_last_left(helpers:
         assert await fixture.sweep_after(RETENTION_MS - 1) == {"t"}
         assert [group.group_id for group in fixture.runner.groups.list_groups()] == ["g"]
         assert await fixture.sweep_after(1) == set()
+        await fixture.retention.sweep()
+        assert fixture.runner.groups.list_groups() == []
+
+    run(story, helpers)
+
+
+def test_retention_group_whose_offsets_are_in_an_open_transaction_keeps_its_generation(
+    helpers: ThreadPoolExecutor,
+) -> None:
+    """As GroupMetadata.hasOffsets, which counts those of transactions."""
+
+    async def story(fixture: Fixture) -> None:
+        fixture.join("g", "t")
+        fixture.runner.groups.leave(fixture.runner.now_ms(), "t", "g", [Leaver("c-1")])
+        fixture.staged.groups.add("g")
+        for _ in range(2):
+            assert await fixture.sweep_after(RETENTION_MS) == set()
+            assert [group.group_id for group in fixture.runner.groups.list_groups()] == ["g"]
+        fixture.staged.groups.clear()
         await fixture.retention.sweep()
         assert fixture.runner.groups.list_groups() == []
 

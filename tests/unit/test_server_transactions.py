@@ -35,6 +35,7 @@ from headwater_broker.wire.apis import (
     LIST_TRANSACTIONS,
     METADATA,
     OFFSET_COMMIT,
+    OFFSET_DELETE,
     OFFSET_FETCH,
     PRODUCE,
     TXN_OFFSET_COMMIT,
@@ -407,15 +408,35 @@ def group_states(client: Client, group: str) -> tuple[str, str | None, ErrorCode
 
 
 def test_group_that_only_an_open_transaction_knows_is_empty(client: Client) -> None:
+    """Deleting it takes the offsets out of the transaction, as GroupMetadata goes with its pending ones."""
     assert group_states(client, "staged") == ("Dead", None, ErrorCode.group_id_not_found)
     client.add_group("staged")
     assert client.stage("staged", 8) is ErrorCode.none
     assert group_states(client, "staged") == ("Empty", "Empty", ErrorCode.none)
+    assert fetch_offset(client, "staged", 9) == (-1, ErrorCode.none)
     assert client.end(committed=True) is ErrorCode.none
-    client.init()  # once the offsets are applied
-    assert fetch_offset(client, "staged", 9) == (8, ErrorCode.none)
+    client.init()  # once offsets would be applied
+    assert fetch_offset(client, "staged", 9) == (-1, ErrorCode.none)
+    client.add_group("staged")
+    assert client.stage("staged", 9) is ErrorCode.none
+    assert client.end(committed=True) is ErrorCode.none
+    client.init()
+    assert fetch_offset(client, "staged", 9) == (9, ErrorCode.none)
     assert group_states(client, "staged") == ("Empty", "Empty", ErrorCode.none)
     assert group_states(client, "staged") == ("Dead", None, ErrorCode.group_id_not_found)
+
+
+def test_offset_delete_takes_offsets_out_of_an_open_transaction(client: Client) -> None:
+    client.add_group("partly")
+    assert client.stage("partly", 8) is ErrorCode.none
+    topics = [{"name": "t", "partitions": [{"partition_index": 0}]}]
+    answer = client.wire.ask(OFFSET_DELETE, 0, group_id="partly", topics=topics)
+    assert answer.error_code is ErrorCode.none
+    assert answer.topics[0].partitions[0].error_code is ErrorCode.none
+    assert fetch_offset(client, "partly", 9) == (-1, ErrorCode.none)
+    assert client.end(committed=True) is ErrorCode.none
+    client.init()
+    assert fetch_offset(client, "partly", 9) == (-1, ErrorCode.none)
 
 
 @pytest.mark.parametrize("version", range(4, 18))

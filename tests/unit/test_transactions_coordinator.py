@@ -268,6 +268,25 @@ def test_stage_offsets_aborted_are_forgotten(driver: Driver) -> None:
     assert not driver.coordinator.unstable_offsets("g")
 
 
+def test_drop_offsets_takes_them_out_of_an_open_transaction_only(driver: Driver) -> None:
+    producer = driver.init()
+    driver.add(producer, groups=("g", "h"))
+    driver.stage(producer, "g")
+    driver.stage(producer, "h")
+    drop = driver.coordinator.drop_offsets
+    assert drop("nobody", "g") is None
+    assert drop(ID, "nobody") is None
+    assert drop(ID, "g", [("elsewhere", 0)]) is None
+    assert driver.coordinator.staging("g") == [ID]
+    driver.apply(drop(ID, "g", [("in", 0)]))
+    assert driver.coordinator.staging("g") == []
+    assert not driver.coordinator.unstable_offsets("g")
+    after = driver.end(producer)
+    assert after is not None
+    assert after.offsets == {"h": OFFSETS}
+    assert drop(ID, "h") is None  # decided: they are being applied
+
+
 def test_stage_offsets_of_a_group_that_was_not_added_refused(driver: Driver) -> None:
     producer = driver.init()
     refused(TransactionError.TRANSACTION_ABORTABLE, lambda: driver.stage(producer))

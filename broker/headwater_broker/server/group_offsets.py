@@ -1,8 +1,8 @@
 """Committed offsets of the groups that this broker coordinates: who may commit, and in which order."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
 
@@ -17,6 +17,16 @@ NO_RETENTION_MS = -1
 
 _STORABLE_BYTES = 256 * 1024
 """Half of what goes to ZooKeeper in one piece. Kafka refuses what its offsets topic does not take, with this code."""
+
+
+class StagedOffsets(Protocol):
+    """Offsets that groups will have committed once open transactions have been."""
+
+    def staged_groups(self) -> Collection[str]:
+        """Groups that have any."""
+
+    async def drop_offsets(self, group: str, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Forgets a group's; see `TransactionRunner.drop_offsets`."""
 
 
 @dataclass(frozen=True, slots=True)

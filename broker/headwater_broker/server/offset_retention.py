@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from headwater_broker.coordination import AlreadyOwned, CoordinationError
 from headwater_broker.groups import GroupError, OffsetUse
+from headwater_broker.server.group_offsets import StagedOffsets
 from headwater_broker.server.group_runner import GroupRunner
 from headwater_broker.server.node import Node
 
@@ -21,9 +22,10 @@ class OffsetRetention:
     they are registered, and tell nobody when they go.
     """
 
-    def __init__(self, node: Node, runner: GroupRunner) -> None:
+    def __init__(self, node: Node, runner: GroupRunner, staged: StagedOffsets) -> None:
         self._node = node
         self._runner = runner
+        self._staged = staged
         self._first_seen_ms: dict[str, int] = {}
 
     async def run(self) -> None:
@@ -59,6 +61,8 @@ class OffsetRetention:
         async with self._runner.deleting(group_id):
             if await self._node.ask(coordinator.groups, [group_id]):
                 return  # offsets were committed meanwhile
+            if group_id in self._staged.staged_groups():
+                return  # a transaction may yet commit some
             if self._runner.groups.delete(group_id) is GroupError.NONE:
                 with suppress(AlreadyOwned):
                     await self._node.ask(coordinator.delete_group, group_id)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -260,6 +260,27 @@ class TransactionRunner:
         await self._store(
             self.coordinator.stage_offsets(now_ms, transactional_id, producer, group, pending, connection)
         )
+
+    def staged_groups(self) -> Collection[str]:
+        """Groups that have offsets in a transaction that is open or not complete."""
+        return self.coordinator.groups_with_offsets()
+
+    async def drop_offsets(self, group: str, partitions: Collection[TopicPartition] | None = None) -> None:
+        """Forgets offsets of open transactions with those that a group has committed, as Kafka's GroupMetadata does.
+
+        Args:
+            group: The group.
+            partitions: Of these only; None: all of them.
+
+        Raises:
+            ApiError: It could not be stored.
+        """
+        for transactional_id in self.coordinator.staging(group):
+            while (storing := self._storing.get(transactional_id)) is not None:
+                await asyncio.wait([storing])
+            transition = self.coordinator.drop_offsets(transactional_id, group, partitions)
+            if transition is not None:
+                await self._store(transition)
 
     async def end(self, transactional_id: str, producer: Producer, *, commit: bool, connection: int) -> None:
         """Decides a transaction; the rest follows by itself. Raises as `init_producer` does."""

@@ -259,6 +259,33 @@ class TransactionCoordinator:
         merged = {**current.offsets, group: {**current.offsets.get(group, {}), **offsets}}
         return self._decide(slot, transactional_id, replace(current, updated_ms=now_ms, offsets=merged))
 
+    def drop_offsets(
+        self, transactional_id: str, group: str, partitions: Collection[TopicPartition] | None = None
+    ) -> Transition | None:
+        """Offsets that a group is deleted with are no longer part of the transaction, if that is open.
+
+        Args:
+            transactional_id: Whose transaction.
+            group: The group.
+            partitions: Of these only; None: all of them.
+
+        Returns:
+            None where the transaction has none of them.
+        """
+        slot = self._slots.get(transactional_id)
+        current = None if slot is None or slot.pending is not None else slot.current
+        if slot is None or current is None or current.state is not TransactionState.ONGOING:
+            return None
+        staged = current.offsets.get(group, {})
+        kept = (
+            {} if partitions is None else {key: each for key, each in staged.items() if key not in partitions}
+        )
+        if len(kept) == len(staged):
+            return None
+        others = {name: offsets for name, offsets in current.offsets.items() if name != group}
+        after = replace(current, offsets={**others, group: kept} if kept else others)
+        return self._decide(slot, transactional_id, after)
+
     def end(
         self,
         now_ms: int,
@@ -353,6 +380,10 @@ class TransactionCoordinator:
     def unstable_offsets(self, group: str) -> Collection[TopicPartition]:
         """Partitions whose committed offset may change by a transaction that is open or not complete."""
         return self._pending_offsets.get(group, ())
+
+    def staging(self, group: str) -> list[str]:
+        """Ids whose transaction has offsets of a group."""
+        return [each.transactional_id for each in self.transactions() if group in each.offsets]
 
     def groups_with_offsets(self) -> Collection[str]:
         """Groups that have offsets in a transaction that is open or not complete."""

@@ -1,6 +1,6 @@
 """DescribeGroups, ListGroups and DeleteGroups: what an operator asks about groups."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 
 from kio.schema.errors import ErrorCode
 
@@ -9,7 +9,7 @@ from headwater_broker.groups import GroupDescription, GroupError, describe_regis
 from headwater_broker.server.answers import undescribed_group
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError
-from headwater_broker.server.group_offsets import GroupOffsets
+from headwater_broker.server.group_offsets import GroupOffsets, StagedOffsets
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
 from headwater_broker.wire.apis import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
@@ -27,12 +27,12 @@ class GroupAdminApis:
         node: Node,
         runner: GroupRunner,
         offsets: GroupOffsets,
-        groups_in_transactions: Callable[[], Collection[str]],
+        staged: StagedOffsets,
     ) -> None:
         self._node = node
         self._runner = runner
         self._offsets = offsets
-        self._groups_in_transactions = groups_in_transactions
+        self._staged = staged
         node.core.register(DESCRIBE_GROUPS, self.describe_groups)
         node.core.register(LIST_GROUPS, self.list_groups)
         node.core.register(DELETE_GROUPS, self.delete_groups)
@@ -120,10 +120,11 @@ class GroupAdminApis:
         if refusal is not GroupError.NONE:
             return group_error_code(refusal)
         try:
+            await self._staged.drop_offsets(group_id)
             await self._node.ask(self._node.coordinator.delete_group, group_id)
         except AlreadyOwned:  # it came to life meanwhile
             return ErrorCode.non_empty_group
-        except CoordinationError:
+        except (ApiError, CoordinationError):
             return ErrorCode.coordinator_not_available
         return ErrorCode.none
 
@@ -135,7 +136,7 @@ class GroupAdminApis:
             stored = await self._node.ask(self._node.coordinator.groups, names)
         except CoordinationError:
             return None
-        staged = [each for each in self._groups_in_transactions() if names is None or each in names]
+        staged = [each for each in self._staged.staged_groups() if names is None or each in names]
         return {**dict.fromkeys(staged, False), **stored}
 
 

@@ -8,6 +8,7 @@ from kio.schema.errors import ErrorCode
 from headwater_broker.coordination import Committed, CoordinationError, TopicPartition
 from headwater_broker.groups import NO_GENERATION, GroupError
 from headwater_broker.server.core import Request, Response
+from headwater_broker.server.errors import ApiError
 from headwater_broker.server.group_offsets import NO_RETENTION_MS, Committer, GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
@@ -102,7 +103,8 @@ class GroupOffsetApis:
         try:
             if error is GroupError.NONE:
                 stored = await self._node.ask(self._node.coordinator.groups, [group_id])
-                error = self._runner.groups.check_offset_deletion(group_id, stored=group_id in stored)
+                is_known = group_id in stored or group_id in self._transactions.staged_groups()
+                error = self._runner.groups.check_offset_deletion(group_id, stored=is_known)
             if error is not GroupError.NONE:
                 return {"error_code": group_error_code(error), "topics": []}
             registered = await self._node.ask(self._node.coordinator.members, group_id)
@@ -121,8 +123,9 @@ class GroupOffsetApis:
                     else:
                         doomed.append(key)
                     answers[key] = {"partition_index": key[1], "error_code": code}
+            await self._transactions.drop_offsets(group_id, doomed)
             await self._offsets.delete(group_id, doomed)
-        except CoordinationError:
+        except (ApiError, CoordinationError):
             return {"error_code": ErrorCode.coordinator_not_available, "topics": []}
         return {"error_code": ErrorCode.none, "topics": _by_topic(answers)}
 
