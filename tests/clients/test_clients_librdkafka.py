@@ -127,6 +127,22 @@ def test_produce_each_compression_comes_back_equal(codec: str, memory_bootstrap:
     assert read_all(memory_bootstrap, f"compressed-{codec}", 500) == values
 
 
+@pytest.mark.parametrize("level", ["1", "9"])
+@pytest.mark.parametrize("codec", ["uncompressed", "gzip", "snappy", "lz4", "zstd"])
+def test_produce_into_a_topic_with_a_codec_of_its_own_comes_back_equal(
+    codec: str, level: str, memory_bootstrap: str
+) -> None:
+    topic = f"as-{codec}-{level}"
+    levels = {f"compression_{name}_level": level for name in ("gzip", "lz4", "zstd")}
+    create(AdminClient({"bootstrap.servers": memory_bootstrap}), topic, compression_type=codec, **levels)
+    values = [f"{index}:".encode() * 50 for index in range(500)]
+    assert produce(memory_bootstrap, topic, values[:250]) == list(range(250))
+    assert produce(memory_bootstrap, topic, values[250:], **{"compression.type": "gzip"}) == list(
+        range(250, 500)
+    )
+    assert read_all(memory_bootstrap, topic, 500) == values
+
+
 @pytest.fixture(scope="module")
 def memory_bootstrap() -> Iterator[str]:
     with broker() as running:

@@ -17,6 +17,7 @@ from headwater_broker.log import (
     CorruptBatchError,
     EpochEnd,
     FileRange,
+    InvalidRecordError,
     LogConfig,
     LogManager,
     OffsetOutOfRangeError,
@@ -26,7 +27,18 @@ from headwater_broker.log import (
     StorageError,
     TimestampAndOffset,
 )
-from headwater_broker.testing.batches import build_batch
+from headwater_broker.log.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BATCH_LENGTH,
+    HEADER,
+    PRODUCER_ID,
+    SIZE_BEFORE_LENGTH_BYTES,
+)
+from headwater_broker.log.records import uncompressed_records
+from headwater_broker.log.validation import check_batch
+from headwater_broker.testing.batches import build_batch, reseal_batch
 from headwater_broker.testing.faults import broken_disk, no_space
 from headwater_broker.testing.logs import OneLog
 
@@ -150,6 +162,54 @@ def test_append_log_append_time_is_stamped_and_answered(tmp_path: Path) -> None:
     assert (batch.attributes, batch.max_timestamp) == (8, 777)
     assert broker.log.offset_for_timestamp(600) == TimestampAndOffset(777, 0, 0)
     broker.manager.close()
+
+
+@pytest.mark.parametrize("sent", range(5))
+@pytest.mark.parametrize(
+    ("wanted", "stored"), [("uncompressed", 0), ("gzip", 1), ("snappy", 2), ("lz4", 3), ("zstd", 4)]
+)
+def test_append_compression_type_names_the_codec_that_is_stored(
+    tmp_path: Path, wanted: str, stored: int, sent: int
+) -> None:
+    broker = Broker(tmp_path, **{"compression.type": wanted, "compression.lz4.level": "3"})
+    values = [b"value %d " % number * 20 for number in range(10)]
+    producer = {"producer_id": 7, "producer_epoch": 0}
+    plain = build_batch(values, timestamps_ms=range(5, 15))
+    for sequence in (0, 10):
+        broker.write(*values, **producer, base_sequence=sequence, attributes=sent, timestamps_ms=range(5, 15))
+    data = take(broker.log.read(0, 1 << 20))
+    for base_offset in (0, 10):
+        size = HEADER.unpack_from(data)[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES
+        header = check_batch(memoryview(data)[:size], 1 << 20)
+        assert (header[BASE_OFFSET], header[ATTRIBUTES]) == (base_offset, stored)
+        assert (header[PRODUCER_ID], header[BASE_SEQUENCE]) == (7, base_offset)
+        assert uncompressed_records(data[:size], header) == plain[HEADER.size :]
+        data = data[size:]
+    assert not data
+    again = broker.append(*values, **producer, base_sequence=10, attributes=sent, timestamps_ms=range(5, 15))
+    assert again.duplicate
+
+
+def test_append_plain_leaves_batches_that_are_to_be_compressed(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, **{"compression.type": "gzip"})
+    broker.write(b"first of the segment")
+    assert broker.log.append_plain([memoryview(build_batch([b"x"]))], 0, now_ms=broker.time_ms) == []
+
+
+def test_append_compression_type_batch_that_grows_too_large_refused(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, **{"compression.type": "uncompressed", "max.message.bytes": "500"})
+    with pytest.raises(RecordTooLargeError):
+        broker.append(b"a" * 1000, attributes=1)
+    assert broker.log.log_end_offset == 0
+
+
+def test_append_compression_type_records_that_do_not_decompress_refused(tmp_path: Path) -> None:
+    broker = Broker(tmp_path, **{"compression.type": "zstd"})
+    batch = build_batch([b"a" * 1000], attributes=1)
+    batch[-9] ^= 0xFF
+    reseal_batch(batch)
+    with pytest.raises(InvalidRecordError):
+        broker.log.append(memoryview(batch), now_ms=broker.time_ms)
 
 
 def test_append_larger_than_a_segment_refused(tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ A record batch (magic 2)::
     timestamp of a record = base timestamp + its delta, offset = base offset + its delta
 
 Batches are stored as they were sent: the broker writes base offset and leader epoch into them, which the
-checksum leaves out, and where the topic says so the time. Offsets are consecutive, except where compaction
+checksum leaves out, and where the topic says so the time; only where its compression.type names a codec are those
+of another one compressed anew. Offsets are consecutive, except where compaction
 removed records: a batch that it rewrote keeps base offset and last offset delta, codec and sequence numbers, and
 may have no records at all, where its producer is still remembered.
 

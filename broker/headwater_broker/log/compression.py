@@ -21,6 +21,11 @@ _LZ4_DESCRIPTOR = b"\x60\x40"
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_STORED = 0x80000000
 
+_GZIP_LEVEL = 6
+_LZ4_LEVEL = 9
+"""With this one, which is the default, Kafka's Lz4BlockOutputStream takes its fast compressor."""
+_ZSTD_LEVEL = 3
+
 LONGEST_MAGIC_BYTES = 4
 
 _MAGICS = {GZIP: b"\x1f\x8b", SNAPPY: b"", LZ4: _LZ4_MAGIC, ZSTD: b"\x28\xb5\x2f\xfd"}
@@ -67,8 +72,13 @@ def decompress(data: bytes | memoryview, codec: int) -> bytes:
         raise UndecodableError(f"codec {codec}: {error}") from error
 
 
-def compress(data: bytes, codec: int) -> bytes:
+def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
     """Compresses as Kafka's clients do, so that all of them read it.
+
+    Args:
+        data: What to compress.
+        codec: The number in a batch's attributes.
+        level: Of the codec, as Kafka's `compression.*.level` count them; None: Kafka's default.
 
     Raises:
         UndecodableError: An unknown codec.
@@ -76,7 +86,7 @@ def compress(data: bytes, codec: int) -> bytes:
     if codec == NONE:
         return data
     if codec == GZIP:
-        return bytes(cramjam.gzip.compress(data))
+        return bytes(cramjam.gzip.compress(data, _GZIP_LEVEL if level is None or level < 0 else level))
     if codec == SNAPPY:
         blocks = (
             _snappy_block(data[at : at + _XERIAL_BLOCK_BYTES]) for at in _steps(data, _XERIAL_BLOCK_BYTES)
@@ -84,10 +94,12 @@ def compress(data: bytes, codec: int) -> bytes:
         return _XERIAL_HEADER + b"".join(blocks)
     if codec == LZ4:
         checksum = (_xxh32(_LZ4_DESCRIPTOR) >> 8) & 0xFF
-        blocks = (_lz4_block(data[at : at + _LZ4_BLOCK_BYTES]) for at in _steps(data, _LZ4_BLOCK_BYTES))
+        blocks = (
+            _lz4_block(data[at : at + _LZ4_BLOCK_BYTES], level) for at in _steps(data, _LZ4_BLOCK_BYTES)
+        )
         return b"".join((_LZ4_MAGIC, _LZ4_DESCRIPTOR, bytes((checksum,)), *blocks, _LZ4_LENGTH.pack(0)))
     if codec == ZSTD:
-        return bytes(cramjam.zstd.compress(data))
+        return bytes(cramjam.zstd.compress(data, _ZSTD_LEVEL if level is None else level))
     raise UndecodableError(f"codec {codec} is not known")
 
 
@@ -100,8 +112,13 @@ def _snappy_block(data: bytes) -> bytes:
     return _LENGTH.pack(len(block)) + block
 
 
-def _lz4_block(data: bytes) -> bytes:
-    block = bytes(cramjam.lz4.compress_block(data, store_size=False))
+def _lz4_block(data: bytes, level: int | None) -> bytes:
+    if level is None or level == _LZ4_LEVEL:
+        block = bytes(cramjam.lz4.compress_block(data, store_size=False))
+    else:
+        block = bytes(
+            cramjam.lz4.compress_block(data, mode="high_compression", compression=level, store_size=False)
+        )
     if len(block) >= len(data):
         return _LZ4_LENGTH.pack(len(data) | _LZ4_STORED) + data
     return _LZ4_LENGTH.pack(len(block)) + block

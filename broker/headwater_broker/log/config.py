@@ -224,7 +224,7 @@ _KEYS = (
         "compression.type",
         "STRING",
         _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
-        "Shown to tools; batches are always stored as their producer compressed them.",
+        "Codec that batches are stored by; producer: each as it was sent, which is the fastest by far.",
     ),
     _long(
         "delete.retention.ms", "log.cleaner.delete.retention.ms", 0, "How long compaction keeps tombstones."

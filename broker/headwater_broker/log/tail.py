@@ -41,6 +41,7 @@ from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health
 from headwater_broker.log.markers import Marker, encode_marker
 from headwater_broker.log.reader import LogReader
+from headwater_broker.log.recompression import recompressed, target_of
 from headwater_broker.log.recovery import LoadedLog
 from headwater_broker.log.results import Appended
 from headwater_broker.log.segment import Segment
@@ -51,6 +52,7 @@ from headwater_broker.log.validation import (
     check_keys,
     check_timestamps,
     stamp_append_time,
+    too_large,
 )
 
 _PLAIN = Struct(">8xi4xBIhi8xqqhii")
@@ -132,7 +134,10 @@ class LogTail:
         self._bounds_time = not self._stamps_time and (
             config.timestamp_after_max_ms != LONG_MAX or config.timestamp_before_max_ms != LONG_MAX
         )
-        self._looks_into_batches = self._needs_keys or self._stamps_time or self._bounds_time
+        self._target = target_of(config)
+        self._looks_into_batches = (
+            self._needs_keys or self._stamps_time or self._bounds_time or self._target is not None
+        )
         self._exposes_written = config.expose == "written"
 
     def append(
@@ -204,6 +209,11 @@ class LogTail:
                 if may_begin is None:
                     raise InvalidTransactionStateError("a transaction was begun without its transactional id")
                 may_begin(self, producer_id, header[PRODUCER_EPOCH])
+        if self._target is not None and marker is None:
+            records = recompressed(records, header, self._target)
+            header, size = HEADER.unpack_from(records), len(records)
+            if size > self._max_batch_bytes:
+                raise too_large(size, self._max_batch_bytes)
         if self._stamps_time:
             stamp_append_time(records, now_ms)
             max_timestamp_ms = append_time_ms = now_ms

@@ -62,7 +62,7 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
     if header[MAGIC_BYTE] != MAGIC or header[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES != size:
         raise _malformed(records)
     if size > max_bytes:
-        raise RecordTooLargeError(f"a batch of {size} bytes is larger than the topic's limit of {max_bytes}")
+        raise too_large(size, max_bytes)
     if crc32c(records[CHECKED_FROM:]) != header[CHECKSUM_VALUE]:
         raise CorruptBatchError(f"the checksum of a batch of {size} bytes does not match")
     if header[LAST_OFFSET_DELTA] + 1 != header[RECORD_COUNT] or header[RECORD_COUNT] <= 0:
@@ -74,6 +74,11 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
     if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
         raise InvalidRecordError(f"producer {header[PRODUCER_ID]} sent sequence {header[BASE_SEQUENCE]}")
     return header
+
+
+def too_large(size: int, max_bytes: int) -> RecordTooLargeError:
+    """What a batch is refused with that is larger than the topic takes."""
+    return RecordTooLargeError(f"a batch of {size} bytes is larger than the topic's limit of {max_bytes}")
 
 
 def _malformed(records: memoryview) -> CorruptBatchError | UnsupportedMagicError | InvalidRecordError:
