@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -96,6 +97,75 @@ def test_fetch_session_tells_only_what_is_new(any_broker: RunningBroker) -> None
         assert fetch(client, topic, (session, -1), (0, 0)).session_id == 0
         gone = fetch(client, topic, (session, 6))
         assert gone.error_code == ErrorCode.fetch_session_id_not_found
+
+
+NEVER_MS = 600_000  # the client gives up long before
+
+
+def fetch_patiently(
+    running: RunningBroker, topic: str, *offsets: int, most_bytes: int, least_bytes: int, isolation: int = 0
+) -> list[int]:
+    """Sizes of the records of each partition, from a fetch that waits until there are enough."""
+    asked = [
+        {"partition": number, "fetch_offset": offset, "partition_max_bytes": most_bytes}
+        for number, offset in enumerate(offsets)
+    ]
+    with WireClient(running.bootstrap) as client:
+        answer = client.ask(
+            *(FETCH, 4),
+            replica_id=-1,
+            max_wait=NEVER_MS,
+            min_bytes=least_bytes,
+            max_bytes=1 << 20,
+            isolation_level=isolation,
+            topics=[{"topic": topic, "partitions": asked}],
+        )
+    return [len(each.records or b"") for each in answer.responses[0].partitions]
+
+
+@pytest.mark.parametrize("isolation", [0, 1])
+def test_fetch_does_not_wait_for_bytes_that_its_limit_leaves_out(
+    any_broker: RunningBroker, isolation: int
+) -> None:
+    """kafka-go asks for 200 bytes and no more: whole batches are fewer, which Kafka's DelayedFetch does not mind."""
+    topic = create(any_broker, 2)
+    for number in range(6):
+        produce(any_broker, topic, number % 2, 5)
+    (size, nothing) = fetch_patiently(any_broker, topic, 0, 3, most_bytes=1000, least_bytes=150)
+    assert nothing == 0
+    one, asked = size // 3, {"isolation": isolation}
+    limit = 2 * one - 1
+    assert fetch_patiently(any_broker, topic, 0, 3, most_bytes=limit, least_bytes=limit, **asked) == [one, 0]
+    assert fetch_patiently(any_broker, topic, 0, 0, most_bytes=limit, least_bytes=2 * limit, **asked) == [
+        one,
+        one,
+    ]
+    assert fetch_patiently(any_broker, topic, 1, 1, most_bytes=limit, least_bytes=2 * limit, **asked) == [
+        one,
+        one,
+    ]
+
+
+def test_fetch_of_an_older_segment_does_not_wait(any_broker: RunningBroker) -> None:
+    topic = create(any_broker, segment_bytes="100")
+    for _ in range(3):
+        produce(any_broker, topic, 0, 5)
+    (one,) = fetch_patiently(any_broker, topic, 0, most_bytes=1 << 20, least_bytes=1)
+    for offset in (0, 1):
+        assert fetch_patiently(any_broker, topic, offset, most_bytes=1 << 20, least_bytes=1 << 20) == [one]
+
+
+def test_fetch_waits_for_as_many_bytes_as_it_asks_for(any_broker: RunningBroker) -> None:
+    topic = create(any_broker)
+    produce(any_broker, topic, 0, 5)
+    (one,) = fetch_patiently(any_broker, topic, 0, most_bytes=1 << 20, least_bytes=1)
+    with ThreadPoolExecutor(1) as elsewhere:
+        waiting = elsewhere.submit(
+            fetch_patiently, any_broker, topic, 0, most_bytes=1 << 20, least_bytes=one + 1
+        )
+        assert not wait([waiting], timeout=0.2).done
+        produce(any_broker, topic, 0, 5)
+        assert waiting.result(30) == [2 * one]
 
 
 def list_offset(client: WireClient, topic: str, timestamp: int, version: int = 9) -> tuple[int, int, int]:

@@ -115,6 +115,25 @@ class LogReader:
                 partial(self._read, offset, max_bytes, end_offset, at_least_one=at_least_one),
             )
 
+    def available(self, offset: int, end_offset: int | None) -> int | None:
+        """Bytes from the batch that holds the (visible) `offset` on; None where what may be read passes its segment.
+
+        Where `end_offset` is given, a batch begins with it, and does not count.
+        """
+        segment = self.segment_at(offset)
+        end_segment = self._end_segment if end_offset is None else self.segment_at(end_offset)
+        if segment is not end_segment:
+            return None
+        return self.mending(segment, partial(self._available, segment, offset, end_offset))
+
+    def _available(self, segment: Segment, offset: int, end_offset: int | None) -> int:
+        end_position = self._end_position if segment is self._end_segment else segment.size_bytes
+        if end_offset is not None:
+            end_position = self._position_before(segment, end_offset, end_position)
+        place = self._places.get(offset)
+        position = place[1] if place is not None and place[0] is segment else segment.position_of(offset)
+        return max(end_position - position, 0)
+
     def find_aborted(
         self, offset: int, segment: Segment, end_position: int, end_offset: int
     ) -> list[AbortedTransaction]:

@@ -87,6 +87,25 @@ class LogView(LogTail):
             file.fd, position, count, high_watermark, stable_offset, self.log_start_offset, file, aborted
         )
 
+    def readable_bytes(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int | None:
+        """How many bytes `read` could find from an offset on in its segment, whatever the limit.
+
+        Returns:
+            None where a consumer may read on in another segment.
+
+        Raises:
+            OffsetOutOfRangeError: As `read`, as are the others.
+        """
+        self._health.check()
+        end_offset, bound = self.high_watermark, None
+        if isolation and self._producers.unstable:
+            bound = self.last_stable_offset
+            end_offset = min(end_offset, bound)
+        if not self.log_start_offset <= offset < end_offset:
+            self._check_offset(offset)
+            return 0
+        return self._reader.available(offset, bound if bound == end_offset else None)
+
     def aborted_transactions(self) -> list[AbortedTransaction]:
         """All that the log knows of, in the order of their markers."""
         self._health.check()
