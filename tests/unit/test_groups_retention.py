@@ -360,6 +360,21 @@ def test_retention_asked_for_by_the_client_wins(helpers: ThreadPoolExecutor) -> 
     run(story, helpers)
 
 
+def test_commit_of_version_1_has_a_time_of_its_own(helpers: ThreadPoolExecutor) -> None:
+    async def story(fixture: Fixture) -> None:
+        partitions = [
+            SimpleNamespace(
+                partition_index=index, committed_offset=1, committed_metadata=None, commit_timestamp=stamp_ms
+            )
+            for index, stamp_ms in enumerate((-1, 12_345))
+        ]
+        admission = fixture.offsets.admit(Committer("g"), [SimpleNamespace(name="t", partitions=partitions)])
+        stamps = [admission.offsets["t", index].timestamp_ms for index in (0, 1)]
+        assert stamps == [fixture.clock.now_ms(), 12_345]
+
+    run(story, helpers)
+
+
 def test_retention_registered_members_keep_everything(helpers: ThreadPoolExecutor) -> None:
     async def story(fixture: Fixture) -> None:
         await fixture.commit("g", "t", 1)

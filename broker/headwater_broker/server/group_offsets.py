@@ -106,8 +106,13 @@ class GroupOffsets:
                     admission.errors[key] = ErrorCode.invalid_commit_offset_size
                 else:
                     epoch = getattr(partition, "committed_leader_epoch", -1)
+                    stamp_ms = getattr(partition, "commit_timestamp", -1)  # version 1 only
                     admission.offsets[key] = Committed(
-                        partition.committed_offset, epoch, metadata, now_ms, expires_ms
+                        partition.committed_offset,
+                        epoch,
+                        metadata,
+                        now_ms if stamp_ms < 0 else stamp_ms,
+                        expires_ms,
                     )
         error = self._check(committer)
         if error is not GroupError.NONE:

@@ -1,10 +1,10 @@
 """The one table of the APIs that this broker answers, and of their versions.
 
-The lowest version is the lowest that kio has a schema for (kio carries Kafka 4's schemas, which dropped the
-oldest); the highest is Apache Kafka 3.9's, so that clients which infer a broker's release from this table
-read 3.9. Four exceptions, each for a client: Produce and Fetch are answered from 0, by hand, as producers and
-consumers from before Kafka 0.11 ask (and librdkafka stops compressing when a broker does not list Produce 0),
-ListOffsets 0 because kafkajs and sarama ask with it, and ApiVersions answers any version.
+The highest version is Apache Kafka 3.9's, so that clients which infer a broker's release from this table read 3.9. So
+is the lowest, but for ACLs, DescribeConfigs and WriteTxnMarkers, which begin with 1, where kio has its first schema
+(kio carries Kafka 4's schemas, which dropped the oldest). Others that kio does not have are answered for producers,
+consumers and tools from before Kafka 0.11 (librdkafka, sarama and kafkajs still ask like them): Produce and Fetch by
+hand, the rest by `older` and `list_offsets_v0`. ApiVersions answers any version.
 """
 
 from collections.abc import Mapping
@@ -97,8 +97,8 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(FETCH, "fetch", 0, 17, 12),
             Api(LIST_OFFSETS, "list_offsets", 0, 9, 6),
             Api(METADATA, "metadata", 0, 12, 9),
-            Api(OFFSET_COMMIT, "offset_commit", 2, 9, 8),
-            Api(OFFSET_FETCH, "offset_fetch", 1, 9, 6),
+            Api(OFFSET_COMMIT, "offset_commit", 0, 9, 8),
+            Api(OFFSET_FETCH, "offset_fetch", 0, 9, 6),
             Api(FIND_COORDINATOR, "find_coordinator", 0, 6, 3),
             Api(JOIN_GROUP, "join_group", 0, 9, 6),
             Api(HEARTBEAT, "heartbeat", 0, 4, 4),
@@ -108,11 +108,11 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(LIST_GROUPS, "list_groups", 0, 5, 3),
             Api(SASL_HANDSHAKE, "sasl_handshake", 0, 1, None),
             Api(API_VERSIONS, "api_versions", 0, 4, 3),
-            Api(CREATE_TOPICS, "create_topics", 2, 7, 5),
-            Api(DELETE_TOPICS, "delete_topics", 1, 6, 4),
+            Api(CREATE_TOPICS, "create_topics", 0, 7, 5),
+            Api(DELETE_TOPICS, "delete_topics", 0, 6, 4),
             Api(DELETE_RECORDS, "delete_records", 0, 2, 2),
             Api(INIT_PRODUCER_ID, "init_producer_id", 0, 5, 2),
-            Api(OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 2, 4, 4),
+            Api(OFFSET_FOR_LEADER_EPOCH, "offset_for_leader_epoch", 0, 4, 4),
             Api(ADD_PARTITIONS_TO_TXN, "add_partitions_to_txn", 0, 5, 3),
             Api(ADD_OFFSETS_TO_TXN, "add_offsets_to_txn", 0, 4, 3),
             Api(END_TXN, "end_txn", 0, 4, 3),
@@ -123,14 +123,14 @@ APIS: Mapping[int, Api] = MappingProxyType(
             Api(DELETE_ACLS, "delete_acls", 1, 3, 2),
             Api(DESCRIBE_CONFIGS, "describe_configs", 1, 4, 4),
             Api(ALTER_CONFIGS, "alter_configs", 0, 2, 2),
-            Api(ALTER_REPLICA_LOG_DIRS, "alter_replica_log_dirs", 1, 2, 2),
-            Api(DESCRIBE_LOG_DIRS, "describe_log_dirs", 1, 4, 2),
+            Api(ALTER_REPLICA_LOG_DIRS, "alter_replica_log_dirs", 0, 2, 2),
+            Api(DESCRIBE_LOG_DIRS, "describe_log_dirs", 0, 4, 2),
             Api(SASL_AUTHENTICATE, "sasl_authenticate", 0, 2, 2),
             Api(CREATE_PARTITIONS, "create_partitions", 0, 3, 2),
-            Api(CREATE_DELEGATION_TOKEN, "create_delegation_token", 1, 3, 2),
-            Api(RENEW_DELEGATION_TOKEN, "renew_delegation_token", 1, 2, 2),
-            Api(EXPIRE_DELEGATION_TOKEN, "expire_delegation_token", 1, 2, 2),
-            Api(DESCRIBE_DELEGATION_TOKEN, "describe_delegation_token", 1, 3, 2),
+            Api(CREATE_DELEGATION_TOKEN, "create_delegation_token", 0, 3, 2),
+            Api(RENEW_DELEGATION_TOKEN, "renew_delegation_token", 0, 2, 2),
+            Api(EXPIRE_DELEGATION_TOKEN, "expire_delegation_token", 0, 2, 2),
+            Api(DESCRIBE_DELEGATION_TOKEN, "describe_delegation_token", 0, 3, 2),
             Api(DELETE_GROUPS, "delete_groups", 0, 2, 2),
             Api(ELECT_LEADERS, "elect_leaders", 0, 2, 2),
             Api(INCREMENTAL_ALTER_CONFIGS, "incremental_alter_configs", 0, 1, 1),

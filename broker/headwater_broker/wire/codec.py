@@ -20,10 +20,10 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
 
 from headwater_broker.wire.apis import API_VERSIONS, Api
+from headwater_broker.wire.older import older_type
 from headwater_broker.wire.reader import read_message, without_none
 
 _FRAME_START = Struct(">ii")
-_BY_HAND = {("list_offsets", 0): "headwater_broker.wire.list_offsets_v0"}
 _ONE_MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -82,9 +82,11 @@ def message_type(name: str, version: int, kind: str) -> type[Any]:
         version: The version.
         kind: `request` or `response`.
     """
-    module = import_module(_BY_HAND.get((name, version)) or f"kio.schema.{name}.v{version}.{kind}")
     class_name = "".join(word.capitalize() for word in (*name.split("_"), kind))
-    found: type[Any] = getattr(module, class_name)
+    older = older_type(name, version, kind, class_name)
+    if older is not None:
+        return older
+    found: type[Any] = getattr(import_module(f"kio.schema.{name}.v{version}.{kind}"), class_name)
     return found
 
 

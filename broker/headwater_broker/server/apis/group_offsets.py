@@ -6,7 +6,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import Committed, CoordinationError, TopicPartition
-from headwater_broker.groups import NO_GENERATION, GroupError
+from headwater_broker.groups import NO_GENERATION, UNKNOWN_MEMBER_ID, GroupError
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError
 from headwater_broker.server.group_offsets import NO_RETENTION_MS, Committer, GroupOffsets
@@ -42,7 +42,7 @@ class GroupOffsetApis:
         body = request.body
         committer = Committer(
             body.group_id,
-            body.member_id,
+            request.get("member_id", UNKNOWN_MEMBER_ID),
             request.get("generation_id_or_member_epoch", NO_GENERATION),
             request.get("group_instance_id"),
         )
@@ -60,7 +60,8 @@ class GroupOffsetApis:
         """Committed offsets; -1 where there is none."""
         if request.version < _GROUPS_FROM:
             stable = request.get("require_stable", False)
-            return await self._fetch(request.body.group_id, request.body.topics, stable=stable)
+            answer = await self._fetch(request.body.group_id, request.body.topics, stable=stable)
+            return answer if request.version else _as_from_zookeeper(answer)
         groups = []
         for group in request.body.groups:
             answer = await self._fetch(group.group_id, group.topics, stable=request.body.require_stable)
@@ -146,6 +147,15 @@ def _committed(topics: Any, errors: Mapping[TopicPartition, ErrorCode], code: Er
             for topic in topics
         ]
     }
+
+
+def _as_from_zookeeper(answer: Response) -> Response:
+    """Version 0, which is about offsets in ZooKeeper, has an error where there is none."""
+    for topic in answer["topics"]:
+        for each in topic["partitions"]:
+            if each["committed_offset"] < 0 and each["error_code"] is ErrorCode.none:
+                each["error_code"] = ErrorCode.unknown_topic_or_partition
+    return answer
 
 
 def _fetched(index: int, committed: Committed, code: ErrorCode = ErrorCode.none) -> Response:

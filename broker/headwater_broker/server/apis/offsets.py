@@ -88,7 +88,7 @@ class OffsetApis:
         def answer(topic: Any, partition: Any) -> dict[str, Any]:
             index = partition.partition
             try:
-                log = self._log(topic.topic, index, partition.current_leader_epoch)
+                log = self._log(topic.topic, index, getattr(partition, "current_leader_epoch", -1))
                 end = log.end_of_epoch(partition.leader_epoch)
             except (LogError, ApiError) as error:
                 return {"partition": index, "error_code": error_code(error)}

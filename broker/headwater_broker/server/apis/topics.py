@@ -108,7 +108,7 @@ class TopicAdmin:
             else:
                 planned[topic.name] = plan
                 answers.append(self._created(topic.name, plan, None))
-        if not body.validate_only:
+        if not request.get("validate_only", False):
             made = await self._create_all(planned)
             for index, answer in enumerate(answers):
                 name = answer["name"]
