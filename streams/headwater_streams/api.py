@@ -7,6 +7,7 @@ from headwater_streams.joins.enrich import enrich
 from headwater_streams.joins.interval import IntervalJoin, join
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.job import check, job
+from headwater_streams.sinks.scd_target import ScdTarget, scd1, scd2
 from headwater_streams.sinks.target import DeltaTarget, delta
 from headwater_streams.sources.avro_value import Avro, avro
 from headwater_streams.sources.csv_value import Csv, csv
@@ -41,6 +42,7 @@ __all__ = [
     "LookupInput",
     "Parser",
     "Protobuf",
+    "ScdTarget",
     "SessionWindow",
     "TableInput",
     "TopicInput",
@@ -63,6 +65,8 @@ __all__ = [
     "latest",
     "lookup",
     "protobuf",
+    "scd1",
+    "scd2",
     "session",
     "syslog",
     "table",

@@ -21,6 +21,6 @@ def test_readme_job_can_be_loaded(tmp_path: Path, block: str) -> None:
     assert job.checks
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"\bhw\.([a-z_]+)", README))))
+@pytest.mark.parametrize("name", sorted(set(re.findall(r"\bhw\.([a-z0-9_]+)", README))))
 def test_readme_names_of_the_job_api_are_there(name: str) -> None:
     assert hasattr(hw, name)

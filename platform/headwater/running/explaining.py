@@ -120,7 +120,8 @@ def _inputs(
             behind = sum(1 for commit in commits(home.table(source), since=since) if commit.is_append)
             newest = _newest_event(home, source)
         delay = parse_duration(declared.watermark) if declared.watermark else None
-        holds = newest - delay if newest is not None and delay is not None and facts.kind != "row" else None
+        keeps_state = facts.kind not in ("row", "scd")
+        holds = newest - delay if newest is not None and delay is not None and keeps_state else None
         yield InputState(name, declared.source, behind, places, newest, holds)
 
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     from headwater_streams.testing import JobDriver
 
 # For a minute of tiny batches: the first compiler only (the second took a quarter of all CPU time), plans as they are,
-# and no batch of Spark's own after the last.
+# and no batch of Spark's own after the last. With one compiler the JVM has room for 48 MB of code, which a minute of
+# tests fills; then nothing is compiled any more, and a JVM was seen to end.
 SMALL_BATCHES = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }

@@ -18,6 +18,11 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
             depends on the order in which its rows came, or it writes several tables.
     """
     found = plan_jobs(context, [job])[-1]
+    if found.kind == "scd":
+        raise BackfillError(
+            f"the job {job.name!r} applies change events to rows, which do not say what range they came of; an event "
+            "that comes again changes nothing, so send the range again, or read all again: headwater jobs rebuild"
+        )
     if found.kind not in ("row", "window"):
         what = "an as-of join of two streams" if found.kind == "as_of" else "a join"
         raise BackfillError(

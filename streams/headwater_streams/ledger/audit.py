@@ -8,6 +8,8 @@ Every finding is a sentence. What is looked at:
 - a row table holds, for each batch, the rows that its commit wrote: one deleted by hand, slipped in or doubled is
   named by its coordinates;
 - an as-of join's table likewise, and its rows with an answer and without are as many as the entries say;
+- the rows of a slowly changing dimension stand for as many change events as the entries say, and its table of changes
+  has those that each batch kept;
 - a window table's rows sum to what was folded, a join's pairs name as many rows of each side as were matched;
 - late and quarantined rows are as many as the entries say.
 """
@@ -24,6 +26,7 @@ from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import Commit, commits, since_rebuilt
 from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.scd_target import CHANGES, CHANGES_SUFFIX
 from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
 
 _SAMPLES = 5
@@ -115,6 +118,8 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     audit.notes += [_lost(c.entry) for c in made if c.entry is not None and c.entry.extra.get("lost")]
     if last.kind == "row":
         _check_rows(audit, home, live, repairs)
+    elif last.kind == "scd":
+        _check_changes(audit, home, entries)
     elif last.kind == "window":
         _check_windows(audit, home, entries, repairs)
     elif last.kind == "as_of":
@@ -170,7 +175,7 @@ def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
         parts = sum(value for term, value in summed.items() if term != "read")
         ok = summed.get("read", 0) == parts
         # A table's rows may be fewer than its records, or more: what was filtered is gone, pairs share a record.
-        if audit.kind == "row" and topic in of_topics and summed and summed["read"] != end - start:
+        if audit.kind in ("row", "scd") and topic in of_topics and summed and summed["read"] != end - start:
             ok = False
             audit.findings.append(
                 f"{audit.table}: {topic} {partition} has offsets [{start}, {end}), "
@@ -255,6 +260,16 @@ def _name_difference(audit: TableAudit, path: Path, commit: Commit, now: Counter
         audit.findings.append(f"{audit.table} batch {batch}: {len(gone)} rows are gone: {_named(gone)}")
     if new:
         audit.findings.append(f"{audit.table} batch {batch}: {len(new)} rows slipped in: {_named(new)}")
+
+
+def _check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]) -> None:
+    held = sum(entry.totals["held"] for entry in entries)
+    there = pa.compute.sum(_columns(home.table(audit.table), [CHANGES])[CHANGES]).as_py() or 0
+    if there != held:
+        audit.findings.append(
+            f"{audit.table}: its rows stand for {there} change events, {held} were applied and hold"
+        )
+    _check_side(audit, home, audit.table + CHANGES_SUFFIX, "kept", entries)
 
 
 def _check_windows(

@@ -1,7 +1,7 @@
 """The ledger entry: what a Delta commit made by a job carries in `userMetadata`, in the same atomic commit.
 
     {"headwater": 1, "job": "departures", "generation": 1, "batch": 17, "table": "silver.departures",
-     "kind": "row" | "window" | "join" | "as_of" | "side", "fingerprint": "9f2c...",
+     "kind": "row" | "scd" | "window" | "join" | "as_of" | "side", "fingerprint": "9f2c...",
      "sources": [{"input": "departures", "topic": "departures", "ranges": {"departures": {"0": [120, 160]}}},
                  {"input": "departures", "table": "silver.departures", "versions": [3, 5], "ranges": {...}}],
      "accounting": {"departures": {"read": 40, "written": 39, ...}},
@@ -16,6 +16,10 @@ row stages all of them (up to 64 partitions in a batch), for stateful stages `re
 `accounting` has one set of terms for each input:
 
 - row stages: `read = written + filtered + duplicate + quarantined`
+- slowly changing dimensions: `read = changed + deleted + filtered + duplicate + quarantined`, the change events and
+  those that delete. Of them `kept` stand in the table of changes. `held` is the change in the number of events that
+  the table's rows stand for (the sum of `_changes`): an event counts until a newer one of the key (type 1) or a later
+  one of the same sequence takes its place, or a delete
 - windows: `read = folded + filtered + late + quarantined`. Where windows overlap also `placed`, the pairs of a folded
   row and an open window, which is what the windows count; `missed`, the pairs of a folded row and a closed one; and
   `partly_late`, the rows that were folded (or filtered) and stand in the late table for the windows that lack them.
@@ -63,7 +67,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-Kind = Literal["row", "window", "join", "as_of", "side", "backfill", "generation"]
+Kind = Literal["row", "scd", "window", "join", "as_of", "side", "backfill", "generation"]
 Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
 """Half-open offset ranges: topic -> partition -> (start, end)."""
 Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
@@ -71,6 +75,7 @@ Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
 
 TERMS: Mapping[str, tuple[str, ...]] = {
     "row": ("written", "filtered", "duplicate", "quarantined"),
+    "scd": ("changed", "deleted", "filtered", "duplicate", "quarantined"),
     "window": ("folded", "filtered", "late", "quarantined"),
     "join": ("matched", "waiting", "expired", "kept", "filtered", "late", "quarantined"),
     "as_of": ("matched", "unmatched", "waiting", "kept", "filtered", "late", "quarantined"),

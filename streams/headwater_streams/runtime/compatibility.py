@@ -65,7 +65,9 @@ def compare(before: RunFacts, now: RunFacts) -> list[Difference]:
     found = [*_whole(before, now)]
     if not any(each.what == "kind" for each in found):
         found += [*_inputs(before, now)]
-        if now.kind != "row":
+        if now.kind == "scd":
+            found += [*_order(before, now)]
+        elif now.kind != "row":
             found += [*_state(before, now)]
         found += [*_result(before, now)]
     return found
@@ -123,7 +125,7 @@ def _targets(before: Mapping[str, str | None], now: Mapping[str, str | None]) ->
 def _inputs(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
     then, there = _sources(before), _sources(now)
     # What a new checkpoint would read of a table a second time cannot be told from what it has not read.
-    whole = now.kind != "row" or any(each.kind == "table" for each in now.inputs.values())
+    whole = now.kind not in ("row", "scd") or any(each.kind == "table" for each in now.inputs.values())
     anew: Remedy = "rebuild" if whole else "renew"
     if then.keys() != there.keys():
         why = "the checkpoint's offsets are of another input"
@@ -133,7 +135,12 @@ def _inputs(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
         if old_id and new_id and old_id != new_id:
             why = "it was deleted and made again, and its records are not those that the job has read"
             yield Difference(f"the {name}", old_id, new_id, anew, why)
-        if now.kind != "row" and old.watermark and new.watermark and old.watermark != new.watermark:
+        if (
+            now.kind not in ("row", "scd")
+            and old.watermark
+            and new.watermark
+            and old.watermark != new.watermark
+        ):
             longer = parse_duration(new.watermark) > parse_duration(old.watermark)
             why = (
                 "Spark has let go of state that rows within the longer delay belong to, and would drop them"
@@ -152,6 +159,12 @@ def _sources(facts: RunFacts) -> dict[str, tuple[InputFacts, str | None]]:
         for each in facts.inputs.values()
         for name, found in each.ids.items()
     }
+
+
+def _order(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
+    if before.operator != now.operator:
+        why = "the rows that are there were made in the old order, and only those of keys that change are made anew"
+        yield Difference("dimension", before.operator, now.operator, "rebuild", why)
 
 
 def _state(before: RunFacts, now: RunFacts) -> Iterator[Difference]:

@@ -23,6 +23,7 @@ from headwater_streams.runtime.checkpoint import last_planned
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import write_atomically
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sources.inputs import TopicInput
 
 _FILE = "headwater.json"
@@ -64,7 +65,7 @@ class RunFacts:
         keys: The target's keys.
         mode: The target's mode.
         inputs: The inputs by parameter.
-        operator: The stateful operator's spec; empty for row jobs.
+        operator: The stateful operator's spec; how a dimension orders changes; empty for row jobs.
         state: Each node of the plan that keeps state, with its expressions and their types.
         columns: The types of the result's columns.
         shuffle_partitions: How many pieces the state is in.
@@ -107,11 +108,11 @@ def facts_of(context: StageContext, plan: JobPlan) -> RunFacts:
     return RunFacts(
         str(context.spark.version),
         plan.kind,
-        {target.name: _table_id(context.home.table(target.name)) for target in job.targets},
+        {name: _table_id(context.home.table(name)) for name in (job.target.name, *job.other_tables)},
         tuple(job.target.keys),
         job.target.mode,
         inputs,
-        _ADDRESS.sub("", repr(plan.operator)) if plan.operator is not None else "",
+        _operator(plan),
         plan.state,
         {f.name: f.dataType.simpleString() for f in plan.result.fields},
         str(conf.get("spark.sql.shuffle.partitions")),
@@ -119,6 +120,12 @@ def facts_of(context: StageContext, plan: JobPlan) -> RunFacts:
         repr(job.dedup),
         job.fingerprint,
     )
+
+
+def _operator(plan: JobPlan) -> str:
+    if isinstance(plan.job.target, ScdTarget):
+        return plan.job.target.order_told
+    return _ADDRESS.sub("", repr(plan.operator)) if plan.operator is not None else ""
 
 
 def facts_of_last_run(checkpoint: Path) -> RunFacts | None:

@@ -83,8 +83,8 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         generation_id(job.name)
     )  # two that begin one at once: the second is refused by Delta
     if action == "rebuild":
-        for target in job.targets[1:]:
-            _empty(context, job, target.name, generation + 1)
+        for name in job.other_tables:
+            _empty(context, job, name, generation + 1)
     context.step(job.name, f"before {action}", -1)
     transaction.commit(generation_id(job.name), generation + 1, entry.to_json(), removed=removed, marks=marks)
     context.step(job.name, f"after {action}", -1)
@@ -97,7 +97,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
 def _require_renewable(plan: JobPlan) -> None:
     job = plan.job
     without = None
-    if plan.kind != "row":
+    if plan.kind not in ("row", "scd"):
         without = "keeps state, which a new generation would begin without"
     elif isinstance(job.dedup, ByKey):
         without = "remembers recent keys, which a new generation would begin without"
@@ -132,12 +132,12 @@ def require_begun(context: StageContext, job: Job, generation: int) -> None:
     Raises:
         IncompatibleStateError: A rebuild was interrupted.
     """
-    for target in job.targets[1:]:
-        path = context.home.table(target.name)
+    for name in job.other_tables:
+        path = context.home.table(name)
         there = (path / "_delta_log").exists()
         if there and context.transaction(path).last_batch(generation_id(job.name)) > generation:
             raise IncompatibleStateError(
-                f"job {job.name!r}: a rebuild was interrupted when {target.name} had been emptied and "
+                f"job {job.name!r}: a rebuild was interrupted when {name} had been emptied and "
                 f"{job.target.name} had not; do it again: headwater jobs rebuild {job.name}"
             )
 
@@ -147,7 +147,7 @@ def _take_columns(context: StageContext, plan: JobPlan) -> None:
 
     A driver that dies before it leaves the old columns, which the job's next start refuses.
     """
-    for name, schema in plan.schemas.items():
+    for name, schema in (plan.schemas | plan.changes_schema).items():
         path = context.home.table(name)
         if not (path / "_delta_log").exists():
             continue
@@ -168,7 +168,7 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
     if begun is None or begun.kind != "generation":
         return
     rebuilt, after = begun.extra["action"] == "rebuild", begun.extra["after"]
-    others = () if rebuilt else tuple(target.name for target in job.targets[1:])
+    others = () if rebuilt else job.other_tables
     for name in (job.target.quarantine_table, job.target.late_table, *others):
         path = context.home.table(name)
         if not (path / "_delta_log").exists():

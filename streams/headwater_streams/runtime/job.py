@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from headwater_streams.dedup import Dedup
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Action, Check, InvalidCheckError, Level, On
+from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.lookup import LookupInput
@@ -68,6 +69,12 @@ class Job:
     def targets(self) -> tuple[DeltaTarget, ...]:
         """The tables that it writes, the target first."""
         return tuple(self.branches.values()) or (self.target,)
+
+    @property
+    def other_tables(self) -> tuple[str, ...]:
+        """The tables beside the target that its batches are written to and that a rebuild empties with it."""
+        changes = (self.target.changes_table,) if isinstance(self.target, ScdTarget) else ()
+        return (*[target.name for target in self.targets[1:]], *changes)
 
     def results(self, **inputs: DataFrame) -> dict[str, DataFrame]:
         """Calls the function: what it gives for each table, by the table's name, the target's first.

@@ -18,6 +18,7 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
 from headwater_streams.runtime.state_shape import analysed_nodes, state_shape
 from headwater_streams.runtime.streamable import check_streamable
+from headwater_streams.sinks.scd_target import CHANGES, ScdTarget
 from headwater_streams.sources.coordinates import (
     BATCH,
     COMMIT_FIELDS,
@@ -36,7 +37,7 @@ from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark_errors import first_sentence
 from headwater_streams.windows.spec import WindowSpec
 
-StageKind = Literal["row", "window", "join", "as_of"]
+StageKind = Literal["row", "scd", "window", "join", "as_of"]
 
 # What a row-by-row function may be made of; anything else needs an operator of the library.
 _REFUSED = {
@@ -57,7 +58,8 @@ class JobPlan:
 
     Attributes:
         job: The job.
-        kind: `"row"` for functions that look at each row alone; `"window"`, `"join"` and `"as_of"` for others.
+        kind: `"row"` for functions that look at each row alone, `"scd"` where their rows are changes of a dimension's;
+            `"window"`, `"join"` and `"as_of"` for others.
         operator: The window or the join, if it is one.
         result: The function's own columns.
         inputs: Each input's own columns, without the library's.
@@ -86,7 +88,19 @@ class JobPlan:
         results = self.branches or {self.job.target.name: self.result}
         return {table: self._with_own(result) for table, result in results.items()}
 
+    @property
+    def changes_schema(self) -> dict[str, T.StructType]:
+        """The columns of the table of a dimension's changes, by its name; empty for other jobs."""
+        target = self.job.target
+        return (
+            {target.changes_table: target.changes_schema(self.result)}
+            if isinstance(target, ScdTarget)
+            else {}
+        )
+
     def _with_own(self, result: T.StructType) -> T.StructType:
+        if isinstance(self.job.target, ScdTarget):
+            return self.job.target.table_schema(result)
         fields = list(result.fields)
         if self.kind == "window":
             fields += [T.StructField(SOURCES, SOURCES_TYPE), T.StructField(ROWS, T.LongType())]
@@ -146,7 +160,7 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
     if job.branches:
         plan = _with_branches(plan, results)
     plan = replace(plan, lookups=found)
-    if found and plan.kind != "row":
+    if found and plan.kind not in ("row", "scd"):
         raise JobDefinitionError(
             f"job {job.name!r}: only a row-by-row job can look things up in {', '.join(found)}; enrich the rows in a "
             f"job of its own, and let this {plan.kind} job read that job's table"
@@ -156,11 +170,19 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
     if plan.kind == "window":
         check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
-    return replace(plan, state=state_shape(results[job.target.name])) if plan.kind != "row" else plan
+    if plan.kind in ("row", "scd"):
+        return plan
+    return replace(plan, state=state_shape(results[job.target.name]))
 
 
 def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:
     job, branches = plan.job, {plan.job.target.name: plan.result}
+    dimension = next((target.name for target in job.targets if isinstance(target, ScdTarget)), None)
+    if dimension is not None:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {dimension} is a slowly changing dimension, and the only table of its job; write one "
+            "job for each table"
+        )
     if plan.kind != "row":
         raise JobDefinitionError(
             f"job {job.name!r}: only a row-by-row function has targets={{...}}; write one job for each table"
@@ -204,6 +226,11 @@ def _understand(
             raise JobDefinitionError(
                 f"job {job.name!r}: the key {key!r} is not in the result; it has {', '.join(own.fieldNames())}"
             )
+    if operator is not None and isinstance(job.target, ScdTarget):
+        raise JobDefinitionError(
+            f"job {job.name!r}: change events are applied row by row, and {type(operator).__name__} is none; write its "
+            "result to a table of its own"
+        )
     if isinstance(operator, WindowSpec):
         _check_window(job, operator, result)
         return JobPlan(job, "window", operator, own, schemas)
@@ -237,7 +264,21 @@ def _understand(
             f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter and "
             "hw.enrich on the input itself"
         )
+    if isinstance(job.target, ScdTarget):
+        _check_changes(job, job.target, own, result)
+        return JobPlan(job, "scd", None, own, schemas)
     return JobPlan(job, "row", None, own, schemas)
+
+
+def _check_changes(job: Job, target: ScdTarget, own: T.StructType, result: DataFrame) -> None:
+    for problem in target.problems(own):
+        raise JobDefinitionError(f"job {job.name!r}: {target.name}: {problem}")
+    if target.apply_as_deletes is not None:
+        try:
+            result.filter(target.apply_as_deletes)
+        except PySparkException as error:
+            what = f"job {job.name!r}: {target.name}: apply_as_deletes {target.apply_as_deletes!r}"
+            raise JobDefinitionError(f"{what}: {first_sentence(error)}") from error
 
 
 def _check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
@@ -355,6 +396,11 @@ def _require_answerable(job: Job, spec: AsOf) -> None:
 def _require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType) -> None:
     """Checks that a table can be read commit by commit, and that lateness can be told of a stateful job's."""
     job, names = plan.job, schema.fieldNames()
+    if CHANGES in names:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is a slowly changing dimension, whose rows are replaced, and a stream "
+            f"reads what is added; read what feeds it, or look things up in it with hw.lookup"
+        )
     if OFFSET not in names:
         what = (
             "a table of windows, whose rows are made of many records and have no coordinates to be accounted for by"

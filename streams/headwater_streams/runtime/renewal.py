@@ -28,7 +28,7 @@ def begin_generations(
     plans = plan_jobs(context, jobs)
     named = {job.name for job in jobs}
     if action == "renew":
-        chosen = [plan for plan in plans if plan.kind == "row" and plan.job.topics]
+        chosen = [plan for plan in plans if plan.kind in ("row", "scd") and plan.job.topics]
         if not chosen:
             chosen = [plan for plan in plans if plan.job.name in named]
     else:

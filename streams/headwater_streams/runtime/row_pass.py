@@ -20,7 +20,7 @@ from headwater_streams.ledger.entry import Partitions, Ranges
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import OFFSET, ORIGIN, PARTITION, ROW_COLUMNS, TOPIC, hide, reveal
-from headwater_streams.sources.decode import BAD, HEADERS, Decoded, RecordDecoder, RowDecoder
+from headwater_streams.sources.decode import BAD, HEADERS, KEY, RAW, Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.sequence import sequence_of, sequence_problem
@@ -56,6 +56,8 @@ class RowPass:
             numbered = F.concat_ws("\t", F.lit("producer"), sent["id"], sent["epoch"].cast("string"))
             key, at = F.when(sent.isNotNull(), numbered).otherwise(key), F.coalesce(sent["sequence"], at)
         self._origin_key, self._origin_at = key, at
+        # Whether a change event has a key is seen in the function's result, and its record must be at hand then.
+        self._hidden = (*ROW_COLUMNS, KEY, RAW, HEADERS) if plan.kind == "scd" else ROW_COLUMNS
 
     def located(self, df: DataFrame) -> DataFrame:
         """Records, or an ingest table's rows, with their coordinates."""
@@ -106,16 +108,16 @@ class RowPass:
         read = F.count(F.lit(1)).alias("read")
         frame = counted.observe("read", decoded.frame, terms, [read, newest])
         gate_in = CheckGate(self._job, "input")
-        good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *ROW_COLUMNS)
+        good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *self._hidden)
         if gate_in.aggregates():
             good = counted.observe("input", good, {}, gate_in.aggregates())
         kept = good.persist() if self._job.branches else None
         results, gates = {}, {}
-        given = {self._name: hide(good, ROW_COLUMNS), **(lookups or {})}
+        given = {self._name: hide(good, self._hidden), **(lookups or {})}
         for table, result in self._job.results(**given).items():
             gates[table] = self._gate(result)
             results[table] = counted.observe(
-                table, reveal(result, ROW_COLUMNS), {"rows": F.lit(True)}, gates[table].aggregates()
+                table, reveal(result, self._hidden), {"rows": F.lit(True)}, gates[table].aggregates()
             )
         rejected = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
         return PassedRows(results, rejected, gate_in, gates, counted, self._job.target.name, kept)

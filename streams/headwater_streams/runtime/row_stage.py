@@ -5,7 +5,7 @@ ledger entry, quarantine and the job's other tables are committed before its tar
 one commit.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -24,7 +24,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.key_log import KeyLog
-from headwater_streams.runtime.lookups import Lookups, lookups_extra
+from headwater_streams.runtime.lookups import Lookups, PinnedLookups, lookups_extra
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.row_pass import PassedRows, RowPass
 from headwater_streams.runtime.tables import prepare_tables
@@ -99,7 +99,7 @@ class RowStage:
         if transaction.last_batch(self._app_id) >= batch:
             return
         source = inputs[self._name].source
-        with self._judged(_in_few_tasks(df, source), source, batch) as (records, verdicts, seen):
+        with self._judged(in_few_tasks(df, source), source, batch) as (records, verdicts, seen):
             pinned = self._lookups.newest()
             with self._lookups.looked_at():
                 passed = self._pass.over(records, verdicts, source.ranges, pinned.frames)
@@ -113,11 +113,38 @@ class RowStage:
             if accounting["quarantined"]:
                 self._context.step(self._job.name, "before quarantine", batch)
                 self._write_quarantine(passed.rejected, batch, source, accounting["quarantined"])
+        entry, state = self._entry(batch, source, passed, accounting, seen, pinned)
+        for table, (branch, written) in branches.items():
+            self._context.step(self._job.name, "before table", batch)
+            of_table = replace(
+                entry,
+                table=table,
+                accounting={self._name: passed.accounting(written.rows, table)},
+                seen=None,
+                seen_changed=None,
+                extra={"beside": self._job.target.name} | lookups_extra(self._plan, pinned),
+                partitions=passed.partitions(table),
+            )
+            branch.commit(self._app_id, batch, of_table.to_json(), written)
+        self._context.step(self._job.name, "before commit", batch)
+        transaction.commit(self._app_id, batch, entry.to_json(), files)
+        self._context.step(self._job.name, "after commit", batch)
+        self._committed(batch, state)
+
+    def _entry(
+        self,
+        batch: int,
+        source: SourceRange,
+        passed: PassedRows,
+        accounting: Mapping[str, int],
+        seen: Seen,
+        pinned: PinnedLookups,
+    ) -> tuple[LedgerEntry, RowState]:
+        """The entry of a batch's commit to the target, and what the stage remembers once it is made."""
         seen = self._cold.let_go(self._state.seen, seen, self._generation, batch)
         told = account(self._state.seen, seen, batch)
         times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
         state = RowState(seen, max(times, default=None))
-        looked_up = lookups_extra(self._plan, pinned)
         extra: dict[str, Any] = {"warnings": passed.warnings} if passed.warnings else {}
         if self._keys is not None:
             extra |= self._keys.entry_terms(batch)
@@ -132,25 +159,13 @@ class RowStage:
             self._job.fingerprint,
             state.max_event_time_us,
             told.seen if self._job.dedup else None,
-            extra | looked_up | self._cold.told(),
+            extra | lookups_extra(self._plan, pinned) | self._cold.told(),
             passed.partitions(),
             told.seen_changed if self._job.dedup else None,
         )
-        for table, (branch, written) in branches.items():
-            self._context.step(self._job.name, "before table", batch)
-            of_table = replace(
-                entry,
-                table=table,
-                accounting={self._name: passed.accounting(written.rows, table)},
-                seen=None,
-                seen_changed=None,
-                extra={"beside": self._job.target.name} | looked_up,
-                partitions=passed.partitions(table),
-            )
-            branch.commit(self._app_id, batch, of_table.to_json(), written)
-        self._context.step(self._job.name, "before commit", batch)
-        transaction.commit(self._app_id, batch, entry.to_json(), files)
-        self._context.step(self._job.name, "after commit", batch)
+        return entry, state
+
+    def _committed(self, batch: int, state: RowState) -> None:
         self._state = state
         if self._keys is not None:
             self._keys.committed(batch)
@@ -241,7 +256,7 @@ class RowStage:
         )
 
 
-def _in_few_tasks(df: DataFrame, source: SourceRange) -> DataFrame:
+def in_few_tasks(df: DataFrame, source: SourceRange) -> DataFrame:
     """A task and a file for each partition of a topic cost more than a small batch's rows do."""
     rows = sum(end - start for found in source.ranges.values() for start, end in found.values())
     return df.coalesce(max(1, rows // _ROWS_PER_TASK))

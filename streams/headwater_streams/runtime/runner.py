@@ -22,6 +22,7 @@ from headwater_streams.runtime.plan import JobPlan, analyse
 from headwater_streams.runtime.progress import Event, ProgressLog
 from headwater_streams.runtime.query import JobQuery, Stage, explain
 from headwater_streams.runtime.row_stage import RowStage
+from headwater_streams.runtime.scd_stage import ScdStage
 from headwater_streams.runtime.upkeep import Upkeep, tidy
 from headwater_streams.runtime.window_stage import WindowStage
 from headwater_streams.sources.inputs import TopicInput
@@ -29,6 +30,7 @@ from headwater_streams.sources.inputs import TopicInput
 _log = logging.getLogger(__name__)
 _STAGES: dict[str, Callable[[StageContext, JobPlan, int], Stage]] = {
     "row": RowStage,
+    "scd": ScdStage,
     "window": WindowStage,
     "join": JoinStage,
     "as_of": AsOfStage,
@@ -191,7 +193,7 @@ class JobRunner:
 
     def _copy(self, job: Job) -> None:
         sides = (job.target.quarantine_table, job.target.late_table)
-        for table in (*[target.name for target in job.targets], *sides):
+        for table in (job.target.name, *job.other_tables, *sides):
             if (self._context.home.table(table) / "_delta_log").exists():
                 copy_entries(self._context.home, table)
 
@@ -266,7 +268,7 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
 
 def _plan_one(context: StageContext, job: Job, tables: dict[str, T.StructType]) -> list[JobPlan]:
     plan = analyse(job, context.spark, tables)
-    parts = [job] if plan.kind == "row" else with_ingest(job)
+    parts = [job] if plan.kind in ("row", "scd") else with_ingest(job)
     plans = [plan] if len(parts) == 1 else []
     if not plans:
         for part in parts:

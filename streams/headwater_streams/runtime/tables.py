@@ -41,6 +41,6 @@ def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
 def _tables_of(plan: JobPlan) -> dict[str, T.StructType]:
     target = plan.job.target
     sides = {target.quarantine_table: quarantine_schema()}
-    if plan.kind != "row":
+    if plan.kind not in ("row", "scd"):
         sides[target.late_table] = late_schema(plan.inputs, overlapping=plan.is_overlapping)
-    return plan.schemas | sides
+    return plan.schemas | plan.changes_schema | sides

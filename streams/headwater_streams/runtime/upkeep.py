@@ -56,8 +56,8 @@ class TableUpkeep:
         self._rounds = rounds
         self._context.step(self._job.name, "before compaction", batch)
         removing = rounds % _REMOVE_EVERY == 0
-        for target in self._job.targets:
-            self._tend(target.name, compacting=True, removing=removing)
+        for name in (self._job.target.name, *self._job.other_tables):
+            self._tend(name, compacting=True, removing=removing)
         if removing:
             for name in (self._job.target.quarantine_table, self._job.target.late_table):
                 self._tend(name, compacting=False, removing=True)

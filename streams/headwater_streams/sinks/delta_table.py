@@ -78,6 +78,11 @@ class DeltaTransaction:
         """The table's version that the transaction reads."""
         return int(self._transaction.readVersion())
 
+    @property
+    def schema(self) -> T.StructType:
+        """The table's columns at that version."""
+        return self._schema
+
     def files_with(self, keys: pa.Table) -> list[LiveFile]:
         """The files of that version that hold a row with one of the keys, see `live_files.files_with`.
 

@@ -34,7 +34,8 @@ class DeltaTarget:
             )
         if self.mode not in get_args(Mode):
             raise JobDefinitionError(
-                f"table {self.name!r}: mode {self.mode!r} is not one of {get_args(Mode)}"
+                f"table {self.name!r}: mode {self.mode!r} is not one of {get_args(Mode)}; "
+                "slowly changing dimensions are hw.scd1(...) and hw.scd2(...)"
             )
         if self.mode == "update" and not self.keys:
             raise JobDefinitionError(

@@ -24,7 +24,9 @@ Each statement becomes the job that a Python module would have declared, run and
   which looks at the input's rows for quarantine and at the result's otherwise; a condition over aggregates judges the
   batch.
 - `WITH (...)` has `mode`, `keys` (an updating table's are the grouping's columns by default), `dedup`
-  (`by_offset(origin => true)`), `late`, `name` (by default the table's, without its schema) and `state`.
+  (`by_offset(origin => true)`), `late`, `name` (by default the table's, without its schema) and `state`;
+  `mode = 'scd1'` or `'scd2'` is `hw.scd1` or `hw.scd2`, with `sequence_by`, `apply_as_deletes`, `except_columns` and
+  `track_history_columns`.
 
 What is wrong is told with the file and the line, before anything runs.
 """

@@ -8,9 +8,12 @@ from pyspark.sql import DataFrame
 from headwater_streams.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.job import Job
+from headwater_streams.sinks.scd_target import scd1, scd2
 from headwater_streams.sinks.target import DeltaTarget, delta
 from headwater_streams.streaming_sql.script import Script
 from headwater_streams.streaming_sql.statement import Statement, read_statement
+
+_OF_CHANGES = ("sequence_by", "apply_as_deletes", "except_columns", "track_history_columns")
 
 
 def load_sql(path: Path) -> list[Job]:
@@ -63,12 +66,26 @@ def _job(statement: Statement) -> Job:
 def _target(statement: Statement) -> DeltaTarget:
     options, group = statement.options, statement.query.group
     mode: Any = options.get("mode", "append")
-    keys = options.get("keys", ())
-    if isinstance(keys, str):
-        keys = tuple(key.strip() for key in keys.split(","))
+    keys = _names(options.get("keys", ()))
+    of_changes = {name: options[name] for name in _OF_CHANGES if name in options}
+    if mode == "scd1" and "track_history_columns" in of_changes:
+        raise JobDefinitionError("track_history_columns wants WITH (mode = 'scd2'); type 1 has no history")
+    if mode in ("scd1", "scd2"):
+        for name in ("except_columns", "track_history_columns"):
+            if name in of_changes:
+                of_changes[name] = _names(of_changes[name])
+        declare: Any = scd1 if mode == "scd1" else scd2
+        target: DeltaTarget = declare(statement.table, keys=keys, **{"sequence_by": "", **of_changes})
+        return target
+    if of_changes:
+        raise JobDefinitionError(f"{', '.join(of_changes)} wants WITH (mode = 'scd1') or 'scd2'")
     if not keys and mode == "update" and group is not None:
         keys = group.keys
     return delta(statement.table, keys=keys, mode=mode)
+
+
+def _names(listed: Any) -> Any:
+    return tuple(name.strip() for name in listed.split(",")) if isinstance(listed, str) else listed
 
 
 def _function(statement: Statement) -> Any:

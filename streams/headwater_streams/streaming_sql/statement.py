@@ -13,7 +13,10 @@ from headwater_streams.streaming_sql.query import Query
 from headwater_streams.streaming_sql.script import Place, Script
 from headwater_streams.streaming_sql.select import read_select
 
-_OPTIONS = ("mode", "keys", "dedup", "late", "name", "state")
+_OPTIONS = (
+    "mode", "keys", "dedup", "late", "name", "state", "sequence_by", "apply_as_deletes", "except_columns",
+    "track_history_columns",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

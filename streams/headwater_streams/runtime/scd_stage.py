@@ -1,0 +1,199 @@
+"""A row stage whose rows are change events: applied to a slowly changing dimension, by key and in order of a sequence.
+
+The batch's events are worked out once and kept at hand. Those that the table of changes keeps are committed to it
+first; the rows of the batch's keys then follow from what is known of them, so that a batch that is applied a second
+time, whichever of its commits were made, comes to the same.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.row_pass import PassedRows
+from headwater_streams.runtime.row_stage import RowStage, in_few_tasks
+from headwater_streams.sinks.apply_changes import apply_changes
+from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
+from headwater_streams.sinks.scd_target import DELETED, ScdTarget
+from headwater_streams.sinks.side import write_side
+from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, commit_columns
+from headwater_streams.sources.decode import HEADERS, KEY, RAW
+from headwater_streams.sources.problems import PROBLEMS, Problem, told
+
+_TRIES = 5
+_NAMELESS = "_nameless"
+
+
+class ScdStage(RowStage):
+    """Runs the batches of a job whose target is a slowly changing dimension."""
+
+    def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
+        super().__init__(context, plan, generation)
+        assert isinstance(plan.job.target, ScdTarget)
+        self._target = plan.job.target
+        self._changes = context.home.table(self._target.changes_table)
+        self._kept_as = T.StructType()
+
+    def prepare(self) -> None:
+        """Makes the tables and takes up the state of the last commit."""
+        super().prepare()
+        self._kept_as = self._context.transaction(self._changes).schema
+
+    def run_batch(
+        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
+    ) -> None:
+        """Commits one batch, or finds that it was committed before the driver died.
+
+        Raises:
+            CheckFailedError: A check with `action="fail"` does not hold.
+        """
+        transaction = self._context.transaction(self._table)
+        if transaction.last_batch(self._app_id) >= batch:
+            return
+        source = inputs[self._name].source
+        with self._judged(in_few_tasks(df, source), source, batch) as (records, verdicts, seen):
+            pinned = self._lookups.newest()
+            with self._lookups.looked_at():
+                passed = self._pass.over(records, verdicts, source.ranges, pinned.frames)
+            events = self._events(passed.rows, batch).persist()
+            try:
+                counts = _Counts(self._told_of(events), self._target.keys)
+                passed.judge(batch)
+                accounting = counts.in_all(passed.accounting(counts.total["rows"]))
+                if accounting["quarantined"]:
+                    self._context.step(self._job.name, "before quarantine", batch)
+                    self._write_quarantine(
+                        self._rejected(passed, events), batch, source, accounting["quarantined"]
+                    )
+                named = events.filter(~F.col(_NAMELESS)).drop(_NAMELESS, KEY, RAW, HEADERS)
+                accounting["kept"] = self._keep(named, counts, source, batch)
+                entry, state = self._entry(batch, source, passed, accounting, seen, pinned)
+                entry = replace(entry, kind="scd", partitions=counts.by_partition(passed.partitions()))
+                self._apply(transaction, named, counts.keys, entry)
+            finally:
+                events.unpersist()
+        self._context.step(self._job.name, "after commit", batch)
+        self._committed(batch, state)
+
+    def _events(self, rows: DataFrame, batch: int) -> DataFrame:
+        """The change events with the types of the table that keeps them, and whether they can be applied."""
+        target = self._target
+        deleted = F.expr(target.apply_as_deletes) if target.apply_as_deletes else F.lit(False)
+        nameless = reduce(Column.__or__, [problem.condition for problem in self._problems()])
+        marked = rows.select("*", F.coalesce(deleted, F.lit(False)).alias(DELETED), nameless.alias(_NAMELESS))
+        there = {*marked.columns}
+        values = [
+            (F.col(f"`{f.name}`") if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
+            for f in self._kept_as.fields
+            if not f.name.startswith("_")
+        ]
+        kept = marked.select(*values, DELETED, _NAMELESS, KEY, RAW, HEADERS, *ROW_COLUMNS)
+        return kept.withColumns(commit_columns(batch, self._generation))
+
+    def _problems(self) -> list[Problem]:
+        keys = [
+            Problem(name, F.col(f"`{name}`").isNull(), f"the key {name} is missing")
+            for name in self._target.keys
+        ]
+        sequence = self._target.sequence_by
+        missing = F.col(f"`{sequence}`").isNull()
+        return [*keys, Problem(sequence, missing, f"{sequence}, which orders the changes, is missing")]
+
+    def _told_of(self, events: DataFrame) -> pa.Table:
+        keys = [F.col(f"`{name}`") for name in self._target.keys]
+        return events.select(*keys, DELETED, _NAMELESS, TOPIC, PARTITION).toArrow()
+
+    def _rejected(self, passed: PassedRows, events: DataFrame) -> DataFrame:
+        columns = [*ROW_COLUMNS, KEY, RAW, HEADERS, PROBLEMS]
+        nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, told(self._problems()))
+        return passed.rejected.select(*columns).unionByName(nameless.select(*columns))
+
+    def _keep(self, named: DataFrame, counts: "_Counts", source: SourceRange, batch: int) -> int:
+        """Commits what the table of changes keeps of the batch, and returns how many events it is."""
+        deleted = counts.total["deleted"]
+        every = self._target.stored_as_scd_type == 2
+        expected = deleted + counts.total["changed"] if every else deleted
+        if expected:
+            self._context.step(self._job.name, "before table", batch)
+            entry = LedgerEntry(
+                self._job.name,
+                self._generation,
+                batch,
+                self._target.changes_table,
+                "side",
+                (source,),
+                {self._name: {"kept": expected}},
+                self._job.fingerprint,
+            )
+            rows = named if every else named.filter(F.col(DELETED))
+            write_side(self._context.transaction(self._changes), rows, self._app_id, entry, expected)
+        return expected
+
+    def _apply(
+        self, transaction: DeltaTransaction, named: DataFrame, keys: pa.Table, entry: LedgerEntry
+    ) -> None:
+        """Commits the rows of the batch's keys; a commit of somebody else that came first is read, and done again."""
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                changes = self._context.transaction(self._changes)
+                applied = apply_changes(self._target, transaction, changes, named, keys)
+                terms = {**entry.accounting[self._name], "held": applied.held}
+                told = replace(entry, accounting={self._name: terms}).to_json()
+                self._context.step(self._job.name, "before commit", entry.batch)
+                transaction.commit(self._app_id, entry.batch, told, applied.files, removed=applied.removed)
+                return
+            except conflicts():
+                if not tries_left:
+                    raise
+                transaction = self._context.transaction(self._table)
+                if transaction.last_batch(self._app_id) >= entry.batch:
+                    return
+
+
+class _Counts:
+    """What a batch's events are, counted from their keys and flags: in all and by partition."""
+
+    def __init__(self, events: pa.Table, keys: Sequence[str]) -> None:
+        named = pc.invert(events[_NAMELESS])
+        self.keys = events.filter(named).group_by(list(keys)).aggregate([])
+        flags = {
+            "rows": pc.or_(named, events[_NAMELESS]),
+            "changed": pc.and_not(named, events[DELETED]),
+            "deleted": pc.and_(named, events[DELETED]),
+            "nameless": events[_NAMELESS],
+        }
+        self._of: dict[tuple[str, int], dict[str, int]] = {}
+        counted = pa.table({TOPIC: events[TOPIC], PARTITION: events[PARTITION]} | flags)
+        summed = counted.group_by([TOPIC, PARTITION]).aggregate([(name, "sum") for name in flags])
+        for row in summed.to_pylist():
+            self._of[row[TOPIC], row[PARTITION]] = {name: row[f"{name}_sum"] for name in flags}
+        self.total = {name: sum(of[name] for of in self._of.values()) for name in flags}
+
+    def in_all(self, terms: Mapping[str, int]) -> dict[str, int]:
+        """The terms of the batch, for those of the pass over it."""
+        return _split(terms, self.total)
+
+    def by_partition(self, partitions: Partitions) -> Partitions:
+        """The same by topic and partition."""
+        none = dict.fromkeys(self.total, 0)
+        return {
+            topic: {p: _split(terms, self._of.get((topic, p), none)) for p, terms in found.items()}
+            for topic, found in partitions.items()
+        }
+
+
+def _split(terms: Mapping[str, int], of: Mapping[str, int]) -> dict[str, int]:
+    """What was written is told apart: changes, deletes, and events for quarantine."""
+    rest = {name: value for name, value in terms.items() if name != "written"}
+    counted = {"changed": of["changed"], "deleted": of["deleted"]}
+    return {**rest, **counted, "quarantined": terms["quarantined"] + of["nameless"]}
