@@ -2,6 +2,10 @@
 
 As for an updating target only the files that hold one of the keys are read and written. What the keys' rows are to be
 is worked out from all that is known of them: their events in the changes table and, for type 1, their rows.
+
+1,000 changes of type 1 into 500,000 rows in eight files took 0.54 of the time of Delta's MERGE where they were of one
+file, 0.71 where they were of all (medians of four, in turn, on a busy machine; MERGE compares sequences and keeps no
+deletes).
 """
 
 from collections.abc import Sequence
