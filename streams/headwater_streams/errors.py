@@ -33,6 +33,10 @@ class LeaseLostError(OwnershipError):
     """The session with the coordinator may be over; claimed anew, the job can go on."""
 
 
+class SupersededError(StreamsError):
+    """The table belongs to another generation of the job now; nothing of the batch was committed."""
+
+
 class UnavailableError(StreamsError):
     """A broker or the coordinator does not answer now: try again later."""
 

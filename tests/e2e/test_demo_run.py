@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -137,3 +137,34 @@ def test_demo_other_arguments_are_refused(demo: Demo, killed: dict[str, int]) ->
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1
     assert "was made with --seed 1, not --seed 2" in run.stderr
+
+
+def test_demo_join_is_rebuilt_beside_its_table_by_commands(demo: Demo, killed: dict[str, int]) -> None:
+    def backfill(*words: str) -> dict[str, Any]:
+        command = [
+            str(demo.installed.bin / "headwater"),
+            "backfill",
+            *words,
+            "--json",
+            "--home",
+            str(demo.home),
+        ]
+        run = subprocess.run(
+            command, cwd=demo.folder, env=demo.installed.environ, capture_output=True, text=True, check=False
+        )
+        assert run.returncode == 0, run.stdout + run.stderr
+        found: dict[str, Any] = json.loads(run.stdout)
+        return found
+
+    planned = backfill("plan", "jobs/flights.py:join_flights", "--rebuild")
+    assert (planned["mode"], planned["target"]) == ("rebuild", "gold.flights")
+    done = backfill("run", planned["id"])
+    assert (done["state"], done["rows_read"]) == ("done", planned["rows"])
+    verdict = backfill("verify", planned["id"])
+    assert verdict["passed"], verdict["findings"]
+    differing = {kind: verdict["diff"][kind] for kind in ("added", "removed", "changed")}
+    assert differing == {"added": 0, "removed": 0, "changed": 0}
+    assert verdict["diff"]["unchanged"] == _TABLES["gold.flights"]
+    swapped = backfill("swap", planned["id"])
+    assert swapped["proof"]["rows"] == _TABLES["gold.flights"]
+    assert backfill("status", planned["id"])["state"] == "swapped"

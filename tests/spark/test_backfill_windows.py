@@ -91,7 +91,7 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
     with pytest.raises(BackfillError, match=r"0 of 1 chunks .* run it first"):
         backfill.swap(context, planned.id)
     assert backfill.run(context, planned.id, job).state == "done"
-    with pytest.raises(BackfillError, match="not verified; verify it first"):
+    with pytest.raises(BackfillError, match="is not verified as it is now; verify it first"):
         backfill.swap(context, planned.id)
     verdict = backfill.verify(context, planned.id, job)
     assert verdict.passed, verdict.findings
@@ -100,7 +100,9 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
         "read": 6, "folded": 6, "filtered": 0, "quarantined": 0, "late_folded": 1, "before": 5,
     }  # fmt: skip
     assert windows(driver) == CUT, "nothing has changed yet"
-    swapped = backfill.swap(context, planned.id)
+    with pytest.raises(BackfillError, match=f"has the digest {verdict.diff.digest}, and 0123 was accepted"):
+        backfill.swap(context, planned.id, accept_diff="0123")
+    swapped = backfill.swap(context, planned.id, accept_diff=verdict.diff.digest)
     assert windows(driver) == MENDED
     assert swapped["proof"] == {"rows_outside": 0, "outside_unchanged": True, "inside_is_the_shadow": True}
     assert backfill.swap(context, planned.id) == swapped

@@ -10,6 +10,7 @@ from headwater.errors import UsageError
 if TYPE_CHECKING:
     from headwater_streams.backfill import BackfillPlan, Verdict
     from headwater_streams.backfill.diff import Diff
+    from headwater_streams.backfill.rebuild.spec import RebuildPlan
 
 _OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>\d+)=(?P<start>\d+)-(?P<end>\d+)")
 
@@ -61,6 +62,21 @@ def print_plan(planned: "BackfillPlan") -> None:
     _print_lines(lines)
     print_notes(planned.notes)
     print(f"next: headwater backfill preview {planned.id}, or run {planned.id}")
+
+
+def print_rebuild(planned: "RebuildPlan") -> None:
+    """The plan of a rebuild."""
+    _print_lines(
+        {
+            "backfill": planned.id,
+            "job": f"{planned.job}, code {planned.fingerprint}",
+            "table": f"{planned.target}, as generation {planned.generation}",
+            "reads": f"its inputs from their beginning; the live job has read {planned.rows:,} rows",
+            "replaces": ", ".join(planned.tables),
+        }
+    )
+    print_notes(planned.notes)
+    print(f"next: headwater backfill run {planned.id}")
 
 
 def print_diff(diff: "Diff") -> None:

@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The backfill, as `plan` and `list` name it.")]
-_RANGES = "--offsets, --start and --end, --event-time, --since-version or --all"
+_RANGES = "--offsets, --start and --end, --event-time, --since-version, --all or --rebuild"
 
 
 @app.command("plan")
@@ -63,6 +63,13 @@ def plan_backfill(
         typer.Option(metavar="N", min=0, help="What the job committed after version N of its table."),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Everything that the job has read.")] = False,
+    rebuild: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild",
+            help="The whole table anew, with its checkpoint: for any kind of job, and any change of it.",
+        ),
+    ] = False,
     lookups: Annotated[
         Literal["as_read", "newest"],
         typer.Option(help="Read look-ups at the versions that the live batches read, or as they are now."),
@@ -71,25 +78,39 @@ def plan_backfill(
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
-    """Plan the repair of a range: what is read again, which rows are replaced. Nothing is changed.
+    """Plan the repair of a range, or a rebuild: what is read again, what is replaced. Nothing is changed.
+
+    A repair mends closed windows, or rows by their offsets, and the live job's checkpoint stays. A rebuild makes a
+    table anew from the beginning of the job's inputs, beside the live one, and takes its place with the checkpoint.
 
     \b
     Examples:
       headwater backfill plan jobs/flights.py:delay_by_carrier --event-time 2013-01-05 2013-01-06
       headwater backfill plan jobs/flights.py:clean_departures --offsets departures:0=100-200
       headwater backfill plan jobs/flights.py:clean_departures --start 2013-01-05T10:00:00Z --end 2013-01-06
+      headwater backfill plan jobs/flights.py:join_flights --rebuild
     """
-    from headwater.cli._backfill import parse_offsets, print_plan
+    from headwater.cli._backfill import parse_offsets, print_plan, print_rebuild
 
     if (start is None) != (end is None):
         raise UsageError("give --start and --end together; the end is exclusive")
-    given = [bool(offsets), start is not None, event_time is not None, since_version is not None, everything]
+    given = [
+        *(bool(offsets), start is not None, event_time is not None, since_version is not None),
+        *(everything, rebuild),
+    ]
     if sum(given) != 1:
         raise UsageError(f"say which range: give one of {_RANGES}")
     job, where = _one_job(reference)
     with _errors(), _context(home, bootstrap, needs_broker=bool(job.topics)) as context:
         from headwater_streams import backfill
 
+        if rebuild:
+            anew = backfill.plan_rebuild(context, job, reference=where)
+            if json_output:
+                print_json(anew.to_json())
+            else:
+                print_rebuild(anew)
+            return
         planned = backfill.plan(
             context,
             job,
@@ -242,24 +263,37 @@ def verify(
 
 
 @app.command()
-def swap(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -> None:
+def swap(
+    backfill_id: IdArgument,
+    accept_diff: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIGEST", help="The digest of the diff that you read; refused if it is another one now."
+        ),
+    ] = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
     """Replace the range in the table by the verified shadow, in one commit. Readers see the old or the new.
 
     \b
-    Example:
+    Examples:
       headwater backfill swap delay_by_carrier-1f0c92ab
+      headwater backfill swap delay_by_carrier-1f0c92ab --accept-diff 1f3d5b79a0c2e4f6
     """
     with _errors(), _context(home, None, needs_broker=False) as context:
         from headwater_streams import backfill
 
-        done = backfill.swap(context, backfill_id)
+        done = backfill.swap(context, backfill_id, accept_diff=accept_diff)
     if json_output:
         print_json(done)
+        return
+    said = f"swapped in as version {done['version']} of {done['target']}"
+    generation = done.get("generation")
+    if generation is None:
+        print(f"{said}; {done['proof']['rows_outside']:,} other rows unchanged")
     else:
-        outside = done["proof"]["rows_outside"]
-        print(
-            f"swapped in as version {done['version']} of {done['target']}; {outside:,} other rows unchanged"
-        )
+        print(f"{said}, generation {generation}; a job that runs goes on with it, if it runs the same code")
 
 
 @app.command()

@@ -9,7 +9,7 @@ from typing import Any
 from headwater.errors import UserError
 from headwater.stack.local import bootstrap_of
 from headwater_streams.errors import StreamsError
-from headwater_streams.ledger.log import Commit, commits, next_commit
+from headwater_streams.ledger.log import Commit, commits, lineage, next_commit
 from headwater_streams.runtime.home import Home
 
 
@@ -48,7 +48,8 @@ def totals_since(home: Path, ends: Mapping[str, int]) -> dict[str, Counter[str]]
 
 def _committed(home: Path, since: Mapping[str, int] | None = None) -> Iterator[tuple[str, list[Commit]]]:
     for table in Home(home).tables():
-        log = commits(Home(home).table(table), since=(since or {}).get(table, 0))
+        path = Home(home).table(table)
+        log = lineage(path) if since is None else commits(path, since=since.get(table, 0))
         made = [c for c in log if c.entry is not None and c.entry.is_batch]
         if made:
             yield table, made

@@ -12,12 +12,15 @@ stays where it is, and it may run meanwhile. Ranges are half-open everywhere.
 """
 
 from headwater_streams.backfill.planning import plan
-from headwater_streams.backfill.running import Progress, preview, run
+from headwater_streams.backfill.progress import Progress
+from headwater_streams.backfill.rebuild.planning import plan_rebuild
+from headwater_streams.backfill.running import preview, run
 from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.status import abort, list_backfills, pause, resume, status
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.swapping import rollback, swap
-from headwater_streams.backfill.verifying import Finding, Verdict, verify
+from headwater_streams.backfill.verdict import Finding, Verdict
+from headwater_streams.backfill.verifying import verify
 
 __all__ = [
     "BackfillError",
@@ -29,6 +32,7 @@ __all__ = [
     "list_backfills",
     "pause",
     "plan",
+    "plan_rebuild",
     "preview",
     "resume",
     "rollback",

@@ -9,7 +9,7 @@ from headwater_streams.backfill.spec import LiveBatchId, Span, micros
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import commits, since_rebuilt
+from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.runtime.lookups import Versions, versions_of
 
 SWAP, ROLLBACK = "swap", "rollback"
@@ -54,7 +54,7 @@ class TableHistory:
         """
         self.name = name
         self._job = job
-        self.commits = since_rebuilt([*commits(table, until=None if until is None else until + 1)])
+        self.commits = since_rebuilt(lineage(table, until=None if until is None else until + 1))
         if not self.commits:
             raise BackfillError(
                 f"there is no table {name} yet, so there is nothing to mend; run the job first"

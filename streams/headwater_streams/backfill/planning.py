@@ -1,10 +1,7 @@
 """Plans a backfill: from the range that was asked for to offsets, windows, chunks and pinned versions."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Literal
 
 from pyspark.sql import Column
@@ -15,7 +12,6 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.jobs import planned_job
 from headwater_streams.backfill.selection import Moment, Selection
 from headwater_streams.backfill.spec import (
-    FORMAT,
     WINDOW_START,
     BackfillPlan,
     Chunk,
@@ -24,7 +20,7 @@ from headwater_streams.backfill.spec import (
     in_ranges,
     iso,
 )
-from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.window_replay import WINDOW_US, WindowReplay
 from headwater_streams.durations import parse_duration
 from headwater_streams.ledger.entry import Ranges, merge_ranges
@@ -114,7 +110,7 @@ def plan(
         made = row_planning.plan_rows(
             context, job_plan, history, selection, draft, rows_per_chunk, newest_lookups=lookups == "newest"
         )
-    return _stored(context, made)
+    return stored(context.home, made, context.now_ms())
 
 
 def _require_columns(context: StageContext, job_plan: JobPlan) -> None:
@@ -312,25 +308,3 @@ def _merged(spans: Sequence[Span]) -> list[Span]:
         else:
             merged.append((start, end))
     return merged
-
-
-def _stored(context: StageContext, made: BackfillPlan) -> BackfillPlan:
-    """Names the plan by its contents and writes it, unless it stands there already."""
-    content = {
-        key: value for key, value in made.to_json().items() if key not in ("id", "created_at", "reference")
-    }
-    digest = hashlib.sha256(json.dumps({**content, "format": FORMAT}, sort_keys=True).encode()).hexdigest()[
-        :8
-    ]
-    for attempt in range(1, 1000):
-        name = f"{made.job}-{digest}" + (f"-{attempt}" if attempt > 1 else "")
-        folder = BackfillFolder(context.home, name)
-        if folder.has_flag("aborted"):
-            continue
-        if folder.read("plan") is None:
-            now = datetime.fromtimestamp(context.now_ms() / 1000, UTC).isoformat(timespec="seconds")
-            folder.write("plan", replace(made, id=name, created_at=now.replace("+00:00", "Z")).to_json())
-        return folder.plan()
-    raise BackfillError(
-        f"the same backfill of {made.target} was aborted a thousand times; remove some folders"
-    )

@@ -3,11 +3,12 @@
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from headwater_streams.backfill.diff import Diff, keyed_diff
+from headwater_streams.backfill.progress import PAUSE, Progress
+from headwater_streams.backfill.rebuild import running as rebuilds
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
@@ -16,35 +17,6 @@ from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.sinks.delta_table import read_version
-
-PAUSE = "pause"
-
-
-@dataclass(frozen=True)
-class Progress:
-    """How far a run is.
-
-    Attributes:
-        state: `"planned"`, `"running"`, `"paused"` or `"done"`.
-        chunks_done, chunks: Steps committed, and in all.
-        rows_read, rows: Rows read, and as many as the plan estimated.
-        accounting: The terms, summed over the chunks.
-        rows_per_second: Of the chunks that this process ran.
-        updated_at: When a chunk was last committed.
-    """
-
-    state: str
-    chunks_done: int
-    chunks: int
-    rows_read: int
-    rows: int
-    accounting: dict[str, int]
-    rows_per_second: float
-    updated_at: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The progress as it is stored and printed."""
-        return dict(vars(self))
 
 
 def run(
@@ -72,7 +44,9 @@ def run(
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
         folder.require_open()
-        planned = folder.plan()
+        if isinstance(folder.plan(), RebuildPlan):
+            return rebuilds.run(context, folder, job, on_progress)
+        planned = folder.repair()
         if len(shadow_entries(folder)) == len(planned.chunks):
             return _told(folder, planned, "done", 0.0, on_progress)
         steps = steps_of(context, planned, job)
@@ -102,7 +76,13 @@ def preview(context: StageContext, backfill: str, job: Job) -> Diff:
     Raises:
         BackfillError: There is no such backfill, or the job is not the one that was planned.
     """
-    planned = BackfillFolder(context.home, backfill).plan()
+    folder = BackfillFolder(context.home, backfill)
+    if isinstance(folder.plan(), RebuildPlan):
+        raise BackfillError(
+            f"the backfill {backfill!r} makes the whole table anew; run and verify it to see what would differ, "
+            "neither touches the table"
+        )
+    planned = folder.repair()
     target = read_version(context.spark, context.home.table(planned.target), planned.base_version)
     after = steps_of(context, planned, job).preview()
     return keyed_diff(target.filter(planned.affected.condition()), after, planned.keys, planned.columns)

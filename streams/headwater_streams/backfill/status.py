@@ -4,7 +4,13 @@ import shutil
 from typing import Any
 
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
-from headwater_streams.backfill.running import PAUSE, shadow_entries
+from headwater_streams.backfill.progress import PAUSE
+from headwater_streams.backfill.rebuild import running as rebuild_running
+from headwater_streams.backfill.rebuild import swapping as rebuild_swapping
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.rebuild.swapping import made_by
+from headwater_streams.backfill.running import shadow_entries
+from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, backfill_ids
 from headwater_streams.runtime.home import Home
 
@@ -21,6 +27,7 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
     folder = BackfillFolder(home, backfill)
     planned = folder.plan()
     verdict = folder.read("verdict")
+    done = _steps_done(folder, planned)
     return {
         "id": planned.id,
         "state": _state(home, folder),
@@ -29,8 +36,8 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
         "mode": planned.mode,
         "asked": dict(planned.asked),
         "rows": planned.rows,
-        "chunks_done": len(shadow_entries(folder)),
-        "chunks": len(planned.chunks),
+        "chunks_done": done,
+        "chunks": done if isinstance(planned, RebuildPlan) else len(planned.chunks),
         "created_at": planned.created_at,
         "progress": folder.read("progress"),
         "passed": None if verdict is None else verdict["passed"],
@@ -85,7 +92,7 @@ def abort(home: Home, backfill: str) -> dict[str, Any]:
         if state == "rolled back":
             raise BackfillError(f"the backfill {backfill!r} was rolled back already")
         folder.set_flag("aborted")
-        for shadow in (folder.shadow, folder.quarantine):
+        for shadow in (folder.shadow, folder.quarantine, folder.rebuilt):
             shutil.rmtree(shadow, ignore_errors=True)
     return status(home, backfill)
 
@@ -94,15 +101,40 @@ def _state(home: Home, folder: BackfillFolder) -> str:
     planned = folder.plan()
     if folder.has_flag("aborted"):
         return "aborted"
-    made = [TableHistory(home.table(name), name).backfill(planned.id) for name in planned.tables]
-    if any(ROLLBACK in actions for actions in made):
-        return "rolled back"
-    if any(SWAP in actions for actions in made):
-        return "swapped" if SWAP in made[-1] else "swapping"
+    swapped = _swapped(home, planned)
+    if swapped is not None:
+        return swapped
     verdict = folder.read("verdict")
-    done = len(shadow_entries(folder))
-    if done == len(planned.chunks):
+    if _is_done(folder, planned):
         return "done" if verdict is None else ("verified" if verdict["passed"] else "failed")
     if folder.has_flag(PAUSE):
         return "paused"
-    return "running" if done else "planned"
+    return "running" if _steps_done(folder, planned) else "planned"
+
+
+def _swapped(home: Home, planned: BackfillPlan | RebuildPlan) -> str | None:
+    """Where a swap and its way back are, by the tables' logs; None before the first."""
+    if isinstance(planned, RebuildPlan):
+        made = [set(made_by(home.table(name), planned.id)) for name in planned.tables]
+        there, back = rebuild_swapping.REBUILD, rebuild_swapping.RESTORE
+    else:
+        made = [set(TableHistory(home.table(name), name).backfill(planned.id)) for name in planned.tables]
+        there, back = SWAP, ROLLBACK
+    if any(back in actions for actions in made):
+        return "rolled back"
+    if any(there in actions for actions in made):
+        return "swapped" if there in made[-1] else "swapping"
+    return None
+
+
+def _is_done(folder: BackfillFolder, planned: BackfillPlan | RebuildPlan) -> bool:
+    if isinstance(planned, RebuildPlan):
+        progress = folder.read("progress")
+        return progress is not None and progress["state"] == "done"
+    return _steps_done(folder, planned) == len(planned.chunks)
+
+
+def _steps_done(folder: BackfillFolder, planned: BackfillPlan | RebuildPlan) -> int:
+    if isinstance(planned, RebuildPlan):
+        return len(rebuild_running.shadow_entries(folder, planned))
+    return len(shadow_entries(folder))

@@ -7,18 +7,25 @@ swap.json       what the swap did, rollback.json what the rollback did; the targ
 pause, aborted  flags
 lock            held by the process that works on the backfill; it ends with the process
 shadow/         the new rows; quarantine/ the rows that the run rejected (row jobs)
+rebuilt/        the tables and the checkpoint of a rebuild; its tables' logs are the ledger of what was swapped in
 """
 
 import fcntl
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from headwater_streams.backfill.spec import BackfillPlan
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.spec import FORMAT, BackfillPlan
 from headwater_streams.errors import StreamsError
 from headwater_streams.runtime.home import Home, write_atomically
+
+Plan = TypeVar("Plan", BackfillPlan, RebuildPlan)
 
 
 class BackfillError(StreamsError):
@@ -46,7 +53,18 @@ class BackfillFolder:
         """The table of the rows that the run rejected."""
         return self.path / "quarantine"
 
-    def plan(self) -> BackfillPlan:
+    @property
+    def rebuilt(self) -> Path:
+        """The folder of a rebuild's tables and checkpoint, laid out as a home."""
+        return self.path / "rebuilt"
+
+    def repair(self) -> BackfillPlan:
+        """The plan of a repair; see `plan`."""
+        found = self.plan()
+        assert isinstance(found, BackfillPlan), "the verbs tell the modes apart"
+        return found
+
+    def plan(self) -> BackfillPlan | RebuildPlan:
         """The plan.
 
         Raises:
@@ -58,7 +76,7 @@ class BackfillFolder:
             raise UnknownBackfillError(
                 f"there is no backfill {self.id!r}; there are {', '.join(there) or 'none'} (make one with plan)"
             )
-        return BackfillPlan.from_json(value)
+        return (RebuildPlan if value["mode"] == RebuildPlan.mode else BackfillPlan).from_json(value)
 
     def read(self, name: str) -> dict[str, Any] | None:
         """A stored JSON object, or None if it was not written yet."""
@@ -109,6 +127,37 @@ class BackfillFolder:
         """
         if self.has_flag("aborted"):
             raise BackfillError(f"the backfill {self.id!r} was aborted; plan again")
+
+
+def stored(home: Home, made: Plan, now_ms: int) -> Plan:
+    """Names a plan by its contents and writes it, unless it stands there already.
+
+    Raises:
+        BackfillError: It was aborted too often.
+    """
+    content = {
+        key: value for key, value in made.to_json().items() if key not in ("id", "created_at", "reference")
+    }
+    digest = hashlib.sha256(json.dumps({**content, "format": FORMAT}, sort_keys=True).encode()).hexdigest()
+    for attempt in range(1, 1000):
+        name = f"{made.job}-{digest[:8]}" + (f"-{attempt}" if attempt > 1 else "")
+        folder = BackfillFolder(home, name)
+        if folder.has_flag("aborted"):
+            continue
+        if folder.read("plan") is None:
+            folder.write("plan", replace(made, id=name, created_at=utc_text(now_ms)).to_json())
+        found = folder.plan()
+        assert isinstance(found, type(made)), "the mode is part of the content"
+        return found
+    raise BackfillError(
+        f"the same backfill of {made.target} was aborted a thousand times; remove some folders"
+    )
+
+
+def utc_text(now_ms: int) -> str:
+    """A moment as it is stored: ISO 8601 in UTC, to the second."""
+    moment = datetime.fromtimestamp(now_ms / 1000, UTC)
+    return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def backfill_ids(home: Home) -> list[str]:

@@ -6,9 +6,12 @@ from typing import Any, TypeVar
 
 from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
+from headwater_streams.backfill.rebuild import swapping as rebuilds
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.running import require_done
 from headwater_streams.backfill.spec import BackfillPlan, iso
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.verdict import passing
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import commits
@@ -23,10 +26,15 @@ _PAUSE_S = 0.2
 Result = TypeVar("Result")
 
 
-def swap(context: StageContext, backfill: str) -> dict[str, Any]:
+def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None) -> dict[str, Any]:
     """Replaces the affected rows of the target by the shadow's, in one commit; done already, it says so again.
 
     For a row job the rejected records of the range change hands first, in the quarantine table.
+
+    Args:
+        context: The session and the home.
+        backfill: The backfill's id.
+        accept_diff: The digest of the diff that was read in the verdict; the swap is refused if it has another one.
 
     Returns:
         `{"backfill", "target", "version", "replaced_version", "accounting", "proof"}`.
@@ -38,11 +46,15 @@ def swap(context: StageContext, backfill: str) -> dict[str, Any]:
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
         folder.require_open()
-        planned = folder.plan()
+        if isinstance(folder.plan(), RebuildPlan):
+            return rebuilds.swap(context, folder, accept_diff)
+        planned = folder.repair()
         if any(ROLLBACK in _by_action(context, planned, table) for table in planned.tables):
             raise BackfillError(f"the backfill {backfill!r} was rolled back; plan again")
         if SWAP not in _by_action(context, planned, planned.target):
-            verdict = _passing(folder, planned)
+            require_done(folder, planned)
+            *_, last = commits(folder.shadow)
+            verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
             if planned.kind == "row":
                 _require_unmoved(
                     context, planned, FileSwap(context.spark, context.home.table(planned.target))
@@ -63,7 +75,9 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
     """
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
-        planned = folder.plan()
+        if isinstance(folder.plan(), RebuildPlan):
+            return rebuilds.rollback(context, folder)
+        planned = folder.repair()
         if not any(SWAP in _by_action(context, planned, table) for table in planned.tables):
             raise BackfillError(
                 f"the backfill {backfill!r} was not swapped in, so there is nothing to roll back"
@@ -77,18 +91,6 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
             stored = _told(planned, version, entry)
             folder.write("rollback", stored)
         return stored
-
-
-def _passing(folder: BackfillFolder, planned: BackfillPlan) -> dict[str, Any]:
-    require_done(folder, planned)
-    verdict = folder.read("verdict")
-    *_, last = commits(folder.shadow)
-    if verdict is None or verdict["shadow_version"] != last.version:
-        raise BackfillError(f"the backfill {planned.id!r} is not verified; verify it first")
-    if not verdict["passed"]:
-        broken = [f["name"] + ": " + f["detail"] for f in verdict["findings"] if not f["ok"]]
-        raise BackfillError(f"the verdict on {planned.id!r} did not pass ({'; '.join(broken)})")
-    return verdict
 
 
 def _commit_swap(

@@ -1,20 +1,19 @@
 """Proves a backfill before it is swapped in, and stores the verdict with the plan."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.diff import Diff, content_of, keyed_diff
+from headwater_streams.backfill.diff import content_of, keyed_diff
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import same_job
+from headwater_streams.backfill.rebuild import verifying as rebuilds
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.running import require_done, summed
 from headwater_streams.backfill.spec import BackfillPlan, iso
-from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.backfill.store import BackfillFolder, utc_text
+from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.backfill.window_replay import WINDOW_US, WindowReplay
 from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.entry import LedgerEntry
@@ -24,67 +23,6 @@ from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.job import Job
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at: its name, whether it holds, and what was seen."""
-
-    name: str
-    ok: bool
-    detail: str
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a verification found.
-
-    Attributes:
-        backfill: The backfill's id.
-        passed: Whether every finding holds; only then can it be swapped in.
-        findings: What was looked at.
-        accounting: The terms of the run, as the swap's ledger entry will carry them.
-        diff: What the swap changes.
-        notes: What a person should know.
-        shadow_version: The shadow's version that was verified.
-        verified_at: When.
-    """
-
-    backfill: str
-    passed: bool
-    findings: tuple[Finding, ...]
-    accounting: Mapping[str, int]
-    diff: Diff
-    notes: tuple[str, ...]
-    shadow_version: int
-    verified_at: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The verdict as it is stored and printed."""
-        return {
-            "backfill": self.backfill,
-            "passed": self.passed,
-            "findings": [vars(finding) for finding in self.findings],
-            "accounting": dict(self.accounting),
-            "diff": self.diff.to_json(),
-            "notes": list(self.notes),
-            "shadow_version": self.shadow_version,
-            "verified_at": self.verified_at,
-        }
-
-    @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> "Verdict":
-        """The verdict as it was stored."""
-        return cls(
-            value["backfill"],
-            value["passed"],
-            tuple(Finding(**finding) for finding in value["findings"]),
-            value["accounting"],
-            Diff.from_json(value["diff"]),
-            tuple(value["notes"]),
-            value["shadow_version"],
-            value["verified_at"],
-        )
 
 
 def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
@@ -101,7 +39,9 @@ def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
         folder.require_open()
-        planned = folder.plan()
+        if isinstance(folder.plan(), RebuildPlan):
+            return rebuilds.verify(context, folder, job)
+        planned = folder.repair()
         target = context.home.table(planned.target)
         stored = folder.read("verdict")
         if stored and TableHistory(target, planned.target, planned.job).backfill(planned.id):
@@ -141,9 +81,7 @@ def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
             diff,
             tuple(notes),
             last.version,
-            datetime.fromtimestamp(context.now_ms() / 1000, UTC)
-            .isoformat(timespec="seconds")
-            .replace("+00:00", "Z"),
+            utc_text(context.now_ms()),
         )
         folder.write("verdict", verdict.to_json())
         return verdict

@@ -24,7 +24,7 @@ import pyarrow.dataset as ds
 
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
-from headwater_streams.ledger.log import Commit, commits, since_rebuilt
+from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.scd_target import CHANGES, CHANGES_SUFFIX
 from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
@@ -97,7 +97,7 @@ def audit_home(home: Home, tables: Sequence[str] | None = None) -> list[TableAud
 
 def audit_table(home: Home, table: str) -> TableAudit | None:
     """Audits one table; None if no job's batch stands in its log."""
-    made = list(commits(home.table(table)))
+    made = lineage(home.table(table))
     last = next((c.entry for c in reversed(made) if c.entry is not None and c.entry.is_batch), None)
     if last is None:
         return None

@@ -59,6 +59,11 @@ goes on with, and its `extra` has `action` ("renew": the rows stay; "rebuild": t
 offset of each partition, by topic), `lost` (ranges that the old generation had not read and that are gone) and `after`
 (the generation and batch that the target ended with). In other tables of the job and in side tables its `action` is
 "rebuild" or "clear": rows of generations before, or of batches that came after that last one, were removed.
+
+A rebuild beside the live table (`backfill.rebuild`; `backfill` is its id) makes two of that kind. One has `shadow`, the
+folder below the home of the table whose files came in place of all rows; its log has the batches that wrote them. The
+other takes that back, with the `action` "restore": the rows are those of `replaced_version` again, and `batch`, `seen`
+and the rest are what the last commit before that said, for the old checkpoint goes on under a new number.
 """
 
 import json

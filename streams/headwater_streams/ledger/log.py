@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headwater_streams.ledger.entry import LedgerEntry
@@ -64,6 +64,17 @@ def since_rebuilt(made: Sequence[Commit]) -> list[Commit]:
     return list(made[rebuilt[-1] :] if rebuilt else made)
 
 
+def lineage(table: Path, *, until: int | None = None) -> list[Commit]:
+    """The commits that the table's rows come from, oldest first: where a rebuild came in place of the rows, those of
+    its shadow, as of the version that swapped it in; where a version was restored, none between the two."""
+    found: list[Commit] = []
+    for commit in commits(table, until=until):
+        if (restored := _restored(commit)) is not None:
+            found = [known for known in found if known.version <= restored]
+        found += [commit, *_of_shadow(table, commit)]
+    return found
+
+
 def first_version(table: Path) -> int:
     """The oldest version whose log file exists; 0 without a log."""
     files = _log_files(table)
@@ -87,7 +98,7 @@ def commits_backwards(table: Path) -> Iterator[Commit]:
 
 def last_entry(table: Path, job: str, generation: int) -> LedgerEntry | None:
     """The newest entry of a job's generation; commits by others may be newer and are looked behind."""
-    for commit in commits_backwards(table):
+    for commit in _lineage_backwards(table):
         entry = commit.entry
         if (
             entry is not None
@@ -102,7 +113,7 @@ def seen_of(table: Path, job: str, generation: int) -> dict[str, list[tuple[int,
     """All that a job's generation has seen, least recently touched first: its newest whole account and what changed
     since; None where it removes no duplicates."""
     changes: list[Mapping[str, list[tuple[int, int]]]] = []
-    for commit in commits_backwards(table):
+    for commit in _lineage_backwards(table):
         entry = commit.entry
         if entry is None or (entry.job, entry.generation) != (job, generation) or entry.kind == "backfill":
             continue
@@ -118,6 +129,26 @@ def seen_of(table: Path, job: str, generation: int) -> dict[str, list[tuple[int,
             found.update(changed)
         return found
     return None
+
+
+def _lineage_backwards(table: Path) -> Iterator[Commit]:
+    for commit in commits_backwards(table):
+        yield from reversed([*_of_shadow(table, commit)])
+        yield commit
+
+
+def _of_shadow(table: Path, swapped: Commit) -> Iterator[Commit]:
+    shadow = swapped.entry.extra.get("shadow") if swapped.entry is not None else None
+    if shadow is None:
+        return
+    for commit in commits(table.parent.parent.parent / shadow):
+        if commit.entry is not None and commit.entry.kind != "generation":
+            yield replace(commit, version=swapped.version)
+
+
+def _restored(commit: Commit) -> int | None:
+    extra = commit.entry.extra if commit.entry is not None else {}
+    return int(extra["replaced_version"]) if extra.get("action") == "restore" else None
 
 
 def _log_files(table: Path) -> list[tuple[int, Path]]:

@@ -5,6 +5,7 @@ and the checkpoint that feeds it change hands in one commit. A generation that i
 goes on where the last one ended, as far as that is still there; one that is *rebuilt* begins with an empty table.
 """
 
+import shutil
 from collections.abc import Mapping
 from typing import Literal
 
@@ -13,7 +14,7 @@ from headwater_streams.dedup.memory import carried
 from headwater_streams.dedup.verdicts import own_key
 from headwater_streams.errors import IncompatibleStateError, StreamsError
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
-from headwater_streams.ledger.log import commits, last_entry, seen_of
+from headwater_streams.ledger.log import commits, commits_backwards, last_entry, next_commit, seen_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.job import Job
@@ -36,6 +37,35 @@ def current_generation(context: StageContext, job: Job) -> int:
     if not (table / "_delta_log").exists():
         return 1
     return max(1, last_batch(context.spark, table, generation_id(job.name)))
+
+
+def generation_now(context: StageContext, job: Job) -> int:
+    """The same of a table that is there, without Delta's state where this process has asked before."""
+    table, app_id = context.home.table(job.target.name), generation_id(job.name)
+    newest = next_commit(table) - 1
+    found = context.marks.last_batch(
+        table, app_id, newest, lambda: context.transaction(table).last_batch(app_id)
+    )
+    return max(1, found)
+
+
+def require_same_code(context: StageContext, job: Job) -> None:
+    """Sees to it that a job can go on with the generation that its table was given while it ran.
+
+    Raises:
+        IncompatibleStateError: The generation was built with other code than the job that runs here.
+    """
+    table, generation = context.home.table(job.target.name), current_generation(context, job)
+    for commit in commits_backwards(table):
+        begun = commit.entry
+        if begun is None or begun.kind != "generation" or begun.generation != generation:
+            continue
+        if begun.fingerprint != job.fingerprint:
+            raise IncompatibleStateError(
+                f"job {job.name!r}: generation {generation} of {job.target.name} was built with other code than this "
+                "driver has loaded; start the job again"
+            )
+        return
 
 
 def starts_of(entry: LedgerEntry) -> Starts:
@@ -76,6 +106,8 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         seen=None if seen is None else {key: pairs for key, pairs in seen.items() if key not in anew},
         extra={"action": action, "starts": starts, "lost": lost, "after": after, **memory},
     )
+    # What a swap that died left there is of no generation that began.
+    shutil.rmtree(context.home.checkpoint(job.name, generation + 1), ignore_errors=True)
     transaction = context.transaction(table)
     removed = transaction.all_files() if action == "rebuild" else []
     marks = {REBUILT: transaction.version + 1} if action == "rebuild" else None

@@ -101,7 +101,7 @@ class Job:
 
     def app_id(self, generation: int) -> str:
         """The Delta application id of a generation: its batches' transaction marks."""
-        return f"{self.name}/{generation}"
+        return app_id(self.name, generation)
 
     def checks_for(self, on: On, level: Level) -> tuple[Check, ...]:
         """The checks that look there, at that level."""
@@ -137,6 +137,11 @@ class Job:
         if self.lookups:
             declaration += repr(dict(self.lookups))
         return hashlib.sha256((tree + declaration).encode()).hexdigest()[:16]
+
+
+def app_id(job: str, generation: int) -> str:
+    """The Delta application id of a job's generation."""
+    return f"{job}/{generation}"
 
 
 def job(

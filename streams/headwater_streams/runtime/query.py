@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater_streams.errors import DataLossError, LeaseLostError, StreamsError
+from headwater_streams.errors import DataLossError, LeaseLostError, StreamsError, SupersededError
 from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import last_planned, read_offsets
@@ -18,12 +18,13 @@ from headwater_streams.runtime.compatibility import differences, require_compati
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, speaks_of_loss
-from headwater_streams.runtime.generations import clear_sides, require_begun
+from headwater_streams.runtime.generations import clear_sides, generation_now, require_begun
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import check_positions, made_again, next_offsets
 from headwater_streams.runtime.tables import require_tables
+from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 
 _ASKING_S = 5.0
@@ -72,6 +73,7 @@ class JobQuery:
         self._plan = plan
         self._context, self._stage, self._generation, self._lease = context, stage, generation, lease
         self._checkpoint = context.home.checkpoint(self.job.name, generation)
+        self._turn = Turn(context.home, self.job.name)
         self._stopping = threading.Event()
         self._in_batch = threading.Event()
         self._failure: BaseException | None = None
@@ -103,7 +105,8 @@ class JobQuery:
                 reader.require_whole_log()
         kept = keep_facts(self._checkpoint, facts_of(self._context, self._plan))
         self._ids = {topic: begun for topic, begun in kept.topic_ids.items() if begun is not None}
-        writer = self._stage.stream().writeStream.queryName(self.job.name).outputMode(self._stage.output_mode)
+        name = self.job.app_id(self._generation)  # a rebuild runs beside the job, in its next generation
+        writer = self._stage.stream().writeStream.queryName(name).outputMode(self._stage.output_mode)
         writer = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(self._run_batch)
         trigger = (
             writer.trigger(availableNow=True)
@@ -199,7 +202,8 @@ class JobQuery:
     def _run_batch(self, df: DataFrame, batch: int) -> None:
         self._in_batch.set()
         try:
-            self._one_batch(df, batch)
+            with self._turn.of_batch():
+                self._one_batch(df, batch)
         except Exception as error:
             self._failure = error
             raise
@@ -214,6 +218,7 @@ class JobQuery:
         if self._stopping.is_set():
             raise _StopRequestedError
         self._context.step(self.job.name, "start", batch)
+        self._check_generation()
         self._check_identities()
         end = read_offsets(self._checkpoint, batch)
         if end is None:
@@ -272,6 +277,14 @@ class JobQuery:
             self._lease.claim(claimed)
             self._claimed.update(claimed)
         self._lease.publish(offsets)
+
+    def _check_generation(self) -> None:
+        now = generation_now(self._context, self.job)
+        if now != self._generation:
+            raise SupersededError(
+                f"job {self.job.name!r}: {self.job.target.name} belongs to generation {now} now, and this is "
+                f"{self._generation}; start the job again"
+            )
 
     def _check_identities(self) -> None:
         """Sees to it that the topics are those that the query began with, and not others of the same name."""

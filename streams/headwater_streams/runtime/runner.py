@@ -8,12 +8,12 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.errors import JobDefinitionError, StreamsError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.as_of_stage import AsOfStage
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff, Restarts
-from headwater_streams.runtime.generations import current_generation
+from headwater_streams.runtime.generations import current_generation, require_same_code
 from headwater_streams.runtime.ingest import with_ingest
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.join_stage import JoinStage
@@ -89,26 +89,34 @@ class JobRunner:
             if jobs is None or plan.job.name in jobs:
                 self._start_or_wait(plan)
 
-    def run_once(self) -> None:
-        """Runs each job over what is there now, in the order of their tables.
+    def run_once(self, *, jobs: Sequence[str] | None = None) -> None:
+        """Runs each job, or each of those named, over what is there now, in the order of their tables.
 
         Raises:
             BaseException: What ended a job.
         """
         for plan in self.plans:
-            query = self._start(plan, once=True, interval_s=0)
-            try:
-                while not query.wait(3600):
-                    pass
-                failure = query.failure()
+            if jobs is None or plan.job.name in jobs:
+                while isinstance(failure := self._run_to_end(plan), SupersededError):
+                    require_same_code(self._context, plan.job)
                 if failure is not None:
-                    self._note(query, "failed", explain(failure))
                     raise failure
+
+    def _run_to_end(self, plan: JobPlan) -> BaseException | None:
+        query = self._start(plan, once=True, interval_s=0)
+        try:
+            while not query.wait(3600):
+                pass
+            failure = query.failure()
+            if failure is None or isinstance(failure, SupersededError):
                 self._note(query, "stopped")
-            finally:
-                query.stop()
-                self._flush(now=True)
-                self._copy(plan.job)
+            else:
+                self._note(query, "failed", explain(failure))
+            return failure
+        finally:
+            query.stop()
+            self._flush(now=True)
+            self._copy(plan.job)
 
     def watch(self, seconds: float) -> None:
         """Watches the queries for a while; one that met a fault that passes is started again after a pause.
@@ -125,6 +133,9 @@ class JobRunner:
                 if failure is not None:
                     query.stop()
                     self._note_batches(query)
+                    if isinstance(failure, SupersededError):
+                        self._follow(self._plan(name))
+                        continue
                     self._wait_or_raise(name, query.generation, failure)
                     del self.queries[name]
                     continue
@@ -165,6 +176,15 @@ class JobRunner:
             self._start(plan, once=False, interval_s=self._interval_s)
         except Exception as error:
             self._wait_or_raise(plan.job.name, current_generation(self._context, plan.job), error)
+
+    def _follow(self, plan: JobPlan) -> None:
+        """Goes on with the generation that a rebuild made of a running job."""
+        try:
+            require_same_code(self._context, plan.job)
+        except StreamsError as error:
+            self._wait_or_raise(plan.job.name, current_generation(self._context, plan.job), error)
+        del self.queries[plan.job.name]
+        self._start_or_wait(plan)
 
     def _wait_or_raise(self, name: str, generation: int, failure: BaseException) -> None:
         pause_s = self._restarts.after(name, failure)

@@ -138,11 +138,11 @@ def _offered(table: Path) -> Iterator[int]:
     """The versions that swaps replaced and that a rollback can still put back."""
     offered: dict[str, int] = {}
     for commit in commits(table, since=first_version(table)):
-        if commit.entry is None or commit.entry.kind != "backfill":
+        if commit.entry is None or "backfill" not in commit.entry.extra:
             continue
         extra = commit.entry.extra
-        if extra.get("action") == "swap":
+        if extra["action"] in ("swap", "rebuild"):
             offered[extra["backfill"]] = int(extra["replaced_version"])
-        elif extra.get("action") == "rollback":
+        elif extra["action"] in ("rollback", "restore"):
             offered.pop(extra["backfill"], None)
     yield from offered.values()

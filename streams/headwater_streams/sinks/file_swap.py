@@ -8,17 +8,18 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import DataLossError
-from headwater_streams.gateway import jvm_class
+from headwater_streams.gateway import jvm_class, scala_object, to_list
 from headwater_streams.sinks.delta_table import DeltaTransaction, read_version
+from headwater_streams.sinks.live_files import LiveFile
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,23 @@ class Swapped:
     removed_rows: int
     added_rows: int
     kept_rows: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A version of a table.
+
+    Attributes:
+        table: Its folder.
+        files: The `add` actions of its files.
+        schema: Its columns, as Delta writes them.
+        marks: Its transaction marks, by their application ids.
+    """
+
+    table: Path
+    files: Sequence[Mapping[str, Any]]
+    schema: str
+    marks: Mapping[str, int]
 
 
 class FileSwap(DeltaTransaction):
@@ -92,6 +110,50 @@ class FileSwap(DeltaTransaction):
         version = self._commit(actions, app_id, mark, user_metadata)
         return Swapped(version, sum(gone for gone, _ in removed.values()), added, kept)
 
+    def exchange(
+        self,
+        app_id: str,
+        mark: int,
+        user_metadata: str,
+        *,
+        removed: Sequence[LiveFile],
+        added: Snapshot,
+        marks: Mapping[str, int],
+        keeps_columns: bool = False,
+    ) -> int:
+        """Takes whole files away and adds others, as one version, which it returns; no row is read.
+
+        Args:
+            app_id: The mark's application id.
+            mark: The mark's version.
+            user_metadata: The ledger entry.
+            removed: Files of the table.
+            added: The others: of another table, whose files are linked into this one's folder, or of this one.
+            marks: Further marks, by their application ids.
+            keeps_columns: Whether the table keeps its columns; otherwise it has those of `added` from here on.
+
+        Raises:
+            DataLossError: A file is not there any more; nothing is committed.
+        """
+        self._transaction.readWholeTable()
+        gone = [add["path"] for add in added.files if not (added.table / add["path"]).exists()]
+        if gone:
+            raise DataLossError(
+                f"{added.table}: {len(gone)} files of that version are not there any more, {gone[0]} among them; "
+                "nothing was committed"
+            )
+        known = self._transaction.metadata()
+        if not keeps_columns and added.schema != known.schemaString():
+            described = json.loads(known.json())["metaData"] | {"schemaString": added.schema}
+            self._transaction.updateMetadata(self.action({"metaData": described}), False)
+        actions = [self._remove(file) for file in removed]
+        actions += [self._mark(*more) for more in marks.items()]
+        for add in added.files:
+            if added.table != self._path:
+                _link(added.table / add["path"], self._path / add["path"])
+            actions.append(self._new(add))
+        return self._commit(actions, app_id, mark, user_metadata)
+
     def _touched(self, affected: Column) -> Mapping[str, tuple[int, int]]:
         found = self.frame().groupBy(F.col("_metadata.file_name").alias("file"))
         counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
@@ -109,9 +171,11 @@ class FileSwap(DeltaTransaction):
         linked = []
         for add in live_files(shadow):
             _link(shadow / add["path"], self._path / add["path"])
-            value = {**add, "dataChange": True, "modificationTime": int(time.time() * 1000)}
-            linked.append(self.action({"add": value}))
+            linked.append(self._new(add))
         return linked
+
+    def _new(self, add: Mapping[str, Any]) -> Any:
+        return self.action({"add": {**add, "dataChange": True, "modificationTime": int(time.time() * 1000)}})
 
     def _commit(self, actions: list[Any], app_id: str, mark: int, user_metadata: str) -> int:
         none = jvm_class(self._spark, "scala.Option").empty()
@@ -123,6 +187,19 @@ class FileSwap(DeltaTransaction):
             *[none] * 5,
         )
         return self._commit_actions(actions, app_id, mark, operation)
+
+
+def snapshot_of(spark: SparkSession, table: Path, version: int) -> Snapshot:
+    """A table's files at a version, their statistics with them, its columns and its marks."""
+    none = jvm_class(spark, "scala.Option").empty()
+    log = scala_object(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(
+        spark._jsparkSession,  # noqa: SLF001 - PySpark's only door to the JVM
+        str(table),
+    )
+    snapshot = log.getSnapshotAt(version, none, none, False)
+    files = [json.loads(add) for add in snapshot.allFiles().toJSON().collectAsList()]
+    marks = {txn.appId(): int(txn.version()) for txn in to_list(snapshot.setTransactions())}
+    return Snapshot(table, files, snapshot.metadata().schemaString(), marks)
 
 
 def live_files(shadow: Path) -> list[dict[str, Any]]:

@@ -1,0 +1,81 @@
+"""Proves a rebuild before it is swapped in: its own books, that it read all that the live job did, and the diff."""
+
+from headwater_streams.backfill.diff import keyed_diff
+from headwater_streams.backfill.history import TableHistory, count_of
+from headwater_streams.backfill.rebuild.running import accounting_of, rebuild_of, same_job, shadow_context
+from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
+from headwater_streams.backfill.verdict import Finding, Verdict
+from headwater_streams.ledger.audit import audit_table
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.ledger.log import next_commit
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.generations import generation_now
+from headwater_streams.runtime.job import Job
+from headwater_streams.sinks.delta_table import read_version
+
+_NAMED = 3
+
+
+def verify(context: StageContext, folder: BackfillFolder, job: Job) -> Verdict:
+    """Verifies a rebuild that has caught up, and stores the verdict.
+
+    Looked at: the shadow's audit, as of any table (identities, no gap or overlap of offsets, rows against commits);
+    that it read every offset that the live job had read when the rebuild was planned; that the table is at the
+    generation planned on; and what differs from the live table, by key.
+
+    Raises:
+        BackfillError: The run has not caught up yet, or the job is not the one that was planned.
+    """
+    planned = rebuild_of(folder)
+    found = same_job(context, planned, job)
+    progress = folder.read("progress")
+    if progress is None or progress["state"] != "done":
+        raise BackfillError(f"the backfill {planned.id!r} has not caught up with the live job; run it first")
+    home = shadow_context(context, folder, planned).home
+    table, shadow = context.home.table(planned.target), home.table(planned.target)
+    audit = audit_table(home, planned.target)
+    problems = audit.findings if audit is not None else []
+    terms = accounting_of(folder, planned)
+    wanted = TableHistory(table, planned.target, planned.job, until=planned.base_version).read_ranges()
+    missing = _missing(wanted, TableHistory(shadow, planned.target, planned.job).read_ranges())
+    generation = generation_now(context, found.job)
+    findings = (
+        Finding(
+            "accounting",
+            not problems,
+            "; ".join(problems[:_NAMED]) or ", ".join(f"{value:,} {term}" for term, value in terms.items()),
+        ),
+        Finding(
+            "offsets covered",
+            not missing,
+            "; ".join(missing[:_NAMED]) or f"all {count_of(wanted):,} offsets that the live job had read",
+        ),
+        Finding(
+            "generation",
+            generation == planned.base_generation,
+            f"{planned.target} is at generation {generation}, planned on {planned.base_generation}",
+        ),
+    )
+    now, then = next_commit(table) - 1, next_commit(shadow) - 1
+    live, made = read_version(context.spark, table, now), read_version(context.spark, shadow, then)
+    common = [name for name in planned.columns if name in live.columns]
+    notes = [f"only one of the two has the column {name}" for name in planned.columns if name not in common]
+    diff = keyed_diff(live, made, planned.keys, common)
+    passed = all(finding.ok for finding in findings)
+    verdict = Verdict(
+        planned.id, passed, findings, terms, diff, tuple(notes), then, utc_text(context.now_ms())
+    )
+    folder.write("verdict", verdict.to_json())
+    return verdict
+
+
+def _missing(wanted: Ranges, read: Ranges) -> list[str]:
+    found = []
+    for topic, partitions in wanted.items():
+        for partition, (start, end) in partitions.items():
+            low, high = read.get(topic, {}).get(partition, (end, end))
+            if start < low:
+                found.append(f"{topic} {partition} [{start}, {min(low, end)}) was not read")
+            if high < end:
+                found.append(f"{topic} {partition} [{max(high, start)}, {end}) was not read")
+    return found

@@ -1,0 +1,96 @@
+"""What a verification found: the verdict that a swap asks for."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headwater_streams.backfill.diff import Diff
+from headwater_streams.backfill.store import BackfillError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: its name, whether it holds, and what was seen."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verification found.
+
+    Attributes:
+        backfill: The backfill's id.
+        passed: Whether every finding holds; only then can it be swapped in.
+        findings: What was looked at.
+        accounting: The terms of the run, as the swap's ledger entry will carry them.
+        diff: What the swap changes.
+        notes: What a person should know.
+        shadow_version: The shadow's version that was verified.
+        verified_at: When.
+    """
+
+    backfill: str
+    passed: bool
+    findings: tuple[Finding, ...]
+    accounting: Mapping[str, int]
+    diff: Diff
+    notes: tuple[str, ...]
+    shadow_version: int
+    verified_at: str
+
+    def to_json(self) -> dict[str, Any]:
+        """The verdict as it is stored and printed."""
+        return {
+            "backfill": self.backfill,
+            "passed": self.passed,
+            "findings": [vars(finding) for finding in self.findings],
+            "accounting": dict(self.accounting),
+            "diff": self.diff.to_json(),
+            "notes": list(self.notes),
+            "shadow_version": self.shadow_version,
+            "verified_at": self.verified_at,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> "Verdict":
+        """The verdict as it was stored."""
+        return cls(
+            value["backfill"],
+            value["passed"],
+            tuple(Finding(**finding) for finding in value["findings"]),
+            value["accounting"],
+            Diff.from_json(value["diff"]),
+            tuple(value["notes"]),
+            value["shadow_version"],
+            value["verified_at"],
+        )
+
+
+def passing(
+    verdict: Mapping[str, Any] | None, backfill: str, version: int, accepted: str | None
+) -> Mapping[str, Any]:
+    """The stored verdict on a shadow as it is now, if it allows a swap.
+
+    Args:
+        verdict: The verdict as it is stored, if there is one.
+        backfill: The backfill's id.
+        version: The shadow's version.
+        accepted: The digest of the diff that a person has read and accepts; None: whatever differs is accepted.
+
+    Raises:
+        BackfillError: There is none, it did not pass, or its diff is not the one that was read.
+    """
+    if verdict is None or verdict["shadow_version"] != version:
+        raise BackfillError(f"the backfill {backfill!r} is not verified as it is now; verify it first")
+    if not verdict["passed"]:
+        broken = [f["name"] + ": " + f["detail"] for f in verdict["findings"] if not f["ok"]]
+        raise BackfillError(f"the verdict on {backfill!r} did not pass ({'; '.join(broken)})")
+    if accepted is not None and accepted != verdict["diff"]["digest"]:
+        raise BackfillError(
+            f"the diff of {backfill!r} has the digest {verdict['diff']['digest']}, and {accepted} was accepted; read "
+            "the verdict again: headwater backfill verify"
+        )
+    return verdict

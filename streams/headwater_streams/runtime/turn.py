@@ -1,0 +1,38 @@
+"""Whose turn it is with a job's table: a batch's, or that of a swap, which waits for the batch that is running.
+
+<home>/checkpoints/<job>/turn       locked by the process that has its turn, and free again when it dies
+"""
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from headwater_streams.runtime.home import Home
+
+
+class Turn:
+    """A lock between the batches of a job, which may go on beside each other, and a swap, which goes alone."""
+
+    def __init__(self, home: Home, job: str) -> None:
+        """Args: the home whose table is meant, the job that writes it."""
+        self._path: Path = home.checkpoint(job, 0).parent / "turn"
+
+    @contextmanager
+    def of_batch(self) -> Iterator[None]:
+        """Holds a swap back while the block runs; waits for one that is going on."""
+        with self._locked(fcntl.LOCK_SH):
+            yield
+
+    @contextmanager
+    def of_swap(self) -> Iterator[None]:
+        """Holds the job at the end of its batch while the block runs."""
+        with self._locked(fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def _locked(self, how: int) -> Iterator[None]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("w") as lock:
+            fcntl.flock(lock, how)
+            yield

@@ -1,0 +1,306 @@
+"""Rebuilds: a table made anew beside the live one, then swapped in with its checkpoint, and the way back."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.backfill import BackfillError
+from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+departures = hw.topic(
+    "departures",
+    schema="carrier STRING, departed_at TIMESTAMP, delay_minutes INT",
+    event_time="departed_at",
+    watermark="30 minutes",
+)
+
+
+@hw.job(target=hw.delta("gold.delays", keys=["carrier", "window_start"], mode="update"), dedup=hw.by_offset())
+@hw.check("known", "carrier IS NOT NULL", on="input", action="quarantine")
+def delays(departures: DataFrame) -> DataFrame:
+    return hw.tumbling(departures, "departed_at", "1 hour", by=["carrier"]).agg(
+        F.count("*").alias("departures")
+    )
+
+
+def by_half_hour() -> Job:
+    """Another window and another aggregate: state that the old checkpoint cannot be."""
+
+    @hw.job(
+        name="delays",
+        target=hw.delta("gold.delays", keys=["carrier", "window_start"], mode="update"),
+        dedup=hw.by_offset(),
+    )
+    @hw.check("known", "carrier IS NOT NULL", on="input", action="quarantine")
+    def delays(departures: DataFrame) -> DataFrame:
+        return hw.tumbling(departures, "departed_at", "30 minutes", by=["carrier"]).agg(
+            F.count("*").alias("departures"), F.max("delay_minutes").alias("max_delay")
+        )
+
+    return bind(delays)
+
+
+AT = "2013-01-01T14:00:00Z"
+
+
+def event(time: str, carrier: str | None, delay: int) -> dict[str, object]:
+    return {"carrier": carrier, "departed_at": f"2013-01-01T{time}:00Z", "delay_minutes": delay}
+
+
+def send(driver: JobDriver, *events: dict[str, object], offset: int | None = None) -> None:
+    driver.send("departures", *events, timestamp=AT, offset=offset)
+
+
+def windows(driver: JobDriver) -> list[tuple[Any, ...]]:
+    found = driver.table("gold.delays").collect()
+    names = [name for name in ("departures", "max_delay") if name in driver.table("gold.delays").columns]
+    return sorted((r["carrier"], f"{r['window_start']:%H:%M}", *[r[n] for n in names]) for r in found)
+
+
+OLD = [("DL", "10:00", 1), ("UA", "10:00", 2), ("UA", "12:00", 1)]
+NEW = [("DL", "10:00", 1, 5), ("UA", "10:00", 1, 400), ("UA", "10:30", 1, 1), ("UA", "12:00", 1, 3)]
+
+
+def live(drive: Callable[..., JobDriver]) -> JobDriver:
+    driver = drive(delays)
+    send(driver, event("10:00", "UA", 400), event("10:05", "DL", 5), event("10:59", "UA", 1))
+    driver.run()
+    send(driver, event("12:01", "UA", 3), event("12:02", None, 0))
+    driver.run()
+    send(driver, event("10:30", "AA", 7))  # late
+    driver.run()
+    assert windows(driver) == OLD
+    assert driver.audit() == []
+    return driver
+
+
+def test_rebuild_of_a_window_takes_table_and_checkpoint_over_and_gives_them_back(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = live(drive), by_half_hour()
+    context = driver.context
+    planned = backfill.plan_rebuild(context, job)
+    assert backfill.plan_rebuild(context, job).id == planned.id
+    assert (planned.generation, planned.rows) == (2, 5)
+    with pytest.raises(BackfillError, match="has not caught up with the live job; run it first"):
+        backfill.verify(context, planned.id, job)
+    done = backfill.run(context, planned.id, job)
+    assert (done.state, done.rows_read) == ("done", 5)
+    assert windows(driver) == OLD, "the live table is as it was"
+    assert backfill.status(driver.home, planned.id)["state"] == "done"
+    with pytest.raises(BackfillError, match="is not verified as it is now; verify it first"):
+        backfill.swap(context, planned.id)
+    verdict = backfill.verify(context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert (verdict.diff.added, verdict.diff.changed, verdict.diff.unchanged) == (1, 3, 0)
+
+    # The live job goes on meanwhile, and what it wrote is written by the new generation once more.
+    send(driver, event("12:31", "UA", 9))
+    driver.run()
+    assert ("UA", "12:00", 2) in windows(driver)
+    swapped = backfill.swap(context, planned.id)
+    assert backfill.swap(context, planned.id) == swapped
+    assert windows(driver) == NEW
+    assert driver.audit() == []
+    assert len(driver.late("gold.delays")) == 1
+    assert len(driver.quarantined("gold.delays")) == 1
+    assert backfill.status(driver.home, planned.id)["state"] == "swapped"
+
+    after = drive(job)
+    after.run()
+    assert windows(after) == [*NEW, ("UA", "12:30", 1, 9)]
+    send(after, event("12:40", "UA", 20), event("10:31", "UA", 7), offset=7)
+    after.run()
+    assert windows(after) == [*NEW, ("UA", "12:30", 2, 20)]
+    assert len(after.late("gold.delays")) == 2
+    assert after.audit() == []
+
+    rolled = backfill.rollback(context, planned.id)
+    assert backfill.rollback(context, planned.id) == rolled
+    assert backfill.status(driver.home, planned.id)["state"] == "rolled back"
+    assert windows(driver) == [*OLD[:2], ("UA", "12:00", 2)]
+    assert driver.audit() == []
+    again = drive(delays)
+    again.run()
+    assert windows(again) == [*OLD[:2], ("UA", "12:00", 3)]
+    assert len(again.late("gold.delays")) == 2
+    assert again.audit() == []
+
+
+@hw.job(target=hw.delta("silver.departures"), dedup=hw.by_offset())
+@hw.check("known", "carrier IS NOT NULL", action="quarantine")
+def clean(departures: DataFrame) -> DataFrame:
+    return departures
+
+
+cleaned = hw.table("silver.departures")
+
+
+@hw.job(target=hw.delta("gold.long"))
+def long(cleaned: DataFrame) -> DataFrame:
+    return cleaned.filter("delay_minutes > 30")
+
+
+def cleaner() -> Job:
+    @hw.job(name="clean", target=hw.delta("silver.departures"), dedup=hw.by_offset())
+    @hw.check("known", "carrier <> 'DL'", action="quarantine")
+    def clean(departures: DataFrame) -> DataFrame:
+        return departures.withColumn("delay_hours", F.col("delay_minutes") / 60)
+
+    return bind(clean)
+
+
+SWAP_STEPS = {
+    "before rebuild of another table": "verified",
+    "after rebuild of another table": "swapping",
+    "before rebuild of the table": "swapping",
+    "after rebuild of the table": "swapped",
+}
+
+
+def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Callable[..., JobDriver]) -> None:
+    driver, job = drive(clean), cleaner()
+    send(driver, event("10:00", "UA", 60), event("10:05", "DL", 5), event("10:59", None, 1))
+    driver.run()
+    context = driver.context
+    planned = backfill.plan_rebuild(context, job)
+    driver.crash_at("shadow before commit")
+    with pytest.raises(SimulatedCrash):
+        backfill.run(context, planned.id, job)
+    assert backfill.status(driver.home, planned.id)["state"] == "planned"
+    backfill.run(context, planned.id, job)
+    assert backfill.verify(context, planned.id, job).passed
+    for step, state in SWAP_STEPS.items():
+        driver.crash_at(step)
+        with pytest.raises(SimulatedCrash):
+            backfill.swap(context, planned.id)
+        assert backfill.status(driver.home, planned.id)["state"] == state
+        done = state == "swapped"
+        expected = [(0, "UA", 1.0)] if done else [(0, "UA"), (1, "DL")]
+        columns = ("_offset", "carrier", "delay_hours") if done else ("_offset", "carrier")
+        assert driver.rows("silver.departures", *columns) == expected
+    backfill.swap(context, planned.id)
+    assert driver.audit() == []
+    reasons = [reason for reason, _ in driver.quarantined("silver.departures")]
+    assert len(reasons) == 2
+
+    after = drive(job)
+    after.send("departures", event("11:00", "AA", 30), event("11:05", "DL", 5), offset=3, timestamp=AT)
+    after.run()
+    assert after.rows("silver.departures", "_offset", "carrier") == [(0, "UA"), (3, "AA")]
+    assert after.audit() == []
+    for what in ("another table", "the table"):
+        driver.crash_at(f"before restore of {what}")
+        with pytest.raises(SimulatedCrash):
+            backfill.rollback(context, planned.id)
+    backfill.rollback(context, planned.id)
+    again = drive(clean)
+    again.run()
+    assert again.rows("silver.departures", "_offset", "carrier") == [
+        (0, "UA"),
+        (1, "DL"),
+        (3, "AA"),
+        (4, "DL"),
+    ]
+    assert [offset for (offset,) in again.rows("silver.departures__quarantine", "_offset")] == [2]
+    assert again.audit() == []
+
+
+def test_rebuild_is_followed_by_a_job_that_runs(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean)
+    send(driver, event("10:00", "UA", 60))
+    runner = JobRunner(driver.context, [bind(clean)], progress_every_s=None)
+    runner.start(interval_s=0.1)
+    try:
+        _watch_until(runner, lambda: len(_offsets(driver)) == 1)
+        planned = backfill.plan_rebuild(driver.context, bind(clean))
+        backfill.run(driver.context, planned.id, bind(clean))
+        assert backfill.verify(driver.context, planned.id, bind(clean)).passed
+        backfill.swap(driver.context, planned.id)
+        send(driver, event("10:05", "DL", 5))
+        _watch_until(runner, lambda: len(_offsets(driver)) == 2)
+        assert runner.queries["clean"].generation == 2
+
+        # Another code than the one that runs is not gone on with.
+        other = backfill.plan_rebuild(driver.context, cleaner())
+        backfill.run(driver.context, other.id, cleaner())
+        backfill.verify(driver.context, other.id, cleaner())
+        backfill.swap(driver.context, other.id)
+        send(driver, event("10:06", "UA", 5))
+        with pytest.raises(IncompatibleStateError, match=r"was built with other code .* start the job again"):
+            _watch_until(runner, lambda: False)
+    finally:
+        runner.stop()
+    assert _offsets(driver) == [0], "nothing was written by the old code"
+    assert driver.audit() == []
+
+
+def _watch_until(runner: JobRunner, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not done():
+        assert time.monotonic() < deadline, "nothing came of it"
+        runner.watch(0.1)
+
+
+def _offsets(driver: JobDriver) -> list[Any]:
+    path = driver.home.table("silver.departures") / "_delta_log"
+    return [o for (o,) in driver.rows("silver.departures", "_offset")] if path.exists() else []
+
+
+arrivals = hw.topic(
+    "arrivals",
+    schema="carrier STRING, landed_at TIMESTAMP",
+    event_time="landed_at",
+    watermark="30 minutes",
+)
+
+
+def flights(within: str) -> Job:
+    @hw.job(name="flights", target=hw.delta("gold.flights"))
+    def join(departures: DataFrame, arrivals: DataFrame) -> DataFrame:
+        return hw.join(
+            departures.drop("delay_minutes"),
+            arrivals,
+            on=["carrier"],
+            left_time="departed_at",
+            right_time="landed_at",
+            within=within,
+        )
+
+    return bind(join)
+
+
+def test_rebuild_of_a_join_has_its_waiting_rows(drive: Callable[..., JobDriver]) -> None:
+    driver, wider = drive(flights("1 hour")), flights("2 hours")
+    send(driver, event("10:00", "UA", 0), event("10:20", "DL", 0))
+    driver.send("arrivals", {"carrier": "UA", "landed_at": "2013-01-01T11:30:00Z"}, timestamp=AT)
+    driver.run()
+    assert driver.rows("gold.flights", "carrier") == []
+    planned = backfill.plan_rebuild(driver.context, wider)
+    backfill.run(driver.context, planned.id, wider)
+    verdict = backfill.verify(driver.context, planned.id, wider)
+    assert verdict.passed, verdict.findings
+    assert (verdict.diff.added, verdict.diff.removed) == (1, 0)
+    backfill.swap(driver.context, planned.id)
+    after = drive(wider)
+    after.send("arrivals", {"carrier": "DL", "landed_at": "2013-01-01T12:00:00Z"}, offset=1, timestamp=AT)
+    after.run()
+    assert after.rows("gold.flights", "carrier") == [("DL",), ("UA",)]
+    assert after.audit() == []
+
+
+def test_rebuild_of_a_table_that_feeds_a_job_is_refused(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean, long)
+    send(driver, event("10:00", "UA", 60))
+    driver.run()
+    with pytest.raises(BackfillError, match=r"silver\.departures feeds the jobs long"):
+        backfill.plan_rebuild(driver.context, bind(clean))
