@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headwater_streams.backfill import BackfillPlan, Verdict
     from headwater_streams.backfill.diff import Diff
     from headwater_streams.backfill.rebuild.spec import RebuildPlan
+    from headwater_streams.backfill.rewind.spec import RewindPlan
 
 _OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>\d+)=(?P<start>\d+)-(?P<end>\d+)")
 
@@ -39,11 +40,7 @@ def parse_offsets(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int]]]
 def print_plan(planned: "BackfillPlan") -> None:
     """The plan: what is read, what is replaced, what to know."""
     value = planned.to_json()
-    read = ", ".join(
-        f"{topic} {partition} [{start}, {end})"
-        for topic, partitions in value["ranges"].items()
-        for partition, (start, end) in partitions.items()
-    )
+    read = _ranges(value["ranges"])
     windows = value["windows"]
     replaced = f"the rows of {read}"
     if windows:
@@ -64,19 +61,33 @@ def print_plan(planned: "BackfillPlan") -> None:
     print(f"next: headwater backfill preview {planned.id}, or run {planned.id}")
 
 
-def print_rebuild(planned: "RebuildPlan") -> None:
-    """The plan of a rebuild."""
-    _print_lines(
-        {
-            "backfill": planned.id,
-            "job": f"{planned.job}, code {planned.fingerprint}",
-            "table": f"{planned.target}, as generation {planned.generation}",
-            "reads": f"its inputs from their beginning; the live job has read {planned.rows:,} rows",
-            "replaces": ", ".join(planned.tables),
-        }
-    )
+def print_whole(planned: "RebuildPlan | RewindPlan") -> None:
+    """The plan of a rebuild or of a rewind."""
+    lines = {
+        "backfill": planned.id,
+        "job": f"{planned.job}, code {planned.fingerprint}",
+        "table": f"{planned.target}, as generation {planned.generation}",
+        "replaces": ", ".join(planned.tables),
+    }
+    if planned.mode == "rebuild":
+        lines["reads"] = f"its inputs from their beginning; the live job has read {planned.rows:,} rows"
+        following = "run"
+    else:
+        value = planned.to_json()
+        lines["back to"] = f"version {value['version']}, after batch {value['batch']}"
+        lines["reads"] = f"{planned.rows:,} rows again: {_ranges(value['ranges'])}"
+        following = "verify"
+    _print_lines(lines)
     print_notes(planned.notes)
-    print(f"next: headwater backfill run {planned.id}")
+    print(f"next: headwater backfill {following} {planned.id}")
+
+
+def _ranges(ranges: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+    return ", ".join(
+        f"{topic} {partition} [{start}, {end})"
+        for topic, partitions in ranges.items()
+        for partition, (start, end) in partitions.items()
+    )
 
 
 def print_diff(diff: "Diff") -> None:

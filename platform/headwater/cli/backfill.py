@@ -32,7 +32,7 @@ app = typer.Typer(
 )
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The backfill, as `plan` and `list` name it.")]
-_RANGES = "--offsets, --start and --end, --event-time, --since-version, --all or --rebuild"
+_RANGES = "--offsets, --start and --end, --event-time, --since-version, --all, --rebuild or --rewind"
 
 
 @app.command("plan")
@@ -70,6 +70,12 @@ def plan_backfill(
             help="The whole table anew, with its checkpoint: for any kind of job, and any change of it.",
         ),
     ] = False,
+    rewind: Annotated[
+        int | None,
+        typer.Option(
+            metavar="VERSION", min=0, help="Table, checkpoint and offsets back to this version of the table."
+        ),
+    ] = None,
     lookups: Annotated[
         Literal["as_read", "newest"],
         typer.Option(help="Read look-ups at the versions that the live batches read, or as they are now."),
@@ -78,10 +84,11 @@ def plan_backfill(
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
-    """Plan the repair of a range, or a rebuild: what is read again, what is replaced. Nothing is changed.
+    """Plan a repair of a range, a rebuild or a rewind: what is read again, what is replaced. Nothing is changed.
 
     A repair mends closed windows, or rows by their offsets, and the live job's checkpoint stays. A rebuild makes a
     table anew from the beginning of the job's inputs, beside the live one, and takes its place with the checkpoint.
+    A rewind puts table and checkpoint back to an earlier version; the job runs forward from there.
 
     \b
     Examples:
@@ -89,14 +96,15 @@ def plan_backfill(
       headwater backfill plan jobs/flights.py:clean_departures --offsets departures:0=100-200
       headwater backfill plan jobs/flights.py:clean_departures --start 2013-01-05T10:00:00Z --end 2013-01-06
       headwater backfill plan jobs/flights.py:join_flights --rebuild
+      headwater backfill plan jobs/flights.py:join_flights --rewind 12
     """
-    from headwater.cli._backfill import parse_offsets, print_plan, print_rebuild
+    from headwater.cli._backfill import parse_offsets, print_plan, print_whole
 
     if (start is None) != (end is None):
         raise UsageError("give --start and --end together; the end is exclusive")
     given = [
         *(bool(offsets), start is not None, event_time is not None, since_version is not None),
-        *(everything, rebuild),
+        *(everything, rebuild, rewind is not None),
     ]
     if sum(given) != 1:
         raise UsageError(f"say which range: give one of {_RANGES}")
@@ -104,12 +112,16 @@ def plan_backfill(
     with _errors(), _context(home, bootstrap, needs_broker=bool(job.topics)) as context:
         from headwater_streams import backfill
 
-        if rebuild:
-            anew = backfill.plan_rebuild(context, job, reference=where)
+        if rebuild or rewind is not None:
+            whole = (
+                backfill.plan_rebuild(context, job, reference=where)
+                if rewind is None
+                else backfill.plan_rewind(context, job, version=rewind, reference=where)
+            )
             if json_output:
-                print_json(anew.to_json())
+                print_json(whole.to_json())
             else:
-                print_rebuild(anew)
+                print_whole(whole)
             return
         planned = backfill.plan(
             context,

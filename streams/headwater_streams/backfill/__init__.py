@@ -9,11 +9,16 @@
 
 A backfill *repairs* a closed range of what a live job wrote, with the job's code as it is now. The job's checkpoint
 stays where it is, and it may run meanwhile. Ranges are half-open everywhere.
+
+`plan_rebuild` makes a whole table anew beside the live one, and `plan_rewind` puts table, checkpoint and offsets back
+to an earlier commit; the other verbs are the same.
 """
 
 from headwater_streams.backfill.planning import plan
 from headwater_streams.backfill.progress import Progress
 from headwater_streams.backfill.rebuild.planning import plan_rebuild
+from headwater_streams.backfill.rewind.planning import plan_rewind
+from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.running import preview, run
 from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.status import abort, list_backfills, pause, resume, status
@@ -27,12 +32,14 @@ __all__ = [
     "BackfillPlan",
     "Finding",
     "Progress",
+    "RewindPlan",
     "Verdict",
     "abort",
     "list_backfills",
     "pause",
     "plan",
     "plan_rebuild",
+    "plan_rewind",
     "preview",
     "resume",
     "rollback",

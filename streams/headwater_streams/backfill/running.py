@@ -9,6 +9,7 @@ from headwater_streams.backfill.diff import Diff, keyed_diff
 from headwater_streams.backfill.progress import PAUSE, Progress
 from headwater_streams.backfill.rebuild import running as rebuilds
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
@@ -44,8 +45,11 @@ def run(
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
         folder.require_open()
-        if isinstance(folder.plan(), RebuildPlan):
+        found = folder.plan()
+        if isinstance(found, RebuildPlan):
             return rebuilds.run(context, folder, job, on_progress)
+        if isinstance(found, RewindPlan):
+            return Progress("done", 0, 0, 0, 0, {}, 0.0, found.created_at)  # what it puts back is there
         planned = folder.repair()
         if len(shadow_entries(folder)) == len(planned.chunks):
             return _told(folder, planned, "done", 0.0, on_progress)
@@ -77,10 +81,10 @@ def preview(context: StageContext, backfill: str, job: Job) -> Diff:
         BackfillError: There is no such backfill, or the job is not the one that was planned.
     """
     folder = BackfillFolder(context.home, backfill)
-    if isinstance(folder.plan(), RebuildPlan):
+    if not isinstance(folder.plan(), BackfillPlan):
         raise BackfillError(
-            f"the backfill {backfill!r} makes the whole table anew; run and verify it to see what would differ, "
-            "neither touches the table"
+            f"the backfill {backfill!r} changes the whole table; run and verify it to see what would differ, neither "
+            "touches the table"
         )
     planned = folder.repair()
     target = read_version(context.spark, context.home.table(planned.target), planned.base_version)

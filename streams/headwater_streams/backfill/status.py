@@ -3,15 +3,15 @@
 import shutil
 from typing import Any
 
+from headwater_streams.backfill import handover
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
 from headwater_streams.backfill.progress import PAUSE
 from headwater_streams.backfill.rebuild import running as rebuild_running
-from headwater_streams.backfill.rebuild import swapping as rebuild_swapping
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.rebuild.swapping import made_by
+from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.running import shadow_entries
 from headwater_streams.backfill.spec import BackfillPlan
-from headwater_streams.backfill.store import BackfillError, BackfillFolder, backfill_ids
+from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder, backfill_ids
 from headwater_streams.runtime.home import Home
 
 
@@ -37,7 +37,7 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
         "asked": dict(planned.asked),
         "rows": planned.rows,
         "chunks_done": done,
-        "chunks": done if isinstance(planned, RebuildPlan) else len(planned.chunks),
+        "chunks": done if not isinstance(planned, BackfillPlan) else len(planned.chunks),
         "created_at": planned.created_at,
         "progress": folder.read("progress"),
         "passed": None if verdict is None else verdict["passed"],
@@ -112,14 +112,14 @@ def _state(home: Home, folder: BackfillFolder) -> str:
     return "running" if _steps_done(folder, planned) else "planned"
 
 
-def _swapped(home: Home, planned: BackfillPlan | RebuildPlan) -> str | None:
+def _swapped(home: Home, planned: AnyPlan) -> str | None:
     """Where a swap and its way back are, by the tables' logs; None before the first."""
-    if isinstance(planned, RebuildPlan):
-        made = [set(made_by(home.table(name), planned.id)) for name in planned.tables]
-        there, back = rebuild_swapping.REBUILD, rebuild_swapping.RESTORE
-    else:
+    if isinstance(planned, BackfillPlan):
         made = [set(TableHistory(home.table(name), name).backfill(planned.id)) for name in planned.tables]
         there, back = SWAP, ROLLBACK
+    else:
+        made = [set(handover.made_by(home.table(name), planned.id)) for name in planned.tables]
+        there, back = planned.mode, handover.RESTORE
     if any(back in actions for actions in made):
         return "rolled back"
     if any(there in actions for actions in made):
@@ -127,14 +127,18 @@ def _swapped(home: Home, planned: BackfillPlan | RebuildPlan) -> str | None:
     return None
 
 
-def _is_done(folder: BackfillFolder, planned: BackfillPlan | RebuildPlan) -> bool:
+def _is_done(folder: BackfillFolder, planned: AnyPlan) -> bool:
+    if isinstance(planned, RewindPlan):
+        return True
     if isinstance(planned, RebuildPlan):
         progress = folder.read("progress")
         return progress is not None and progress["state"] == "done"
     return _steps_done(folder, planned) == len(planned.chunks)
 
 
-def _steps_done(folder: BackfillFolder, planned: BackfillPlan | RebuildPlan) -> int:
+def _steps_done(folder: BackfillFolder, planned: AnyPlan) -> int:
+    if isinstance(planned, RewindPlan):
+        return 0
     if isinstance(planned, RebuildPlan):
         return len(rebuild_running.shadow_entries(folder, planned))
     return len(shadow_entries(folder))

@@ -21,11 +21,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.spec import FORMAT, BackfillPlan
 from headwater_streams.errors import StreamsError
 from headwater_streams.runtime.home import Home, write_atomically
 
-Plan = TypeVar("Plan", BackfillPlan, RebuildPlan)
+AnyPlan = BackfillPlan | RebuildPlan | RewindPlan
+Plan = TypeVar("Plan", BackfillPlan, RebuildPlan, RewindPlan)
+_MODES: dict[str, type[AnyPlan]] = {plan.mode: plan for plan in (RebuildPlan, RewindPlan)}
 
 
 class BackfillError(StreamsError):
@@ -64,7 +67,7 @@ class BackfillFolder:
         assert isinstance(found, BackfillPlan), "the verbs tell the modes apart"
         return found
 
-    def plan(self) -> BackfillPlan | RebuildPlan:
+    def plan(self) -> AnyPlan:
         """The plan.
 
         Raises:
@@ -76,7 +79,7 @@ class BackfillFolder:
             raise UnknownBackfillError(
                 f"there is no backfill {self.id!r}; there are {', '.join(there) or 'none'} (make one with plan)"
             )
-        return (RebuildPlan if value["mode"] == RebuildPlan.mode else BackfillPlan).from_json(value)
+        return _MODES.get(value["mode"], BackfillPlan).from_json(value)
 
     def read(self, name: str) -> dict[str, Any] | None:
         """A stored JSON object, or None if it was not written yet."""

@@ -4,10 +4,13 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from headwater_streams.backfill import handover
 from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
 from headwater_streams.backfill.rebuild import swapping as rebuilds
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.rewind import swapping as rewinds
+from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.running import require_done
 from headwater_streams.backfill.spec import BackfillPlan, iso
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
@@ -48,6 +51,8 @@ def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None
         folder.require_open()
         if isinstance(folder.plan(), RebuildPlan):
             return rebuilds.swap(context, folder, accept_diff)
+        if isinstance(folder.plan(), RewindPlan):
+            return rewinds.swap(context, folder, accept_diff)
         planned = folder.repair()
         if any(ROLLBACK in _by_action(context, planned, table) for table in planned.tables):
             raise BackfillError(f"the backfill {backfill!r} was rolled back; plan again")
@@ -75,8 +80,9 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
     """
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
-        if isinstance(folder.plan(), RebuildPlan):
-            return rebuilds.rollback(context, folder)
+        found = folder.plan()
+        if not isinstance(found, BackfillPlan):
+            return handover.rollback(context, folder, found)
         planned = folder.repair()
         if not any(SWAP in _by_action(context, planned, table) for table in planned.tables):
             raise BackfillError(

@@ -10,6 +10,8 @@ from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import same_job
 from headwater_streams.backfill.rebuild import verifying as rebuilds
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.rewind import swapping as rewinds
+from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.running import require_done, summed
 from headwater_streams.backfill.spec import BackfillPlan, iso
 from headwater_streams.backfill.store import BackfillFolder, utc_text
@@ -41,6 +43,8 @@ def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
         folder.require_open()
         if isinstance(folder.plan(), RebuildPlan):
             return rebuilds.verify(context, folder, job)
+        if isinstance(folder.plan(), RewindPlan):
+            return rewinds.verify(context, folder)
         planned = folder.repair()
         target = context.home.table(planned.target)
         stored = folder.read("verdict")

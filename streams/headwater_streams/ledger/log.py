@@ -67,11 +67,16 @@ def since_rebuilt(made: Sequence[Commit]) -> list[Commit]:
 def lineage(table: Path, *, until: int | None = None) -> list[Commit]:
     """The commits that the table's rows come from, oldest first: where a rebuild came in place of the rows, those of
     its shadow, as of the version that swapped it in; where a version was restored, none between the two."""
+    return _lineage(table, [*commits(table, until=until)])
+
+
+def _lineage(table: Path, made: Sequence[Commit]) -> list[Commit]:
     found: list[Commit] = []
-    for commit in commits(table, until=until):
+    for place, commit in enumerate(made):
         if (restored := _restored(commit)) is not None:
-            found = [known for known in found if known.version <= restored]
-        found += [commit, *_of_shadow(table, commit)]
+            found = _lineage(table, [known for known in made[:place] if known.version <= restored])
+        found.append(commit)
+        found += _of_shadow(table, commit)
     return found
 
 
@@ -109,13 +114,17 @@ def last_entry(table: Path, job: str, generation: int) -> LedgerEntry | None:
     return None
 
 
-def seen_of(table: Path, job: str, generation: int) -> dict[str, list[tuple[int, int]]] | None:
-    """All that a job's generation has seen, least recently touched first: its newest whole account and what changed
-    since; None where it removes no duplicates."""
+def seen_of(
+    table: Path, job: str, generation: int, *, until: int | None = None
+) -> dict[str, list[tuple[int, int]]] | None:
+    """All that a job's generation had seen before a version, or has seen by now, least recently touched first: its
+    newest whole account and what changed since; None where it removes no duplicates."""
     changes: list[Mapping[str, list[tuple[int, int]]]] = []
     for commit in _lineage_backwards(table):
         entry = commit.entry
         if entry is None or (entry.job, entry.generation) != (job, generation) or entry.kind == "backfill":
+            continue
+        if until is not None and commit.version >= until:
             continue
         if entry.seen_changed is not None:
             changes.append(entry.seen_changed)
@@ -148,7 +157,7 @@ def _of_shadow(table: Path, swapped: Commit) -> Iterator[Commit]:
 
 def _restored(commit: Commit) -> int | None:
     extra = commit.entry.extra if commit.entry is not None else {}
-    return int(extra["replaced_version"]) if extra.get("action") == "restore" else None
+    return int(extra["restored_version"]) if "restored_version" in extra else None
 
 
 def _log_files(table: Path) -> list[tuple[int, Path]]:

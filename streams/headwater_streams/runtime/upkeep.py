@@ -141,7 +141,7 @@ def _offered(table: Path) -> Iterator[int]:
         if commit.entry is None or "backfill" not in commit.entry.extra:
             continue
         extra = commit.entry.extra
-        if extra["action"] in ("swap", "rebuild"):
+        if extra["action"] in ("swap", "rebuild", "rewind"):
             offered[extra["backfill"]] = int(extra["replaced_version"])
         elif extra["action"] in ("rollback", "restore"):
             offered.pop(extra["backfill"], None)

@@ -146,9 +146,13 @@ class FileSwap(DeltaTransaction):
         if not keeps_columns and added.schema != known.schemaString():
             described = json.loads(known.json())["metaData"] | {"schemaString": added.schema}
             self._transaction.updateMetadata(self.action({"metaData": described}), False)
-        actions = [self._remove(file) for file in removed]
+        names = {add["path"] for add in added.files}
+        kept = {file.name for file in removed if file.name in names}  # Delta allows one action for a file
+        actions = [self._remove(file) for file in removed if file.name not in kept]
         actions += [self._mark(*more) for more in marks.items()]
         for add in added.files:
+            if add["path"] in kept:
+                continue
             if added.table != self._path:
                 _link(added.table / add["path"], self._path / add["path"])
             actions.append(self._new(add))

@@ -33,10 +33,8 @@ def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> Reb
     found = plan_jobs(context, [job])[-1]
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
-    _require_no_readers(context, found.job)
+    require_no_readers(context, found.job)
     _require_inputs(context, found.job, history.read_ranges())
-    sides = (target.quarantine_table, target.late_table)
-    there = [name for name in sides if (context.home.table(name) / "_delta_log").exists()]
     last = history.last_entry()
     entries = [entry for entry in history.entries() if entry.generation == last.generation]
     made = RebuildPlan(
@@ -45,9 +43,9 @@ def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> Reb
         reference=reference,
         kind=found.kind,
         target=target.name,
-        sides=tuple(there),
+        sides=sides_there(context, found.job),
         further=tuple(each.name for each in found.job.targets[1:]),
-        keys=_keys(found),
+        keys=keys_of(found),
         columns=tuple(found.result.fieldNames()),
         fingerprint=found.job.fingerprint,
         base_generation=last.generation,
@@ -57,7 +55,14 @@ def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> Reb
     return stored(context.home, made, context.now_ms())
 
 
-def _keys(found: JobPlan) -> tuple[str, ...]:
+def sides_there(context: StageContext, job: Job) -> tuple[str, ...]:
+    """The side tables that a job has."""
+    sides = (job.target.quarantine_table, job.target.late_table)
+    return tuple(name for name in sides if (context.home.table(name) / "_delta_log").exists())
+
+
+def keys_of(found: JobPlan) -> tuple[str, ...]:
+    """The columns that name a row of a job's target, in a diff."""
     if found.job.target.keys:
         return found.job.target.keys
     if found.kind in ("row", "as_of"):
@@ -69,13 +74,18 @@ def _keys(found: JobPlan) -> tuple[str, ...]:
     return (SOURCES,)
 
 
-def _require_no_readers(context: StageContext, job: Job) -> None:
+def require_no_readers(context: StageContext, job: Job) -> None:
+    """Sees to it that no other job has read a job's tables.
+
+    Raises:
+        BackfillError: One has.
+    """
     for target in job.targets:
         readers = sorted({reader for reader, _ in readers_of(context, target.name)})
         if readers:
             raise BackfillError(
                 f"{target.name} feeds the jobs {', '.join(readers)}, whose tables would keep what they made of its old "
-                "rows, and tables cannot be rebuilt in a row so far; use headwater jobs rebuild, which empties them all"
+                "rows, and tables cannot change hands in a row so far; headwater jobs rebuild empties all of them"
             )
 
 

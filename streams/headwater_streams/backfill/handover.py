@@ -1,0 +1,242 @@
+"""A table and its checkpoint change hands together: what a rebuild's and a rewind's swap share, and their way back."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits, lineage, seen_of
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.facts import move_facts
+from headwater_streams.runtime.generations import generation_id
+from headwater_streams.runtime.job import app_id
+from headwater_streams.runtime.turn import Turn
+from headwater_streams.sinks.delta_table import last_batch
+from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
+from headwater_streams.sinks.live_files import LiveFile, all_files
+
+REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
+
+Planned = RebuildPlan | RewindPlan
+
+
+def made_by(table: Path, backfill: str) -> dict[str, tuple[int, LedgerEntry]]:
+    """The commits that a rebuild or a rewind made to a table, by what they did, each with its version."""
+    found = ((c.version, c.entry) for c in commits(table))
+    return {
+        entry.extra["action"]: (version, entry)
+        for version, entry in found
+        if entry is not None and entry.kind == "generation" and entry.extra.get("backfill") == backfill
+    }
+
+
+def rollback(context: StageContext, folder: BackfillFolder, planned: Planned) -> dict[str, Any]:
+    """Puts the rows and the checkpoint before the swap back, as the job's next generation; done already, it says so.
+
+    What the job wrote since the swap is given up; it reads those records once more.
+
+    Raises:
+        BackfillError: It was not swapped in, or the job has begun another generation since.
+        DataLossError: Files of the old rows, or the old checkpoint, are gone; nothing is changed.
+    """
+    table = context.home.table(planned.target)
+    if not any(made_by(context.home.table(name), planned.id) for name in planned.tables):
+        raise BackfillError(
+            f"the backfill {planned.id!r} was not swapped in, so there is nothing to roll back"
+        )
+    if RESTORE not in made_by(table, planned.id):
+        with Turn(context.home, planned.job).of_swap():
+            if made_by(table, planned.id):
+                require_generation(context, planned, planned.generation)
+                old = context.home.checkpoint(planned.job, planned.base_generation)
+                take_checkpoint(context, planned.job, old, planned.generation + 1)
+            for name in planned.tables:
+                _restore_table(context, planned, name)
+    stored = folder.read("rollback")
+    if stored is None:
+        made = (
+            made_by(context.home.table(name), planned.id).get(RESTORE) for name in reversed(planned.tables)
+        )
+        stored = told(planned, *next(done for done in made if done is not None))
+        folder.write("rollback", stored)
+    return stored
+
+
+def require_generation(context: StageContext, planned: Planned, expected: int) -> None:
+    """Sees to it that a table is at the generation that a step goes from.
+
+    Raises:
+        BackfillError: It is not.
+    """
+    table = context.home.table(planned.target)
+    now = max(1, last_batch(context.spark, table, generation_id(planned.job)))
+    if now != expected:
+        raise BackfillError(
+            f"{planned.target} is at generation {now} and the backfill {planned.id!r} expects {expected}; plan again"
+        )
+
+
+def take_checkpoint(
+    context: StageContext, job: str, origin: Path, generation: int, *, last: int | None = None
+) -> None:
+    """Makes a generation's checkpoint of another one, whose files are linked: Spark replaces files, it changes none.
+
+    Args:
+        context: The home.
+        job: The job.
+        origin: The other checkpoint.
+        generation: The generation that goes on from it.
+        last: The batch that it shall end with; its last one by default.
+
+    Raises:
+        DataLossError: The other checkpoint is not there.
+    """
+    if not origin.exists():
+        raise DataLossError(
+            f"job {job!r}: there is no checkpoint {origin.name} any more; nothing was changed"
+        )
+    target = context.home.checkpoint(job, generation)
+    scratch = target.with_name(f".{target.name}.taking")
+    for stale in (scratch, target):  # of a swap that died before its commit
+        shutil.rmtree(stale, ignore_errors=True)
+    shutil.copytree(origin, scratch, copy_function=_link)
+    if last is not None:
+        _cut(scratch, last)
+    move_facts(scratch, context)
+    scratch.rename(target)
+
+
+def _cut(checkpoint: Path, last: int) -> None:
+    """Takes away what came after a batch: its offsets, its commit, and the state that it made.
+
+    State of version N + 1 is what batch N left. (Source: Spark's HDFSBackedStateStoreProvider.)
+    """
+    for folder in ("offsets", "commits", "keys"):
+        for file in (checkpoint / folder).glob("*"):
+            number = file.name.lstrip(".").split(".")[0]
+            if number.isdigit() and int(number) > last:
+                file.unlink()
+    for file in (checkpoint / "state").rglob("*"):
+        number = file.name.lstrip(".").split(".")[0].split("_")[0]
+        if file.is_file() and number.isdigit() and int(number) > last + 1:
+            file.unlink()
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(source, target)
+
+
+def restored_entry(planned: Planned, name: str, version: int, table: Path, generation: int) -> LedgerEntry:
+    """What the old generation's last commit up to a version said, as the beginning of one that goes on from there."""
+    mine = (c.entry for c in reversed(lineage(table, until=version + 1)))
+    known = (planned.job, planned.base_generation)
+    last = next((e for e in mine if e is not None and (e.job, e.generation) == known), None)
+    batch = last.batch if last is not None else -1
+    extra: dict[str, Any] = dict(last.extra) if last is not None else {}
+    extra |= {
+        "backfill": planned.id,
+        "restored_version": version,
+        "starts": {},
+        "lost": {},
+        "after": {"generation": planned.base_generation, "batch": batch},
+    }
+    return LedgerEntry(
+        planned.job,
+        generation,
+        batch,
+        name,
+        "generation",
+        fingerprint=last.fingerprint if last is not None else "",
+        max_event_time_us=last.max_event_time_us if last is not None else None,
+        seen=seen_of(table, *known, until=version + 1),
+        extra=extra,
+    )
+
+
+def marks_as(planned: Planned, before: Snapshot, generation: int) -> dict[str, int]:
+    """The old generation's marks of a version, under the new one's application ids."""
+    old, new = app_id(planned.job, planned.base_generation), app_id(planned.job, generation)
+    return {
+        new + name.removeprefix(old): batch
+        for name, batch in before.marks.items()
+        if name == old or name.startswith(f"{old}/")
+    }
+
+
+def exchange(
+    context: StageContext,
+    planned: Planned,
+    transaction: FileSwap,
+    entry: LedgerEntry,
+    removed: list[LiveFile],
+    added: Snapshot,
+    marks: Mapping[str, int],
+) -> None:
+    """Commits one table's part: files for files, the generation's mark, and what the entry says."""
+    mark = generation_id(planned.job)
+    is_target, action = entry.table == planned.target, entry.extra["action"]
+    what = f"{action} of {'the table' if is_target else 'another table'}"
+    told_entry = replace(entry, extra={"replaced_version": transaction.version, **entry.extra})
+    context.step(planned.job, f"before {what}", 0)
+    transaction.exchange(
+        mark,
+        entry.generation,
+        told_entry.to_json(),
+        removed=removed,
+        added=added,
+        marks={name: batch for name, batch in marks.items() if name != mark},
+        keeps_columns=entry.table in planned.sides,
+    )
+    context.step(planned.job, f"after {what}", 0)
+
+
+def written_by(job: str, table: Path, files: list[LiveFile], *, after: int = -1) -> list[LiveFile]:
+    """The files that a job's commits added, those after a version; a side table may have rows of another job, too."""
+    mine = {
+        path
+        for commit in commits(table, since=after + 1)
+        if commit.entry is not None and commit.entry.job == job
+        for path in commit.added_paths
+    }
+    return [file for file in files if file.name in mine]
+
+
+def told(planned: Planned, version: int, entry: LedgerEntry) -> dict[str, Any]:
+    """What a swap or its way back did, as it is stored and printed."""
+    return {
+        "backfill": planned.id,
+        "target": planned.target,
+        "version": version,
+        "replaced_version": entry.extra["replaced_version"],
+        "generation": entry.generation,
+    }
+
+
+def _restore_table(context: StageContext, planned: Planned, name: str) -> None:
+    table = context.home.table(name)
+    made = made_by(table, planned.id)
+    if not made or RESTORE in made:
+        return
+    ((_, swapped),) = made.values()
+    version = int(swapped.extra["replaced_version"])
+    transaction = FileSwap(context.spark, table)
+    before = snapshot_of(context.spark, table, version)
+    removed = transaction.all_files()
+    if name in planned.sides:
+        removed = written_by(planned.job, table, removed, after=version)
+        kept = {file.name for file in all_files(table, transaction.version)} - {file.name for file in removed}
+        before = replace(before, files=[add for add in before.files if add["path"] not in kept])
+    generation = planned.generation + 1
+    entry = restored_entry(planned, name, version, table, generation)
+    entry = replace(entry, extra={**entry.extra, "action": RESTORE})
+    exchange(context, planned, transaction, entry, removed, before, marks_as(planned, before, generation))

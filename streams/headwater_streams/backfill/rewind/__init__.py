@@ -1,0 +1,11 @@
+"""Rewinds: a job's table, checkpoint and offsets put back together to an earlier commit, and run forward again.
+
+    generation 1   o---o---o---o---o        batches, each with a version of the table
+                           |
+    generation 2           o---o---o---     the same rows, state and offsets, as of the third; then the records again
+
+The rows, the files of the state and the offsets are those that were there, so nothing is computed; what came after is
+read once more when the job goes on. A rewind is a generation of its own, for Delta keeps the marks of the batches that
+were taken back. How far back one can go is how long Spark keeps a checkpoint's batches (100), and the topics their
+records.
+"""

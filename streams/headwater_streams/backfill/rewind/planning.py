@@ -1,0 +1,122 @@
+"""Plans a rewind: which commit, what is read again, and whether that can be."""
+
+from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.rebuild.planning import keys_of, require_no_readers, sides_there
+from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.store import BackfillError, stored
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import LedgerEntry, Ranges
+from headwater_streams.runtime.checkpoint import is_committed, read_offsets
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.runner import plan_jobs
+
+
+def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str = "") -> RewindPlan:
+    """Plans to put a job back to where its table was at a version, and stores the plan.
+
+    Of a stateful job that names topics, the part behind its ingest tables is put back.
+
+    Args:
+        context: The session, the home, the record source.
+        job: The job.
+        version: The version of its table; that of the last batch up to it is meant.
+        reference: Where the job was loaded from; the command line loads it from there again.
+
+    Raises:
+        BackfillError: There is no such batch of the job's generation, its checkpoint has it no more, or others read
+            the table.
+        DataLossError: Records that would be read again are gone.
+    """
+    found = plan_jobs(context, [job])[-1]
+    target = found.job.target
+    history = TableHistory(context.home.table(target.name), target.name, found.job.name)
+    require_no_readers(context, found.job)
+    at_version, at = _batch_at(history, found.job.name, version)
+    _require_checkpoint(context, found.job, at, at_version)
+    again = history.read_ranges(since=at_version)
+    _require_records(context, found.job, again)
+    later = history.entries(since=at_version)
+    made = RewindPlan(
+        id="",
+        job=found.job.name,
+        reference=reference,
+        kind=found.kind,
+        target=target.name,
+        sides=sides_there(context, found.job),
+        further=tuple(each.name for each in found.job.targets[1:]),
+        keys=keys_of(found),
+        columns=tuple(found.result.fieldNames()),
+        fingerprint=found.job.fingerprint,
+        base_generation=at.generation,
+        base_version=history.version,
+        version=at_version,
+        batch=at.batch,
+        ranges=again,
+        rows=sum(entry.totals.get("read", 0) for entry in later),
+    )
+    return stored(context.home, made, context.now_ms())
+
+
+def _batch_at(history: TableHistory, job: str, version: int) -> tuple[int, LedgerEntry]:
+    newest = history.last_entry()
+    mine = [
+        (commit.version, commit.entry)
+        for commit in history.commits
+        if commit.entry is not None and commit.entry.is_batch and commit.entry.generation == newest.generation
+    ]
+    earlier = [(at, entry) for at, entry in mine if at <= version]
+    if not earlier:
+        raise BackfillError(
+            f"generation {newest.generation} of the job {job!r} wrote its first batch as version {mine[0][0]} of "
+            f"{history.name}, so it cannot be put back to version {version}; a swap before that is taken back by "
+            "headwater backfill rollback"
+        )
+    if len(earlier) == len(mine):
+        raise BackfillError(
+            f"the job {job!r} has written nothing to {history.name} after version {version}: its last batch is version "
+            f"{mine[-1][0]}"
+        )
+    repaired = [
+        c.entry.extra["backfill"]
+        for c in history.commits
+        if c.entry and c.entry.kind == "backfill" and c.version > earlier[-1][0]
+    ]
+    if repaired:
+        raise BackfillError(
+            f"{history.name} was repaired by {repaired[-1]} since version {earlier[-1][0]}; roll that back first"
+        )
+    return earlier[-1]
+
+
+def _require_checkpoint(context: StageContext, job: Job, at: LedgerEntry, version: int) -> None:
+    checkpoint = context.home.checkpoint(job.name, at.generation)
+    if read_offsets(checkpoint, at.batch) is None or not is_committed(checkpoint, at.batch):
+        kept = sorted(int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit())
+        oldest = f"its oldest is batch {kept[0]}" if kept else "it has none"
+        raise BackfillError(
+            f"version {version} of {job.target.name} is batch {at.batch} of the job {job.name!r}, whose offsets and "
+            f"state the checkpoint has no more ({oldest}); plan a rebuild: headwater backfill plan --rebuild"
+        )
+    if "cold" in at.extra:
+        raise BackfillError(
+            f"the job {job.name!r} has let go of what it had seen of some origins then (see headwater.seen), so "
+            "records read again could not be told from new ones; plan a rebuild: headwater backfill plan --rebuild"
+        )
+    updating = [target.name for target in job.targets[1:] if target.mode == "update"]
+    if updating:
+        raise BackfillError(
+            f"the job {job.name!r} also updates {updating[0]}, which cannot be put back with it"
+        )
+
+
+def _require_records(context: StageContext, job: Job, again: Ranges) -> None:
+    for topic in job.topic_names:
+        there = context.source.partitions(topic)
+        for partition, (start, _) in sorted(again.get(topic, {}).items()):
+            earliest = there[partition][0] if partition in there else None
+            if earliest is None or earliest > start:
+                raise DataLossError(
+                    f"the job {job.name!r} would read {topic} {partition} from offset {start} again, and the topic has "
+                    f"{'no such partition' if earliest is None else f'nothing before {earliest}'} any more"
+                )

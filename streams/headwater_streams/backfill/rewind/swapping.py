@@ -1,0 +1,147 @@
+"""Proves that a job can be put back, and puts it back: rows, checkpoint and offsets in one commit."""
+
+from dataclasses import replace
+from typing import Any
+
+from headwater_streams.backfill.diff import keyed_diff
+from headwater_streams.backfill.handover import (
+    RESTORE,
+    REWIND,
+    exchange,
+    made_by,
+    marks_as,
+    require_generation,
+    restored_entry,
+    take_checkpoint,
+    told,
+)
+from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
+from headwater_streams.backfill.verdict import Finding, Verdict, passing
+from headwater_streams.ledger.entry import is_undone
+from headwater_streams.ledger.log import commits, next_commit
+from headwater_streams.runtime.checkpoint import is_committed
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.turn import Turn
+from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sinks.file_swap import FileSwap, snapshot_of
+
+
+def rewind_of(folder: BackfillFolder) -> RewindPlan:
+    """The plan of a rewind."""
+    found = folder.plan()
+    assert isinstance(found, RewindPlan), "the verbs tell the modes apart"
+    return found
+
+
+def verify(context: StageContext, folder: BackfillFolder) -> Verdict:
+    """Verifies that all of the earlier version is there, and stores the verdict with what the table would lose."""
+    planned = rewind_of(folder)
+    table = context.home.table(planned.target)
+    snapshot = snapshot_of(context.spark, table, planned.version)
+    gone = [add["path"] for add in snapshot.files if not (table / add["path"]).exists()]
+    checkpoint = context.home.checkpoint(planned.job, planned.base_generation)
+    there = is_committed(checkpoint, planned.batch)
+    findings = (
+        Finding(
+            "files",
+            not gone,
+            f"{len(gone)} of {len(snapshot.files)} files are gone, {gone[0]} among them"
+            if gone
+            else f"{len(snapshot.files)} files of version {planned.version}",
+        ),
+        Finding(
+            "checkpoint", there, f"batch {planned.batch} {'is' if there else 'is not'} in the checkpoint"
+        ),
+    )
+    now = read_version(context.spark, table, next_commit(table) - 1)
+    diff = keyed_diff(now, read_version(context.spark, table, planned.version), planned.keys, planned.columns)
+    passed = all(finding.ok for finding in findings)
+    accounting = {"read": planned.rows}
+    verdict = Verdict(
+        planned.id,
+        passed,
+        findings,
+        accounting,
+        diff,
+        planned.notes,
+        planned.version,
+        utc_text(context.now_ms()),
+    )
+    folder.write("verdict", verdict.to_json())
+    return verdict
+
+
+def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None = None) -> dict[str, Any]:
+    """Puts the tables and the checkpoint back; a job that runs goes on from there. Done already, it says so again.
+
+    Returns:
+        `{"backfill", "target", "version", "replaced_version", "generation"}`.
+
+    Raises:
+        BackfillError: There is no passing verdict, or the job has begun another generation.
+        DataLossError: A file of that version is gone; nothing is changed.
+    """
+    planned = rewind_of(folder)
+    table = context.home.table(planned.target)
+    made = made_by(table, planned.id)
+    if RESTORE in made:
+        raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
+    if REWIND not in made:
+        passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
+        with Turn(context.home, planned.job).of_swap():
+            require_generation(context, planned, planned.base_generation)
+            old = context.home.checkpoint(planned.job, planned.base_generation)
+            take_checkpoint(context, planned.job, old, planned.generation, last=planned.batch)
+            for name in planned.tables[:-1]:
+                _put_back_beside(context, planned, name)
+            _put_back(context, planned)
+    stored = folder.read("swap")
+    if stored is None:
+        stored = told(planned, *made_by(table, planned.id)[REWIND])
+        folder.write("swap", stored)
+    return stored
+
+
+def _put_back(context: StageContext, planned: RewindPlan) -> None:
+    table = context.home.table(planned.target)
+    transaction = FileSwap(context.spark, table)
+    before = snapshot_of(context.spark, table, planned.version)
+    entry = restored_entry(planned, planned.target, planned.version, table, planned.generation)
+    entry = replace(entry, extra={**entry.extra, "action": REWIND})
+    marks = marks_as(planned, before, planned.generation)
+    exchange(context, planned, transaction, entry, transaction.all_files(), before, marks)
+
+
+def _put_back_beside(context: StageContext, planned: RewindPlan, name: str) -> None:
+    """Takes the rows of the later batches out of another table of the job."""
+    table = context.home.table(name)
+    if REWIND in made_by(table, planned.id):
+        return
+    transaction = FileSwap(context.spark, table)
+    entry = restored_entry(
+        planned, planned.target, planned.version, context.home.table(planned.target), planned.generation
+    )
+    void = {
+        path
+        for commit in commits(table)
+        if commit.entry is not None
+        and commit.entry.job == planned.job
+        and is_undone(commit.entry, entry.extra["after"])
+        for path in commit.added_paths
+    }
+    extra = {
+        "action": REWIND,
+        "backfill": planned.id,
+        "starts": {},
+        "lost": {},
+        "after": entry.extra["after"],
+    }
+    beside = replace(entry, table=name, seen=None, extra=extra)
+    now = snapshot_of(context.spark, table, transaction.version)
+    removed = [file for file in transaction.all_files() if file.name in void]
+    # The table's own marks are of later batches, too, which will come again.
+    marks = {
+        name: min(batch, planned.batch) for name, batch in marks_as(planned, now, planned.generation).items()
+    }
+    exchange(context, planned, transaction, beside, removed, replace(now, files=[]), marks)

@@ -1,0 +1,140 @@
+"""Rewinds: table, checkpoint and offsets back to an earlier commit, then forward again, to the same tables."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.backfill import BackfillError
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+clicks = hw.topic(
+    "clicks",
+    schema="who STRING, clicked_at TIMESTAMP, pages INT",
+    event_time="clicked_at",
+    watermark="30 minutes",
+)
+good = hw.table("silver.clicks", event_time="clicked_at", watermark="30 minutes")
+AT = "2013-01-01T14:00:00Z"
+
+
+@hw.job(target=hw.delta("silver.clicks"), dedup=hw.by_offset(origin=True))
+@hw.check("known", "who IS NOT NULL", action="quarantine")
+def clean(clicks: DataFrame) -> DataFrame:
+    return clicks
+
+
+@hw.job(target=hw.delta("gold.pages", keys=["who", "window_start"], mode="update"))
+def pages(good: DataFrame) -> DataFrame:
+    return hw.tumbling(good, "clicked_at", "1 hour", by=["who"]).agg(F.sum("pages").alias("pages"))
+
+
+def click(time: str, who: str | None, pages: int) -> dict[str, object]:
+    return {"who": who, "clicked_at": f"2013-01-01T{time}:00Z", "pages": pages}
+
+
+def send(driver: JobDriver, *clicks: dict[str, object], of: int | None = None) -> None:
+    """Sends clicks, with the origin offsets from `of` on."""
+    origin = None if of is None else ("far", "clicks", 0, of)
+    driver.send("clicks", *clicks, timestamp=AT, origin=origin)
+
+
+def put_back(driver: JobDriver, job: Job, version: int) -> backfill.RewindPlan:
+    planned = backfill.plan_rewind(driver.context, job, version=version)
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    backfill.swap(driver.context, planned.id, accept_diff=verdict.diff.digest)
+    return planned
+
+
+def rows(driver: JobDriver) -> list[tuple[Any, ...]]:
+    return driver.rows("silver.clicks", "who", "pages")
+
+
+def version_of(driver: JobDriver, table: str, batch: int) -> int:
+    """The version in which a batch of the first generation was committed."""
+    made = [entry for entry in driver.ledger(table) if entry.is_batch and entry.generation == 1]
+    return made[batch].batch + 1  # the table was made by version 0
+
+
+def test_rewind_of_rows_reads_them_again_and_can_be_taken_back(drive: Callable[..., JobDriver]) -> None:
+    driver, job = drive(clean), bind(clean)
+    for number in range(4):
+        who = None if number == 2 else f"u{number}"
+        send(driver, click("10:00", who, number), of=number)
+        driver.run()
+    everything = rows(driver)
+    assert everything == [("u0", 0), ("u1", 1), ("u3", 3)]
+    with pytest.raises(BackfillError, match=r"has written nothing to silver\.clicks after version 99"):
+        backfill.plan_rewind(driver.context, job, version=99)
+    with pytest.raises(BackfillError, match="wrote its first batch as version 1"):
+        backfill.plan_rewind(driver.context, job, version=0)
+
+    planned = backfill.plan_rewind(driver.context, job, version=version_of(driver, "silver.clicks", 1))
+    assert (planned.batch, planned.rows, planned.ranges) == (1, 2, {"clicks": {0: (2, 4)}})
+    with pytest.raises(BackfillError, match="is not verified as it is now"):
+        backfill.swap(driver.context, planned.id)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert (verdict.passed, verdict.diff.removed, verdict.diff.unchanged) == (True, 1, 2)
+    for step, left in (
+        ("before rewind of another table", 1),
+        ("after rewind of another table", 0),
+        ("before rewind of the table", 0),
+    ):
+        driver.crash_at(step)
+        with pytest.raises(SimulatedCrash):
+            backfill.swap(driver.context, planned.id)
+        assert rows(driver) == everything
+        assert len(driver.quarantined("silver.clicks")) == left
+    backfill.swap(driver.context, planned.id)
+    assert backfill.status(driver.home, planned.id)["state"] == "swapped"
+    assert rows(driver) == everything[:2]
+    assert driver.audit() == []
+
+    # Forward again: the same records, told from those that are sent once more.
+    send(driver, click("10:00", "u3", 3), of=3)
+    driver.run()
+    assert rows(driver) == everything
+    assert len(driver.quarantined("silver.clicks")) == 1
+    assert driver.audit() == []
+    assert driver.ledger("silver.clicks")[-1].generation == 2
+
+    rolled = backfill.rollback(driver.context, planned.id)
+    assert rolled["generation"] == 3
+    driver.run()
+    assert rows(driver) == everything
+    assert driver.accounting("silver.clicks")["duplicate"] == 2, "the one sent again, in two generations"
+    assert driver.audit() == []
+
+
+def test_rewind_of_a_window_has_the_state_of_that_time(drive: Callable[..., JobDriver]) -> None:
+    driver, job = drive(clean, pages), bind(pages)
+    for number, time in enumerate(("10:00", "10:10", "10:20", "11:40")):
+        send(driver, click(time, "a", 10**number))
+        driver.run()
+    driver.send("clicks", click("10:30", "a", 5), timestamp=AT)  # late
+    driver.run()
+    everything = driver.rows("gold.pages", "pages")
+    assert everything == [(1000,), (111,)]
+    assert len(driver.late("gold.pages")) == 1
+    planned = put_back(driver, job, version_of(driver, "gold.pages", 1))
+    assert driver.rows("gold.pages", "pages") == [(11,)]
+    assert driver.late("gold.pages") == []
+    assert driver.audit() == []
+    driver.run()
+    assert driver.rows("gold.pages", "pages") == everything
+    assert len(driver.late("gold.pages")) == 1
+    assert driver.audit() == []
+    backfill.rollback(driver.context, planned.id)
+    assert driver.rows("gold.pages", "pages") == everything
+    send(driver, click("11:50", "a", 1))
+    driver.run()
+    assert driver.rows("gold.pages", "pages") == [(1001,), (111,)]
+    assert len(driver.late("gold.pages")) == 1
+    assert driver.audit() == []
