@@ -304,3 +304,30 @@ def test_rebuild_of_a_table_that_feeds_a_job_is_refused(drive: Callable[..., Job
     driver.run()
     with pytest.raises(BackfillError, match=r"silver\.departures feeds the jobs long"):
         backfill.plan_rebuild(driver.context, bind(clean))
+
+
+places = hw.topic("places", schema="id INT, name STRING, at INT")
+
+
+def history_of(*columns: str) -> Job:
+    @hw.job(name="places", target=hw.scd2("dim.places", keys=["id"], sequence_by="at"))
+    def current(places: DataFrame) -> DataFrame:
+        return places.select("id", "at", *columns)
+
+    return bind(current)
+
+
+def test_rebuild_of_a_dimension_takes_its_changes_with_it(drive: Callable[..., JobDriver]) -> None:
+    driver, named = drive(history_of()), history_of("name")
+    driver.send("places", {"id": 1, "name": "a", "at": 1}, {"id": 1, "name": "b", "at": 5})
+    driver.run()
+    planned = backfill.plan_rebuild(driver.context, named)
+    assert "dim.places__changes" in planned.tables
+    backfill.run(driver.context, planned.id, named)
+    assert backfill.verify(driver.context, planned.id, named).passed
+    backfill.swap(driver.context, planned.id)
+    after = drive(named)
+    after.send("places", {"id": 1, "name": "c", "at": 3}, offset=2)
+    after.run()
+    assert after.rows("dim.places", "valid_from", "name") == [(1, "a"), (3, "c"), (5, "b")]
+    assert after.audit() == []

@@ -11,6 +11,7 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.renewal import readers_of
 from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.sinks.scd_target import IS_CURRENT, VALID_FROM, VALID_TO, ScdTarget
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TOPIC
 
 _BOUNDS = ("window_start", "window_end")
@@ -44,9 +45,9 @@ def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> Reb
         kind=found.kind,
         target=target.name,
         sides=sides_there(context, found.job),
-        further=tuple(each.name for each in found.job.targets[1:]),
+        further=found.job.other_tables,
         keys=keys_of(found),
-        columns=tuple(found.result.fieldNames()),
+        columns=columns_of(found),
         fingerprint=found.job.fingerprint,
         base_generation=last.generation,
         base_version=history.version,
@@ -63,8 +64,10 @@ def sides_there(context: StageContext, job: Job) -> tuple[str, ...]:
 
 def keys_of(found: JobPlan) -> tuple[str, ...]:
     """The columns that name a row of a job's target, in a diff."""
-    if found.job.target.keys:
-        return found.job.target.keys
+    target = found.job.target
+    if target.keys:
+        has_versions = isinstance(target, ScdTarget) and target.stored_as_scd_type == 2
+        return (*target.keys, VALID_FROM) if has_versions else target.keys
     if found.kind in ("row", "as_of"):
         return TOPIC, PARTITION, OFFSET
     if found.kind == "window":
@@ -72,6 +75,12 @@ def keys_of(found: JobPlan) -> tuple[str, ...]:
         if named:
             return tuple(named)
     return (SOURCES,)
+
+
+def columns_of(found: JobPlan) -> tuple[str, ...]:
+    """The columns of a job's target that are compared: those that it was not the library that added."""
+    own = {*found.result.fieldNames(), VALID_FROM, VALID_TO, IS_CURRENT}
+    return tuple(name for name in found.target_schema.fieldNames() if name in own)
 
 
 def require_no_readers(context: StageContext, job: Job) -> None:

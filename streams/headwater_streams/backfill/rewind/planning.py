@@ -1,7 +1,7 @@
 """Plans a rewind: which commit, what is read again, and whether that can be."""
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.rebuild.planning import keys_of, require_no_readers, sides_there
+from headwater_streams.backfill.rebuild.planning import columns_of, keys_of, require_no_readers, sides_there
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.errors import DataLossError
@@ -30,6 +30,11 @@ def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str
     """
     found = plan_jobs(context, [job])[-1]
     target = found.job.target
+    if found.kind == "scd":
+        raise BackfillError(
+            f"the job {found.job.name!r} applies change events, and one that comes again changes nothing; plan a "
+            "rebuild: headwater backfill plan --rebuild"
+        )
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
     require_no_readers(context, found.job)
     at_version, at = _batch_at(history, found.job.name, version)
@@ -44,9 +49,9 @@ def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str
         kind=found.kind,
         target=target.name,
         sides=sides_there(context, found.job),
-        further=tuple(each.name for each in found.job.targets[1:]),
+        further=found.job.other_tables,
         keys=keys_of(found),
-        columns=tuple(found.result.fieldNames()),
+        columns=columns_of(found),
         fingerprint=found.job.fingerprint,
         base_generation=at.generation,
         base_version=history.version,
