@@ -10,8 +10,7 @@ from headwater.errors import UsageError
 if TYPE_CHECKING:
     from headwater_streams.backfill import BackfillPlan, Verdict
     from headwater_streams.backfill.diff import Diff
-    from headwater_streams.backfill.rebuild.spec import RebuildPlan
-    from headwater_streams.backfill.rewind.spec import RewindPlan
+    from headwater_streams.backfill.whole import WholePlan
 
 _OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>\d+)=(?P<start>\d+)-(?P<end>\d+)")
 
@@ -61,7 +60,7 @@ def print_plan(planned: "BackfillPlan") -> None:
     print(f"next: headwater backfill preview {planned.id}, or run {planned.id}")
 
 
-def print_whole(planned: "RebuildPlan | RewindPlan") -> None:
+def print_whole(planned: "WholePlan") -> None:
     """The plan of a rebuild or of a rewind."""
     lines = {
         "backfill": planned.id,

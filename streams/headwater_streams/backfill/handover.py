@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits, lineage, seen_of
@@ -24,8 +23,6 @@ from headwater_streams.sinks.live_files import LiveFile, all_files
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
 
-Planned = RebuildPlan | RewindPlan
-
 
 def made_by(table: Path, backfill: str) -> dict[str, tuple[int, LedgerEntry]]:
     """The commits that a rebuild or a rewind made to a table, by what they did, each with its version."""
@@ -37,7 +34,7 @@ def made_by(table: Path, backfill: str) -> dict[str, tuple[int, LedgerEntry]]:
     }
 
 
-def rollback(context: StageContext, folder: BackfillFolder, planned: Planned) -> dict[str, Any]:
+def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) -> dict[str, Any]:
     """Puts the rows and the checkpoint before the swap back, as the job's next generation; done already, it says so.
 
     What the job wrote since the swap is given up; it reads those records once more.
@@ -69,7 +66,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: Planned) ->
     return stored
 
 
-def require_generation(context: StageContext, planned: Planned, expected: int) -> None:
+def require_generation(context: StageContext, planned: WholePlan, expected: int) -> None:
     """Sees to it that a table is at the generation that a step goes from.
 
     Raises:
@@ -136,7 +133,7 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def restored_entry(planned: Planned, name: str, version: int, table: Path, generation: int) -> LedgerEntry:
+def restored_entry(planned: WholePlan, name: str, version: int, table: Path, generation: int) -> LedgerEntry:
     """What the old generation's last commit up to a version said, as the beginning of one that goes on from there."""
     mine = (c.entry for c in reversed(lineage(table, until=version + 1)))
     known = (planned.job, planned.base_generation)
@@ -163,7 +160,7 @@ def restored_entry(planned: Planned, name: str, version: int, table: Path, gener
     )
 
 
-def marks_as(planned: Planned, before: Snapshot, generation: int) -> dict[str, int]:
+def marks_as(planned: WholePlan, before: Snapshot, generation: int) -> dict[str, int]:
     """The old generation's marks of a version, under the new one's application ids."""
     old, new = app_id(planned.job, planned.base_generation), app_id(planned.job, generation)
     return {
@@ -175,7 +172,7 @@ def marks_as(planned: Planned, before: Snapshot, generation: int) -> dict[str, i
 
 def exchange(
     context: StageContext,
-    planned: Planned,
+    planned: WholePlan,
     transaction: FileSwap,
     entry: LedgerEntry,
     removed: list[LiveFile],
@@ -211,7 +208,7 @@ def written_by(job: str, table: Path, files: list[LiveFile], *, after: int = -1)
     return [file for file in files if file.name in mine]
 
 
-def told(planned: Planned, version: int, entry: LedgerEntry) -> dict[str, Any]:
+def told(planned: WholePlan, version: int, entry: LedgerEntry) -> dict[str, Any]:
     """What a swap or its way back did, as it is stored and printed."""
     return {
         "backfill": planned.id,
@@ -222,7 +219,7 @@ def told(planned: Planned, version: int, entry: LedgerEntry) -> dict[str, Any]:
     }
 
 
-def _restore_table(context: StageContext, planned: Planned, name: str) -> None:
+def _restore_table(context: StageContext, planned: WholePlan, name: str) -> None:
     table = context.home.table(name)
     made = made_by(table, planned.id)
     if not made or RESTORE in made:

@@ -1,9 +1,9 @@
 """Plans a rewind: which commit, what is read again, and whether that can be."""
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.rebuild.planning import columns_of, keys_of, require_no_readers, sides_there
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, stored
+from headwater_streams.backfill.whole_planning import facts_of_plan, require_no_readers
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
 from headwater_streams.runtime.checkpoint import is_committed, read_offsets
@@ -43,22 +43,11 @@ def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str
     _require_records(context, found.job, again)
     later = history.entries(since=at_version)
     made = RewindPlan(
-        id="",
-        job=found.job.name,
-        reference=reference,
-        kind=found.kind,
-        target=target.name,
-        sides=sides_there(context, found.job),
-        further=found.job.other_tables,
-        keys=keys_of(found),
-        columns=columns_of(found),
-        fingerprint=found.job.fingerprint,
-        base_generation=at.generation,
-        base_version=history.version,
+        **facts_of_plan(context, found, history, reference),
         version=at_version,
         batch=at.batch,
         ranges=again,
-        rows=sum(entry.totals.get("read", 0) for entry in later),
+        rows=sum(entry.totals["read"] for entry in later),
     )
     return stored(context.home, made, context.now_ms())
 

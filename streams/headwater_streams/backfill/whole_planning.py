@@ -1,0 +1,75 @@
+"""What a rebuild's plan and a rewind's say of their job and its tables."""
+
+from typing import Any
+
+from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.renewal import readers_of
+from headwater_streams.sinks.scd_target import IS_CURRENT, VALID_FROM, VALID_TO, ScdTarget
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TOPIC
+
+_BOUNDS = ("window_start", "window_end")
+
+
+def facts_of_plan(
+    context: StageContext, found: JobPlan, history: TableHistory, reference: str
+) -> dict[str, Any]:
+    """What a `WholePlan` says of a job, all but how many rows it will read."""
+    return {
+        "job": found.job.name,
+        "reference": reference,
+        "kind": found.kind,
+        "target": found.job.target.name,
+        "sides": _sides_there(context, found.job),
+        "further": found.job.other_tables,
+        "keys": _keys(found),
+        "columns": _columns(found),
+        "fingerprint": found.job.fingerprint,
+        "base_generation": history.last_entry().generation,
+        "base_version": history.version,
+    }
+
+
+def require_no_readers(context: StageContext, job: Job) -> None:
+    """Sees to it that no other job has read a job's tables.
+
+    Raises:
+        BackfillError: One has.
+    """
+    for target in job.targets:
+        readers = sorted({reader for reader, _ in readers_of(context, target.name)})
+        if readers:
+            raise BackfillError(
+                f"{target.name} feeds the jobs {', '.join(readers)}, whose tables would keep what they made of its old "
+                "rows, and tables cannot change hands in a row so far; headwater jobs rebuild empties all of them"
+            )
+
+
+def _sides_there(context: StageContext, job: Job) -> tuple[str, ...]:
+    """The side tables that a job has."""
+    sides = (job.target.quarantine_table, job.target.late_table)
+    return tuple(name for name in sides if (context.home.table(name) / "_delta_log").exists())
+
+
+def _keys(found: JobPlan) -> tuple[str, ...]:
+    """The columns that name a row of a job's target, in a diff."""
+    target = found.job.target
+    if target.keys:
+        has_versions = isinstance(target, ScdTarget) and target.stored_as_scd_type == 2
+        return (*target.keys, VALID_FROM) if has_versions else target.keys
+    if found.kind in ("row", "as_of"):
+        return TOPIC, PARTITION, OFFSET
+    if found.kind == "window":
+        named = [name for name in (*found.window.by, *_BOUNDS) if name in found.result.fieldNames()]
+        if named:
+            return tuple(named)
+    return (SOURCES,)
+
+
+def _columns(found: JobPlan) -> tuple[str, ...]:
+    """The columns of a job's target that are compared: those that it was not the library that added."""
+    own = {*found.result.fieldNames(), VALID_FROM, VALID_TO, IS_CURRENT}
+    return tuple(name for name in found.target_schema.fieldNames() if name in own)
