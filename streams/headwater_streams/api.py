@@ -16,10 +16,12 @@ from headwater_streams.sources.lookup import LookupInput, lookup
 from headwater_streams.sources.parsers import Parser, key_value, syslog, template
 from headwater_streams.sources.protobuf_value import Protobuf, protobuf
 from headwater_streams.windows import (
+    CountWindow,
     CumulativeWindow,
     HoppingWindow,
     SessionWindow,
     TumblingWindow,
+    count_window,
     cumulative,
     hopping,
     session,
@@ -33,6 +35,7 @@ __all__ = [
     "ByOffset",
     "BySequence",
     "Check",
+    "CountWindow",
     "Csv",
     "CumulativeWindow",
     "DeltaTarget",
@@ -53,6 +56,7 @@ __all__ = [
     "by_offset",
     "by_sequence",
     "check",
+    "count_window",
     "csv",
     "cumulative",
     "delta",

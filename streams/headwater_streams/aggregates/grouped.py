@@ -21,11 +21,11 @@ from pyspark.sql import functions as F
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.grouping import Windowed, require_columns
-from headwater_streams.windows.spec import WindowSpec, quoted
+from headwater_streams.windows.spec import FoldedWindow, quoted
 
 
 @dataclass(frozen=True)
-class KeyGroups(WindowSpec):
+class KeyGroups(FoldedWindow):
     """Each value of `by`, over all time: a window that never closes."""
 
     name: ClassVar[str] = "an aggregation by key"
@@ -37,19 +37,19 @@ class KeyGroups(WindowSpec):
     time: str = ""
 
     def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column | None]:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return rows, None
 
     def closes(self) -> Column:
-        """See `WindowSpec`: never."""
+        """See `FoldedWindow`: never."""
         return F.lit(None).cast("timestamp")
 
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return rows
 
     def key(self) -> Column:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return F.struct(*quoted(self.by))
 
 

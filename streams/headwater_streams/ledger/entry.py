@@ -25,7 +25,8 @@ row stages all of them (up to 64 partitions in a batch), for stateful stages `re
   `partly_late`, the rows that were folded (or filtered) and stand in the late table for the windows that lack them.
   Late rows that are only counted (`late="count"`) stand in no table, and `extra` says so: `"late": "count"`.
   Where windows are written when they are closed also `placed (or folded) = emitted + open`: what the windows written
-  in this batch count, and the change in the number of pairs that wait in open ones
+  in this batch count, and the change in the number of pairs that wait in open ones. A count window's entry has
+  `extra.watermark_us` and `extra.seen_us` as below, and `extra.open_rows`, the rows of each part of its state
 - joins, each side: `read = matched + waiting + expired + filtered + late + quarantined`, where `waiting` is the change
   in the number of waiting rows, so that the sum over all batches is the number that waits now; a semi join's right
   side: `read = kept + filtered + late + quarantined`. `extra.pairs` rows are pairs, `extra.alone` have no partner

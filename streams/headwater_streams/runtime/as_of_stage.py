@@ -18,7 +18,7 @@ from headwater_streams.durations import parse_duration
 from headwater_streams.errors import DataLossError
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.ledger.log import commits, last_entry
+from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput
@@ -32,9 +32,9 @@ from headwater_streams.runtime.stateful import (
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
+from headwater_streams.runtime.watermark import Watermark
 from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, hide, reveal
 
-_SEEN, _WATERMARK = "seen_us", "watermark_us"
 _US = timedelta(microseconds=1)
 
 
@@ -57,8 +57,7 @@ class AsOfStage:
         delay = self._job.inputs[self._right_name].watermark
         assert delay is not None
         self._delay_us = parse_duration(delay) // _US
-        self._seen_us: int | None = None
-        self._watermark_us: int | None = None
+        self._watermark = Watermark()
 
     def prepare(self) -> None:
         """Makes the tables and takes up the watermark of the last commit."""
@@ -67,7 +66,7 @@ class AsOfStage:
         prepare_tables(self._context, self._plan)
         entry = last_entry(self._table, self._job.name, self._generation)
         if entry is not None:
-            self._seen_us, self._watermark_us = entry.extra.get(_SEEN), entry.extra.get(_WATERMARK)
+            self._watermark = Watermark.of(entry)
 
     @property
     def output_mode(self) -> str:
@@ -93,18 +92,16 @@ class AsOfStage:
         transaction = self._context.transaction(self._table)
         if transaction.last_batch(self._app_id) >= batch:
             return
-        seen_us, now_us = self._watermark(inputs)
-        if (
-            not any(observed(metrics, f"{name}_read") for name in self._inputs)
-            and now_us == self._watermark_us
-        ):
+        watermark = self._watermark.after(self._right.reader, inputs.get(self._right_name), self._delay_us)
+        before_us, now_us = self._watermark.at_us, watermark.at_us
+        if not any(observed(metrics, f"{name}_read") for name in self._inputs) and now_us == before_us:
             return
         splits = {
             name: stateful.divert(batch, inputs[name], metrics)
             for name, stateful in self._inputs.items()
             if name in inputs
         }
-        asked = Answering(self._watermark_us, now_us, Observation(), Observation(), Observation())
+        asked = Answering(before_us, now_us, Observation(), Observation(), Observation())
         with answering(asked):
             rows = reveal(self._job.function(**self._frames(inputs, splits, asked)), [*ROW_COLUMNS, SOURCES])
         gate, judged = CheckGate(self._job, "output"), Observation()
@@ -120,7 +117,7 @@ class AsOfStage:
                 f"job {self._job.name!r}, batch {batch}: {files.rows} rows were written where {written} were answered; "
                 "nothing was committed, and the job can be started again"
             )
-        extra = {_SEEN: seen_us, _WATERMARK: now_us, "how": self._spec.how, "left": self._left_name}
+        extra = {**watermark.told(), "how": self._spec.how, "left": self._left_name}
         extra |= late_terms(self._job)
         entry = LedgerEntry(
             self._job.name,
@@ -137,23 +134,7 @@ class AsOfStage:
         self._context.step(self._job.name, "before commit", batch)
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
-        self._seen_us, self._watermark_us = seen_us, now_us
-
-    def _watermark(self, inputs: dict[str, BatchInput]) -> tuple[int | None, int | None]:
-        """The greatest event time of the right side in the commits read so far, and the watermark behind it."""
-        known = [] if self._seen_us is None else [self._seen_us]
-        if self._right_name in inputs:
-            versions = inputs[self._right_name].source.versions
-            assert versions is not None
-            read = commits(self._right.reader.path, since=versions[0], until=versions[1])
-            newest = (c.entry.max_event_time_us for c in read if c.entry is not None)
-            known += [time_us for time_us in newest if time_us is not None]
-        seen_us = max(known, default=None)
-        if seen_us is None:
-            return None, None
-        before_us = seen_us - self._delay_us if self._watermark_us is None else self._watermark_us
-        # Never back, though the delay was made longer.
-        return seen_us, max(seen_us - self._delay_us, before_us)
+        self._watermark = watermark
 
     def _frames(
         self, inputs: dict[str, BatchInput], splits: dict[str, SplitBatch], asked: Answering

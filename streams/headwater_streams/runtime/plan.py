@@ -35,6 +35,7 @@ from headwater_streams.sources.coordinates import (
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark_errors import first_sentence
+from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.spec import WindowSpec
 
 StageKind = Literal["row", "scd", "window", "join", "as_of"]
@@ -167,7 +168,7 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
         )
     for declared in job.tables:
         _require_readable(plan, declared, tables[declared.name])
-    if plan.kind == "window":
+    if plan.kind == "window" and not isinstance(plan.operator, CountWindow):
         check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
     if plan.kind in ("row", "scd"):
@@ -291,6 +292,11 @@ def _check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
             f"job {job.name!r}: {window.name} over {window.time!r}, and the input's event_time, by which lateness is "
             f"told, is {declared.event_time!r}; make them one"
         )
+    if isinstance(window, CountWindow) and job.target.mode == "update":
+        raise JobDefinitionError(
+            f"job {job.name!r}: a count window has no updating result, as it is written once, when it is full and the "
+            "watermark has reached its last row; write mode='append'"
+        )
     if job.target.mode not in window.modes:
         because = (
             "has no updating result, as Spark gives it once, when it is closed; write mode='append'"
@@ -298,6 +304,8 @@ def _check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
             else "has no final result; write mode='update' and keys=[...], the columns of by="
         )
         raise JobDefinitionError(f"job {job.name!r}: {window.name} {because}")
+    if isinstance(window, CountWindow):
+        _check_counted(job, result)
     own = result.columns
     unnamed = [name for name in window.by if name in own and name not in job.target.keys]
     if job.target.mode == "update" and unnamed:
@@ -307,6 +315,17 @@ def _check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
         )
     if not has_hidden(result, ROWS) or _nodes_above(result, "Aggregate") & {"Filter"}:
         raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
+
+
+def _check_counted(job: Job, result: DataFrame) -> None:
+    nodes = _nodes(result)
+    windows = nodes.index("Aggregate")
+    if set(nodes[:windows]) - {"Project"}:
+        raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
+    for node in nodes[windows + 1 :]:
+        if node in _REFUSED or node == "Join":
+            what = _REFUSED.get(node, "a join")
+            raise JobDefinitionError(f"job {job.name!r}: rows on their way to hw.count_window cannot use {what}")
 
 
 def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:

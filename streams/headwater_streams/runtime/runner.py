@@ -12,6 +12,7 @@ from headwater_streams.errors import JobDefinitionError, StreamsError, Supersede
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.as_of_stage import AsOfStage
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.count_stage import CountStage
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import current_generation, require_same_code
 from headwater_streams.runtime.ingest import with_ingest
@@ -26,6 +27,7 @@ from headwater_streams.runtime.scd_stage import ScdStage
 from headwater_streams.runtime.upkeep import Upkeep, tidy
 from headwater_streams.runtime.window_stage import WindowStage
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.windows.counted import CountWindow
 
 _log = logging.getLogger(__name__)
 _STAGES: dict[str, Callable[[StageContext, JobPlan, int], Stage]] = {
@@ -197,7 +199,8 @@ class JobRunner:
 
     def _start(self, plan: JobPlan, *, once: bool, interval_s: float) -> JobQuery:
         generation = current_generation(self._context, plan.job)
-        stage = _STAGES[plan.kind](self._context, plan, generation)
+        make = CountStage if isinstance(plan.operator, CountWindow) else _STAGES[plan.kind]
+        stage = make(self._context, plan, generation)
         lease = self._lease(plan.job.name)
         query = JobQuery(self._context, plan, stage, generation, lease, self._upkeep)
         try:

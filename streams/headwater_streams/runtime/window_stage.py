@@ -31,7 +31,7 @@ from headwater_streams.sinks.upsert import upsert_rows
 from headwater_streams.sources.coordinates import ROWS, SOURCES, commit_columns, reveal
 from headwater_streams.windows.overlapping import OverlappingWindow
 from headwater_streams.windows.provenance import entering, with_sources
-from headwater_streams.windows.spec import PLACED_METRIC, WINDOW_KEY
+from headwater_streams.windows.spec import PLACED_METRIC, WINDOW_KEY, FoldedWindow
 
 EMITTED_METRIC = "headwater_emitted"
 """The observation of the windows that Spark gave: how many (`windows`), and the rows in them (`rows`)."""
@@ -43,8 +43,9 @@ class WindowStage:
     is_stateful = True
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
+        assert isinstance(plan.operator, FoldedWindow)
         self._context, self._plan, self._generation = context, plan, generation
-        self._job, self._window = plan.job, plan.window
+        self._job, self._window = plan.job, plan.operator
         self._is_final = plan.job.target.mode == "append"
         self._name = next(iter(self._job.inputs))
         overlap = self._window if isinstance(self._window, OverlappingWindow) else None

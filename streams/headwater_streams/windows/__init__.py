@@ -1,5 +1,6 @@
 """Window operators: each takes a DataFrame, its time column and its bounds, and gives a DataFrame."""
 
+from headwater_streams.windows.counted import CountedRows, CountWindow, count_window
 from headwater_streams.windows.cumulative import CumulativeWindow, cumulative
 from headwater_streams.windows.grouping import Windowed
 from headwater_streams.windows.hopping import HoppingWindow, hopping
@@ -8,12 +9,15 @@ from headwater_streams.windows.spec import WindowSpec
 from headwater_streams.windows.tumbling import TumblingWindow, tumbling
 
 __all__ = [
+    "CountWindow",
+    "CountedRows",
     "CumulativeWindow",
     "HoppingWindow",
     "SessionWindow",
     "TumblingWindow",
     "WindowSpec",
     "Windowed",
+    "count_window",
     "cumulative",
     "hopping",
     "session",

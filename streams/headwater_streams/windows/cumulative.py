@@ -40,7 +40,7 @@ class CumulativeWindow(OverlappingWindow):
     by: tuple[str, ...]
 
     def closes(self) -> Column:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return F.timestamp_micros(self._ceiling(self.size))
 
     def first_closes(self) -> Column:

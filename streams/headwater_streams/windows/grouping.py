@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.operators import counted, record
 from headwater_streams.sources.coordinates import ROWS, hide
-from headwater_streams.windows.spec import WINDOW, WINDOW_KEY, WindowSpec, quoted
+from headwater_streams.windows.spec import WINDOW, WINDOW_KEY, FoldedWindow, quoted
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Windowed:
     """Rows grouped by window and keys, waiting for their aggregates."""
 
     df: DataFrame
-    spec: WindowSpec
+    spec: FoldedWindow
 
     def agg(self, *aggregates: Column) -> DataFrame:
         """One row for each window and key: the `by` columns, `window_start`, `window_end`, the aggregates.

@@ -46,7 +46,7 @@ class HoppingWindow(OverlappingWindow):
     by: tuple[str, ...]
 
     def closes(self) -> Column:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return F.timestamp_micros(self._last_us() + F.lit(in_micros(self.size)))
 
     def first_closes(self) -> Column:

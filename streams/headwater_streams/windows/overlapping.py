@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.sinks.target import Mode
 from headwater_streams.sources.coordinates import has_hidden, reveal
-from headwater_streams.windows.spec import CLOSED_UNTIL, PLACED_METRIC, WINDOW, WindowSpec
+from headwater_streams.windows.spec import CLOSED_UNTIL, PLACED_METRIC, WINDOW, FoldedWindow
 
 _AT = "_at_us"
 # EventTimeWatermark.delayKey of catalyst: a stateful operator takes the column that bears it for its event time, and
@@ -20,7 +20,7 @@ _AT = "_at_us"
 _IS_EVENT_TIME = {"spark.watermarkDelayMs": 0}
 
 
-class OverlappingWindow(WindowSpec):
+class OverlappingWindow(FoldedWindow):
     """Windows of which a row is in several; each has one bound by which it is told from the row's others."""
 
     modes: ClassVar[tuple[Mode, ...]] = ("append", "update")
@@ -43,12 +43,12 @@ class OverlappingWindow(WindowSpec):
         return F.transform(self._marks(), self._window)
 
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         each = rows.withColumn(_AT, F.explode(self._marks()))
         return each.withColumn(WINDOW, self._window(F.col(_AT))).drop(_AT)
 
     def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column]:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         streamed = has_hidden(rows, CLOSED_UNTIL)
         if streamed:
             rows = reveal(rows, [CLOSED_UNTIL])

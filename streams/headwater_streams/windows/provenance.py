@@ -15,7 +15,7 @@ from headwater_streams.sources.coordinates import (
     hide,
     reveal,
 )
-from headwater_streams.windows.spec import WINDOW_KEY, WindowSpec
+from headwater_streams.windows.spec import WINDOW_KEY, FoldedWindow
 
 
 def entering(function: Callable[..., DataFrame], name: str, rows: DataFrame) -> DataFrame:
@@ -31,7 +31,7 @@ def entering(function: Callable[..., DataFrame], name: str, rows: DataFrame) -> 
     return reveal(taken[0], ROW_COLUMNS)
 
 
-def with_sources(result: DataFrame, spec: WindowSpec, rows: DataFrame) -> DataFrame:
+def with_sources(result: DataFrame, spec: FoldedWindow, rows: DataFrame) -> DataFrame:
     """Adds `_sources` to windows and takes `_window_key` from them.
 
     Args:

@@ -29,11 +29,11 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.grouping import Windowed, require_columns
-from headwater_streams.windows.spec import WINDOW, WINDOW_KEY, WindowSpec
+from headwater_streams.windows.spec import WINDOW, WINDOW_KEY, FoldedWindow
 
 
 @dataclass(frozen=True)
-class SessionWindow(WindowSpec):
+class SessionWindow(FoldedWindow):
     """Sessions of each value of `by`; two rows at most `gap` apart are in the same."""
 
     name: ClassVar[str] = "a session window"
@@ -45,15 +45,15 @@ class SessionWindow(WindowSpec):
     by: tuple[str, ...]
 
     def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column]:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return rows, F.session_window(F.col(f"`{self.time}`"), f"{in_micros(self.gap)} microseconds")
 
     def closes(self) -> Column:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return F.timestamp_micros(F.unix_micros(F.col(f"`{self.time}`")) + F.lit(in_micros(self.gap)))
 
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
-        """See `WindowSpec`; a session is known by its bounds, and its rows are those of its key between them."""
+        """See `FoldedWindow`; a session is known by its bounds, and its rows are those of its key between them."""
         sessions = result.select(WINDOW_KEY)
         time, key = F.col(f"`{self.time}`"), F.col(WINDOW_KEY)
         inside = (time >= key["window_start"]) & (time < key["window_end"])

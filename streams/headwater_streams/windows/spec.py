@@ -34,12 +34,16 @@ class WindowSpec(ABC):
     by: tuple[str, ...]
 
     @abstractmethod
-    def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column | None]:
-        """The rows to group, and the window to group them by, if there is one."""
-
-    @abstractmethod
     def closes(self) -> Column:
         """When the last of a row's windows closes, NULL without an event time."""
+
+
+class FoldedWindow(WindowSpec):
+    """A window that a row's own columns name, so that Spark can fold the rows in the order in which they come."""
+
+    @abstractmethod
+    def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column | None]:
+        """The rows to group, and the window to group them by, if there is one."""
 
     @abstractmethod
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:

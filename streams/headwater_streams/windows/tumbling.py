@@ -20,11 +20,11 @@ from pyspark.sql import functions as F
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.grouping import Windowed, require_columns
-from headwater_streams.windows.spec import WINDOW, WindowSpec, window_of
+from headwater_streams.windows.spec import WINDOW, FoldedWindow, window_of
 
 
 @dataclass(frozen=True)
-class TumblingWindow(WindowSpec):
+class TumblingWindow(FoldedWindow):
     """Windows `[k * size, (k + 1) * size)` since the epoch, in UTC, one series for each value of `by`."""
 
     name: ClassVar[str] = "a tumbling window"
@@ -41,15 +41,15 @@ class TumblingWindow(WindowSpec):
         return window_of(start, start + F.lit(in_micros(self.size)))
 
     def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column]:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return rows, F.window(F.col(f"`{self.time}`"), f"{in_micros(self.size)} microseconds")
 
     def closes(self) -> Column:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return F.timestamp_micros(self._start_us() + F.lit(in_micros(self.size)))
 
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
-        """See `WindowSpec`."""
+        """See `FoldedWindow`."""
         return rows.withColumn(WINDOW, self.column())
 
     def _start_us(self) -> Column:

@@ -1,0 +1,137 @@
+"""A count-window stage: no state of Spark's; the rows of windows that are not full wait below the checkpoint.
+
+Which window a row is in follows from all rows of its key before it, so nothing can be said of a row until the
+watermark has reached it. The query counts the rows; the batch reads them, numbers those that the watermark has reached,
+and appends the windows that became full.
+"""
+
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.open_rows import OpenRows
+from headwater_streams.runtime.operators import Place, counting
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stateful import StatefulInput, late_terms, observed, sources_of
+from headwater_streams.runtime.tables import prepare_tables
+from headwater_streams.runtime.watermark import Watermark
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, commit_columns, hide, reveal
+from headwater_streams.windows.counted import CountWindow, placing
+
+
+class CountStage:
+    """Runs the batches of a job with count windows."""
+
+    is_stateful = True
+
+    def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
+        assert isinstance(plan.operator, CountWindow)
+        self._context, self._plan, self._generation = context, plan, generation
+        self._job, self._spec = plan.job, plan.operator
+        ((self._name, declared),) = self._job.inputs.items()
+        assert declared.watermark is not None, "the plan was checked"
+        self._delay_us = in_micros(parse_duration(declared.watermark))
+        self._input = StatefulInput(context, plan, generation, self._name, self._spec.closes)
+        self._table = context.home.table(self._job.target.name)
+        self._app_id = self._job.app_id(generation)
+        checkpoint = context.home.checkpoint(self._job.name, generation)
+        self._open = OpenRows(context.spark, checkpoint, self._job.name)
+        self._watermark = Watermark()
+        self.readers = [self._input.reader]
+
+    def prepare(self) -> None:
+        """Makes the tables and takes up the watermark and the open rows of the last commit."""
+        self._input.prepare()
+        prepare_tables(self._context, self._plan)
+        entry = last_entry(self._table, self._job.name, self._generation)
+        if entry is not None:
+            self._watermark = Watermark.of(entry)
+            self._open.resume(entry)
+
+    @property
+    def output_mode(self) -> str:
+        """Spark's output mode of the query."""
+        return "append"
+
+    def stream(self) -> DataFrame:
+        """The input, to be counted; the rows themselves are read in the batch."""
+        return self._input.stream().select(F.lit(1).alias("row"))
+
+    def run_batch(
+        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
+    ) -> None:
+        """Commits one batch, or finds that it was committed before the driver died.
+
+        Raises:
+            CheckFailedError: A check with `action="fail"` does not hold.
+            DataLossError: The files do not hold the windows that became full.
+        """
+        transaction = self._context.transaction(self._table)
+        if self._name not in inputs or transaction.last_batch(self._app_id) >= batch:
+            return
+        watermark = self._watermark.after(self._input.reader, inputs[self._name], self._delay_us)
+        if not observed(metrics, f"{self._name}_read") and watermark.at_us == self._watermark.at_us:
+            return
+        split = self._input.divert(batch, inputs[self._name], metrics)
+        gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
+        gate_in.judge_rows(split.in_time, batch)
+        entered, full = Observation(), Observation()
+
+        def count(rows: DataFrame, _place: Place) -> DataFrame:
+            return rows.observe(entered, F.count(F.lit(1)).alias("rows"))
+
+        place = partial(self._open.place, before=self._watermark, now=watermark)
+        with counting(count), placing(place):
+            result = self._job.function(**{self._name: hide(split.in_time, ROW_COLUMNS)})
+        terms = [F.count(F.lit(1)).alias("windows"), F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")]
+        windows = reveal(result, [ROWS, SOURCES]).observe(full, *terms, *gate_out.aggregates())
+        try:
+            files = transaction.write(windows.withColumns(commit_columns(batch, self._generation)))
+            gate_out.judge(full.get, batch)
+            parts = self._open.write(batch, self._spec)
+        finally:
+            self._open.release()
+        folded, emitted = entered.get["rows"], full.get["rows"]
+        if files.rows != full.get["windows"]:
+            raise DataLossError(
+                f"job {self._job.name!r}, batch {batch}: {files.rows} windows were written where "
+                f"{full.get['windows']} were full; nothing was committed, and the job can be started again"
+            )
+        extra = {**late_terms(self._job), **watermark.told(), **parts}
+        if gate_in.warnings or gate_out.warnings:
+            extra["warnings"] = [*gate_in.warnings, *gate_out.warnings]
+        terms_of_input = {
+            "read": observed(metrics, f"{self._name}_read"),
+            "folded": folded,
+            "filtered": observed(metrics, f"{self._name}_kept") - folded,
+            "late": split.late,
+            "quarantined": split.quarantined,
+            "emitted": emitted,
+            "open": folded - emitted,
+        }
+        entry = LedgerEntry(
+            self._job.name,
+            self._generation,
+            batch,
+            self._job.target.name,
+            "window",
+            sources_of(inputs),
+            {self._name: terms_of_input},
+            self._job.fingerprint,
+            extra=extra,
+            partitions=split.partitions,
+        )
+        self._context.step(self._job.name, "before commit", batch)
+        transaction.commit(self._app_id, batch, entry.to_json(), files)
+        self._watermark = watermark
+        self._open.committed()
+        self._context.step(self._job.name, "after commit", batch)

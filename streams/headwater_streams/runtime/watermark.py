@@ -1,0 +1,48 @@
+"""The watermark of an input whose commits a job reads whole and in order: what is at or before it has all come."""
+
+from dataclasses import dataclass
+
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.inputs import BatchInput, InputReader
+
+_SEEN, _WATERMARK = "seen_us", "watermark_us"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """Where an input has come to; it stands in the ledger entry of the job's last commit.
+
+    Attributes:
+        seen_us: The greatest event time of the commits that were read, microseconds; None before the first.
+        at_us: The watermark: a delay behind that, and never back.
+    """
+
+    seen_us: int | None = None
+    at_us: int | None = None
+
+    @classmethod
+    def of(cls, entry: LedgerEntry) -> "Watermark":
+        """The watermark that a commit was made at."""
+        return cls(entry.extra.get(_SEEN), entry.extra.get(_WATERMARK))
+
+    def told(self) -> dict[str, int | None]:
+        """What the entry's `extra` says of it."""
+        return {_SEEN: self.seen_us, _WATERMARK: self.at_us}
+
+    def after(self, reader: InputReader, batch_input: BatchInput | None, delay_us: int) -> "Watermark":
+        """The watermark once a batch of the input was read; None where the batch has nothing of it."""
+        known = [] if self.seen_us is None else [self.seen_us]
+        if batch_input is not None:
+            versions = batch_input.source.versions
+            assert versions is not None
+            read = commits(reader.path, since=versions[0], until=versions[1])
+            newest = (c.entry.max_event_time_us for c in read if c.entry is not None)
+            known += [time_us for time_us in newest if time_us is not None]
+        seen_us = max(known, default=None)
+        if seen_us is None:
+            return Watermark()
+        # Never back, though the delay was made longer.
+        return Watermark(
+            seen_us, max(seen_us - delay_us, seen_us - delay_us if self.at_us is None else self.at_us)
+        )
