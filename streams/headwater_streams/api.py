@@ -5,6 +5,7 @@ from headwater_streams.dedup import ByKey, ByOffset, BySequence, by_key, by_offs
 from headwater_streams.joins.as_of import AsOf, as_of
 from headwater_streams.joins.enrich import enrich
 from headwater_streams.joins.interval import IntervalJoin, join
+from headwater_streams.joins.union import union
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.job import check, job
 from headwater_streams.sinks.scd_target import ScdTarget, scd1, scd2
@@ -78,4 +79,5 @@ __all__ = [
     "top",
     "topic",
     "tumbling",
+    "union",
 ]

@@ -58,6 +58,12 @@ TABLES = {
     "gold.pairs__late": ("_input", "_offset"),
     "gold.pairs__ingest_orders": ("_offset",),
 }
+if "HEADWATER_DRIVER_KILLS" in os.environ:
+    TABLES |= {
+        "gold.runs": ("who", "window_index"),
+        "gold.runs__late": ("_offset",),
+        "silver.both": ("_offset",),
+    }
 
 
 @pytest.mark.timeout((3 + KILLS) * LIFE_S)

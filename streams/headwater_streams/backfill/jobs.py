@@ -44,6 +44,10 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
                 f"the job {job.name!r} writes its windows once they are closed (mode='append'), and only updating "
                 "windows can be repaired so far; run it under a new target to fold everything again"
             )
+    if found.kind == "row" and len(found.job.inputs) > 1:
+        raise BackfillError(
+            f"the job {job.name!r} reads {', '.join(found.job.inputs)}; row-by-row jobs with one input can be repaired"
+        )
     if found.branches:
         tables = ", ".join(found.branches)
         raise BackfillError(f"the job {job.name!r} writes {tables}; jobs with one table can be repaired")

@@ -127,7 +127,7 @@ class _RowSteps:
         replayed = self._replay.replay(chunk)
         files = transaction.write(replayed.rows)
         replayed.passed.judge(chunk.number)
-        accounting = replayed.passed.accounting(files.rows)
+        (accounting,) = replayed.passed.accounting(files.rows).values()
         if accounting["quarantined"]:
             entry = chunk_entry(self._backfill, chunk, {"quarantined": accounting["quarantined"]})
             write_side(

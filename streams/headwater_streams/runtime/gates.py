@@ -1,7 +1,7 @@
 """Checks that judge rows or batches without taking rows aside: `fail` stops the job before the commit, `warn` tells."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -72,6 +72,19 @@ class CheckGate:
                 raise CheckFailedError(f"{message}; nothing of the batch was committed")
             self.warnings.append(message)
             _log.warning(message)
+
+
+def speaking_of(rows: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
+    """The row checks that speak of the rows' columns."""
+
+    def speaks(check: Check) -> bool:
+        try:
+            rows.filter(check.passes_sql)
+        except AnalysisException:
+            return False
+        return True
+
+    return tuple(filter(speaks, checks))
 
 
 def _speaks_of(frame: DataFrame, check: Check) -> bool:

@@ -18,6 +18,7 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
 from headwater_streams.runtime.state_shape import analysed_nodes, state_shape
 from headwater_streams.runtime.streamable import check_streamable
+from headwater_streams.runtime.unions import check_inputs, check_union, marked
 from headwater_streams.sinks.scd_target import CHANGES, ScdTarget
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -48,7 +49,6 @@ _REFUSED = {
     "Generate": "explode, which makes several rows of one record",
     "GlobalLimit": "limit",
     "Sort": "sort",
-    "Union": "union; name several topics in one input, hw.topic('a', 'b')",
     "Window": "a window function",
 }
 
@@ -129,7 +129,7 @@ class JobPlan:
     @property
     def is_ingest(self) -> bool:
         """Whether stateful jobs can read the target: its rows say what had been seen before them."""
-        return self.kind == "row" and next(iter(self.job.inputs.values())).event_time is not None
+        return self.kind == "row" and all(i.event_time is not None for i in self.job.inputs.values())
 
 
 def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -> JobPlan:
@@ -144,7 +144,7 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
         JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
     """
     schemas = {name: _own_schema(job, declared, tables) for name, declared in job.inputs.items()}
-    frames = {name: _empty(spark, schema) for name, schema in schemas.items()}
+    frames = {name: _empty(spark, name, schema) for name, schema in schemas.items()}
     found = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
     statics = {name: spark.createDataFrame([], schema) for name, schema in found.items()}
     with recording() as recorder:
@@ -190,7 +190,9 @@ def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:
         )
     for target in job.targets[1:]:
         part = replace(job, target=target, branches={})
-        branches[target.name] = _understand(part, [], results[target.name], plan.inputs).result
+        branches[target.name] = _understand(
+            part, [], results[target.name], plan.inputs, is_target=False
+        ).result
     for target in job.targets:
         if target.mode != "append":
             raise JobDefinitionError(
@@ -206,7 +208,12 @@ def _line_of(job: Job, error: BaseException) -> int:
 
 
 def _understand(
-    job: Job, operators: list[object], result: DataFrame, schemas: Mapping[str, T.StructType]
+    job: Job,
+    operators: list[object],
+    result: DataFrame,
+    schemas: Mapping[str, T.StructType],
+    *,
+    is_target: bool = True,
 ) -> JobPlan:
     if len(operators) > 1:
         chain = ", then ".join(type(operator).__name__ for operator in operators)
@@ -216,6 +223,11 @@ def _understand(
             "them a row-by-row job with event_time= that reads the first one's table"
         )
     operator = operators[0] if operators else None
+    if operator is not None and "Union" in _nodes(result):
+        raise JobDefinitionError(
+            f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "
+            "hw.union(...), and let this one read its table"
+        )
     own = as_nullable(T.StructType([f for f in result.schema.fields if not f.name.startswith("_")]))
     twice = sorted({n for n in own.fieldNames() if own.fieldNames().count(n) > 1})
     if twice:
@@ -249,7 +261,7 @@ def _understand(
         if not has_hidden(result, SOURCES) or _nodes_above(result, "Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.as_of(...)")
         return JobPlan(job, "as_of", operator, own, schemas)
-    _require_one_input(job, "a row-by-row job")
+    check_inputs(job)
     if isinstance(job.dedup, BySequence) and not job.topics:
         raise JobDefinitionError(
             f"job {job.name!r}: by_sequence reads the headers of records, and a table's rows have none; put it on the "
@@ -261,11 +273,18 @@ def _understand(
         if node in _REFUSED:
             raise JobDefinitionError(f"job {job.name!r}: a row-by-row function cannot use {_REFUSED[node]}")
     if not has_hidden(result, OFFSET):
+        if "Union" in _nodes(result):
+            raise JobDefinitionError(
+                f"job {job.name!r}: Spark's union loses the records' coordinates; use hw.union(a, b), or name several "
+                "topics of one shape in one input, hw.topic('a', 'b')"
+            )
         raise JobDefinitionError(
-            f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter and "
-            "hw.enrich on the input itself"
+            f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter, hw.enrich "
+            "and hw.union on the inputs themselves"
         )
+    check_union(job, result, is_target=is_target)
     if isinstance(job.target, ScdTarget):
+        _require_one_input(job, "a slowly changing dimension")
         _check_changes(job, job.target, own, result)
         return JobPlan(job, "scd", None, own, schemas)
     return JobPlan(job, "row", None, own, schemas)
@@ -325,7 +344,9 @@ def _check_counted(job: Job, result: DataFrame) -> None:
     for node in nodes[windows + 1 :]:
         if node in _REFUSED or node == "Join":
             what = _REFUSED.get(node, "a join")
-            raise JobDefinitionError(f"job {job.name!r}: rows on their way to hw.count_window cannot use {what}")
+            raise JobDefinitionError(
+                f"job {job.name!r}: rows on their way to hw.count_window cannot use {what}"
+            )
 
 
 def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:
@@ -350,9 +371,9 @@ def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.
     return T.StructType([f for f in tables[name].fields if not f.name.startswith("_")])
 
 
-def _empty(spark: SparkSession, schema: T.StructType) -> DataFrame:
-    full = T.StructType([*schema.fields, *ROW_FIELDS])
-    return hide(spark.createDataFrame([], full), ROW_COLUMNS)
+def _empty(spark: SparkSession, name: str, schema: T.StructType) -> DataFrame:
+    full = T.StructType([*schema.fields, *ROW_FIELDS, T.StructField(marked(name), T.BooleanType())])
+    return hide(spark.createDataFrame([], full).drop(marked(name)), ROW_COLUMNS)
 
 
 def _check_key(job: Job, dedup: ByKey, schema: T.StructType) -> None:
@@ -371,7 +392,8 @@ def _check_key(job: Job, dedup: ByKey, schema: T.StructType) -> None:
 def _require_one_input(job: Job, what: str) -> None:
     if len(job.inputs) != 1:
         raise JobDefinitionError(
-            f"job {job.name!r}: {what} reads one input, this one names {', '.join(job.inputs)}"
+            f"job {job.name!r}: {what} reads one input, this one names {', '.join(job.inputs)}; unite them in a "
+            "row-by-row job, hw.union(...), and let this one read its table"
         )
 
 

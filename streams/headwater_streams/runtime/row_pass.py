@@ -5,10 +5,11 @@ The live job and a backfill make the same pass; only what they read and where th
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.dedup import ByOffset, BySequence
@@ -16,13 +17,31 @@ from headwater_streams.dedup.recent_keys import KEY_SCHEMA
 from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.errors import DataLossError, LookupKeyError
-from headwater_streams.ledger.entry import Partitions, Ranges
-from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
+from headwater_streams.runtime.gates import CheckGate, speaking_of
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.coordinates import OFFSET, ORIGIN, PARTITION, ROW_COLUMNS, TOPIC, hide, reveal
-from headwater_streams.sources.decode import BAD, HEADERS, KEY, RAW, Decoded, RecordDecoder, RowDecoder
+from headwater_streams.sources.coordinates import (
+    INPUT,
+    OFFSET,
+    ORIGIN,
+    PARTITION,
+    ROW_COLUMNS,
+    TOPIC,
+    hide,
+    reveal,
+)
+from headwater_streams.sources.decode import (
+    BAD,
+    HEADERS,
+    HEADERS_TYPE,
+    KEY,
+    RAW,
+    Decoded,
+    RecordDecoder,
+    RowDecoder,
+)
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.sources.problems import Problem
+from headwater_streams.sources.problems import PROBLEMS, Problem
 from headwater_streams.sources.sequence import sequence_of, sequence_problem
 
 _VERDICT = "_verdict"
@@ -30,20 +49,20 @@ _MOST_PARTITIONS = 64  # each costs a handful of aggregates in the pass
 
 
 class RowPass:
-    """How a row job reads its input."""
+    """How a row job reads its inputs.
+
+    Of several inputs the records stand in one frame, so that a batch is read once: their coordinates, `_headers` where
+    records have some, `_input`, and the rest in a struct for each input.
+    """
 
     def __init__(self, plan: JobPlan) -> None:
-        self._job = plan.job
-        self._name, self._declared = next(iter(plan.job.inputs.items()))
-        checks = [c for c in plan.job.checks_for("input", "row") if c.action == "quarantine"]
+        self._job, self._plan = plan.job, plan
+        self._names = tuple(plan.job.inputs)
+        self._is_union = len(self._names) > 1
         dedup = plan.job.dedup
-        origin = isinstance(dedup, ByOffset) and dedup.origin
+        self._origin = isinstance(dedup, ByOffset) and dedup.origin
         self._by_sequence = isinstance(dedup, BySequence)
-        self._decoder: RecordDecoder | RowDecoder
-        if isinstance(self._declared, TopicInput):
-            self._decoder = RecordDecoder(self._declared, checks, origin=origin)
-        else:
-            self._decoder = RowDecoder(self._declared, plan.inputs[self._name].fieldNames(), checks)
+        self._decoders: dict[str, RecordDecoder | RowDecoder] = {}
         key = F.concat_ws(
             "\t",
             F.coalesce(F.col(f"{ORIGIN}.cluster"), F.lit("")),
@@ -59,9 +78,23 @@ class RowPass:
         # Whether a change event has a key is seen in the function's result, and its record must be at hand then.
         self._hidden = (*ROW_COLUMNS, KEY, RAW, HEADERS) if plan.kind == "scd" else ROW_COLUMNS
 
+    def stream(self, inputs: Mapping[str, DataFrame]) -> DataFrame:
+        """The inputs as they come, as one frame for `located`."""
+        if not self._is_union:
+            return inputs[self._names[0]]
+        tagged = []
+        for place, (name, raw) in enumerate(inputs.items()):
+            located = self._decoder(name, raw.sparkSession).locate(raw)
+            apart = (*ROW_COLUMNS, HEADERS)
+            headers = F.col(HEADERS) if HEADERS in located.columns else F.lit(None).cast(HEADERS_TYPE)
+            rest = F.struct(*[F.col(f"`{column}`") for column in located.columns if column not in apart])
+            own = (F.lit(name).alias(INPUT), headers.alias(HEADERS), rest.alias(_of(place)))
+            tagged.append(located.select(*ROW_COLUMNS, *own))
+        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), tagged)
+
     def located(self, df: DataFrame) -> DataFrame:
-        """Records, or an ingest table's rows, with their coordinates."""
-        return self._decoder.locate(df)
+        """Records, or an ingest table's rows, with their coordinates; `df` is what `stream` gave."""
+        return df if self._is_union else self._decoder(self._names[0], df.sparkSession).locate(df)
 
     def coordinates(self, located: DataFrame) -> pa.Table:
         """Where each record first stood, as `dedup.verdicts.judge` wants it."""
@@ -71,15 +104,16 @@ class RowPass:
         """The keys of the rows that are not bad, as `dedup.recent_keys.RecentKeys.judge` wants them.
 
         Args:
-            located: What `located` gives.
+            located: What `located` gives, of a job with one input.
             columns: The key's columns.
         """
-        decoded = self._decoded(located)
+        (name,) = self._names
+        decoded = self._decoded(name, located)
         parts: list[Column] = []
-        for name in columns:  # a hash of NULL is that of nothing, so it is told apart
-            parts += [decoded.columns[name].isNull(), decoded.columns[name]]
+        for column in columns:  # a hash of NULL is that of nothing, so it is told apart
+            parts += [decoded.columns[column].isNull(), decoded.columns[column]]
         hashes = [F.xxhash64(F.lit(seed), *parts) for seed in (0, 1)]
-        named = zip(KEY_SCHEMA.names, (*hashes, self._event_time_us(decoded)), strict=True)
+        named = zip(KEY_SCHEMA.names, (*hashes, self._event_time_us(name, decoded)), strict=True)
         good = decoded.frame.filter(~F.col(BAD))
         return good.select(*[c.alias(name) for name, c in named], TOPIC, PARTITION, OFFSET).toArrow()
 
@@ -87,7 +121,7 @@ class RowPass:
         self,
         located: DataFrame,
         verdicts: pa.Table | None,
-        ranges: Ranges,
+        ranges: Mapping[str, Ranges],
         lookups: Mapping[str, DataFrame] | None = None,
     ) -> "PassedRows":
         """Prepares the pass; it is made when `rows` are written.
@@ -95,39 +129,76 @@ class RowPass:
         Args:
             located: What `located` gives.
             verdicts: The records that are not new, as `judge` gives them; None for none.
-            ranges: The offsets that are read, to count by partition.
+            ranges: The offsets that are read of each input, to count by partition.
             lookups: The tables that the function looks things up in.
         """
-        decoded = self._marked(self._decoded(located), verdicts)
-        counted = _Counts(ranges)
-        terms = {"quarantined": F.col(BAD), "passed": ~F.col(BAD)}
+        counted = _Counts(merge_ranges(list(ranges.values())))
+        bad = F.col(BAD)
+        repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
+        terms = {"quarantined": bad, "passed": ~bad}
         if verdicts is not None:
-            repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
             terms = {"duplicate": repeated} | {term: ~repeated & of for term, of in terms.items()}
-        newest = F.max(F.when(terms["passed"], self._event_time_us(decoded))).alias("max_event_time_us")
-        read = F.count(F.lit(1)).alias("read")
-        frame = counted.observe("read", decoded.frame, terms, [read, newest])
-        gate_in = CheckGate(self._job, "input")
-        good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *self._hidden)
-        if gate_in.aggregates():
-            good = counted.observe("input", good, {}, gate_in.aggregates())
-        kept = good.persist() if self._job.branches else None
+        hidden = [*self._hidden, INPUT] if self._is_union else list(self._hidden)
+        given, rejected, gates_in, kept = dict(lookups or {}), [], {}, []
+        for place, name in enumerate(self._names):
+            decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
+            newest = F.max(F.when(terms["passed"], self._event_time_us(name, decoded)))
+            more = [F.count(F.lit(1)).alias("read"), newest.alias("max_event_time_us")]
+            frame = counted.observe(("read", name), decoded.frame, terms, more, ranges.get(name, {}))
+            good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *self._hidden)
+            if self._is_union:
+                good = good.withColumn(INPUT, F.lit(name))
+            gate = CheckGate(self._job, "input")
+            gates_in[name] = gate.over(good) if self._is_union else gate
+            if gates_in[name].aggregates():
+                good = counted.observe(("input", name), good, {}, gates_in[name].aggregates(), {})
+            if self._job.branches:
+                good = good.persist()
+                kept.append(good)
+            given[name] = hide(good, hidden)
+            told = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
+            rejected.append(told.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS))
         results, gates = {}, {}
-        given = {self._name: hide(good, self._hidden), **(lookups or {})}
+        written: dict[str, Column] = {"rows": F.lit(True)}
+        if self._is_union:
+            written |= {f"rows_of_{place}": F.col(INPUT) == name for place, name in enumerate(self._names)}
         for table, result in self._job.results(**given).items():
             gates[table] = self._gate(result)
             results[table] = counted.observe(
-                table, reveal(result, self._hidden), {"rows": F.lit(True)}, gates[table].aggregates()
+                ("result", table), reveal(result, hidden), written, gates[table].aggregates(), counted.ranges
             )
-        rejected = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
-        return PassedRows(results, rejected, gate_in, gates, counted, self._job.target.name, kept)
+        all_rejected = reduce(DataFrame.unionByName, rejected)
+        target = self._job.target.name
+        return PassedRows(results, all_rejected, gates_in, gates, counted, target, self._names, tuple(kept))
 
     def _gate(self, result: DataFrame) -> CheckGate:
         gate = CheckGate(self._job, "output")
         return gate.over(result) if self._job.branches else gate
 
-    def _decoded(self, located: DataFrame) -> Decoded:
-        decoded = self._decoder.decode(located)
+    def _rows_of(self, place: int, located: DataFrame) -> DataFrame:
+        if not self._is_union:
+            return located
+        name = self._names[place]
+        mine = located.filter(F.col(INPUT) == name)
+        headers = [HEADERS] if isinstance(self._job.inputs[name], TopicInput) else []
+        return mine.select(*ROW_COLUMNS, *headers, f"{_of(place)}.*")
+
+    def _decoder(self, name: str, spark: SparkSession) -> "RecordDecoder | RowDecoder":
+        """The input's decoder; made once."""
+        if name not in self._decoders:
+            declared, schema = self._job.inputs[name], self._plan.inputs[name]
+            checks = tuple(c for c in self._job.checks_for("input", "row") if c.action == "quarantine")
+            if self._is_union:
+                checks = speaking_of(spark.createDataFrame([], schema), checks)
+            self._decoders[name] = (
+                RecordDecoder(declared, checks, origin=self._origin)
+                if isinstance(declared, TopicInput)
+                else RowDecoder(declared, schema.fieldNames(), checks)
+            )
+        return self._decoders[name]
+
+    def _decoded(self, name: str, located: DataFrame) -> Decoded:
+        decoded = self._decoder(name, located.sparkSession).decode(located)
         return decoded.with_problem(decoded.frame, sequence_problem()) if self._by_sequence else decoded
 
     def _marked(self, decoded: Decoded, verdicts: pa.Table | None) -> Decoded:
@@ -143,10 +214,13 @@ class RowPass:
         )
         return decoded.with_problem(marked, Problem(name, F.col(_VERDICT) == IMPLAUSIBLE, reason))
 
-    def _event_time_us(self, decoded: Decoded) -> Column:
-        if self._declared.event_time is None:
-            return F.lit(None).cast("long")
-        return F.unix_micros(decoded.columns[self._declared.event_time])
+    def _event_time_us(self, name: str, decoded: Decoded) -> Column:
+        time = self._job.inputs[name].event_time
+        return F.lit(None).cast("long") if time is None else F.unix_micros(decoded.columns[time])
+
+
+def _of(place: int) -> str:
+    return f"_of_{place}"
 
 
 @dataclass(frozen=True)
@@ -156,17 +230,18 @@ class PassedRows:
     Attributes:
         results: The function's results with the coordinates, by table; the target's must be written first.
         rejected: The rows for quarantine, with `_problems`; reading them is a pass of its own.
-        gate_in: The checks that judge what comes in.
+        gates_in: The checks that judge what comes in by each input.
         gates_out: The checks that judge each result.
     """
 
     results: Mapping[str, DataFrame]
     rejected: DataFrame
-    gate_in: CheckGate
+    gates_in: Mapping[str, CheckGate]
     gates_out: Mapping[str, CheckGate]
     _counts: "_Counts"
     _target: str
-    _kept: DataFrame | None = None
+    _names: tuple[str, ...]
+    _kept: tuple[DataFrame, ...] = ()
 
     @property
     def rows(self) -> DataFrame:
@@ -176,12 +251,13 @@ class PassedRows:
     @property
     def warnings(self) -> list[str]:
         """What the checks with `action="warn"` said."""
-        return [text for gate in (self.gate_in, *self.gates_out.values()) for text in gate.warnings]
+        gates = (*self.gates_in.values(), *self.gates_out.values())
+        return [text for gate in gates for text in gate.warnings]
 
     def release(self) -> None:
         """Forgets the rows that several results were made of."""
-        if self._kept is not None:
-            self._kept.unpersist()
+        for kept in self._kept:
+            kept.unpersist()
 
     def judge(self, batch: int, tables: Iterable[str] | None = None) -> None:
         """Looks at the checks of those tables whose rows were written; of all by default.
@@ -189,58 +265,71 @@ class PassedRows:
         Raises:
             CheckFailedError: One with `action="fail"` does not hold.
         """
-        self.gate_in.judge(self._counts.get("input"), batch)
+        for name, gate in self.gates_in.items():
+            gate.judge(self._counts.get("input", name), batch)
         for table in self.gates_out if tables is None else tables:
-            self.gates_out[table].judge(self._counts.get(table), batch)
+            self.gates_out[table].judge(self._counts.get("result", table), batch)
 
-    def accounting(self, written: int, table: str | None = None) -> dict[str, int]:
-        """The terms of the row identity of a table, the target's by default; `written` is what the files hold.
+    def accounting(self, written: int, table: str | None = None) -> dict[str, dict[str, int]]:
+        """The terms of the row identity of a table, the target's by default, by input.
+
+        Args:
+            written: The rows that the table's files hold.
+            table: The table.
 
         Raises:
             DataLossError: The files do not hold what came out of the function.
             LookupKeyError: The function made several rows of one.
         """
         table = table or self._target
-        result = self._counts.get(table)
-        if written != result["rows"]:
+        result = self._counts.get("result", table)
+        rows = (
+            [written] if len(self._names) == 1 else [result[f"rows_of_{i}"] for i in range(len(self._names))]
+        )
+        if written != result["rows"] or written != sum(rows):
             raise DataLossError(
                 f"{written} rows were written where {result['rows']} came out of the function for {table}; "
                 "nothing was committed, and the job can be started again"
             )
-        read = self._counts.get("read")
-        terms = _terms(read["read"], read, result, "", written)
-        if terms["filtered"] < 0:
-            raise LookupKeyError(
-                f"the function made {written} rows for {table} of {written + terms['filtered']}: it joined something "
-                "with several rows for one key; nothing of the batch was committed (hw.enrich names the keys)"
-            )
-        return terms
+        found = {}
+        for name, count in zip(self._names, rows, strict=True):
+            read = self._counts.get("read", name)
+            terms = _terms(read["read"], read, count, "")
+            if terms["filtered"] < 0:
+                raise LookupKeyError(
+                    f"the function made {count} rows for {table} of {read['passed']}: it joined something with several "
+                    "rows for one key; nothing of the batch was committed (hw.enrich names the keys)"
+                )
+            found[name] = terms
+        return found
 
     @property
     def max_event_time_us(self) -> int | None:
         """The greatest event time of the rows that passed."""
-        newest: int | None = self._counts.get("read")["max_event_time_us"]
-        return newest
+        newest = (self._counts.get("read", name)["max_event_time_us"] for name in self._names)
+        return max((time_us for time_us in newest if time_us is not None), default=None)
 
     def partitions(self, table: str | None = None) -> Partitions:
         """The terms by topic and partition; empty where there are too many to count."""
-        read, result = self._counts.get("read"), self._counts.get(table or self._target)
+        result = self._counts.get("result", table or self._target)
+        reads = [self._counts.get("read", name) for name in self._names]
         found: dict[str, dict[int, dict[str, int]]] = {}
         for i, (topic, partition) in enumerate(self._counts.places):
+            read = {
+                f"{term}_{i}": sum(each.get(f"{term}_{i}", 0) for each in reads)
+                for term in ("duplicate", "quarantined", "passed")
+            }
             # A record is exactly one of the three; to count it once more by partition would cost and prove nothing.
-            count = sum(read.get(f"{term}_{i}", 0) for term in ("duplicate", "quarantined", "passed"))
-            terms = _terms(count, read, result, f"_{i}", result[f"rows_{i}"])
+            terms = _terms(sum(read.values()), read, result[f"rows_{i}"], f"_{i}")
             found.setdefault(topic, {})[partition] = terms
         return found
 
 
-def _terms(
-    count: int, read: dict[str, Any], result: dict[str, Any], suffix: str, written: int
-) -> dict[str, int]:
+def _terms(count: int, read: Mapping[str, Any], written: int, suffix: str) -> dict[str, int]:
     return {
         "read": count,
         "written": written,
-        "filtered": read[f"passed{suffix}"] - result[f"rows{suffix}"],
+        "filtered": read[f"passed{suffix}"] - written,
         "duplicate": read.get(f"duplicate{suffix}", 0),
         "quarantined": read[f"quarantined{suffix}"],
     }
@@ -256,25 +345,27 @@ class _Counts:
 
     def __init__(self, ranges: Ranges) -> None:
         places = [(topic, partition) for topic, found in ranges.items() for partition in found]
-        self.places = places if len(places) <= _MOST_PARTITIONS else []
-        self._one_topic = len(ranges) == 1
-        self._taken: dict[str, Observation] = {}
+        self.ranges, self.places = ranges, places if len(places) <= _MOST_PARTITIONS else []
+        self._taken: dict[tuple[str, str], Observation] = {}
 
     def observe(
-        self, name: str, df: DataFrame, conditions: dict[str, Column], more: list[Column]
+        self,
+        where: tuple[str, str],
+        df: DataFrame,
+        conditions: dict[str, Column],
+        more: list[Column],
+        ranges: Ranges,
     ) -> DataFrame:
         terms = [_count(condition).alias(term) for term, condition in conditions.items()]
-        if conditions:
-            for i, place in enumerate(self.places):
-                here = self._is_of(*place)
-                terms += [_count(here & c).alias(f"{term}_{i}") for term, c in conditions.items()]
-        self._taken[name] = Observation()
-        return df.observe(self._taken[name], *terms, *more)
+        by_partition = {term: c for term, c in conditions.items() if not term.startswith("rows_of_")}
+        for i, (topic, partition) in enumerate(self.places):
+            if partition in ranges.get(topic, {}):
+                here = F.col(PARTITION) == partition
+                here = here if len(ranges) == 1 else here & (F.col(TOPIC) == topic)
+                terms += [_count(here & c).alias(f"{term}_{i}") for term, c in by_partition.items()]
+        self._taken[where] = Observation()
+        return df.observe(self._taken[where], *terms, *more)
 
-    def get(self, name: str) -> dict[str, Any]:
-        taken = self._taken.get(name)
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        taken = self._taken.get((kind, name))
         return dict(taken.get) if taken is not None else {}
-
-    def _is_of(self, topic: str, partition: int) -> Column:
-        here = F.col(PARTITION) == partition
-        return here if self._one_topic else here & (F.col(TOPIC) == topic)

@@ -5,7 +5,7 @@ ledger entry, quarantine and the job's other tables are committed before its tar
 one commit.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.dedup.by_key import ByKey
+from headwater_streams.dedup.by_offset import ByOffset
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, account
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
@@ -27,6 +28,7 @@ from headwater_streams.runtime.key_log import KeyLog
 from headwater_streams.runtime.lookups import Lookups, PinnedLookups, lookups_extra
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.row_pass import PassedRows, RowPass
+from headwater_streams.runtime.stateful import sources_of
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.sinks.side import quarantine_rows, write_side
@@ -54,10 +56,9 @@ class RowStage:
         self._plan = plan
         self._job = plan.job
         self._generation = generation
-        self._name, self._input = next(iter(self._job.inputs.items()))
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
-        self.readers = [InputReader(context, self._name, self._input, self._job.name)]
+        self.readers = [InputReader(context, n, i, self._job.name) for n, i in self._job.inputs.items()]
         self._pass = RowPass(plan)
         self._lookups = Lookups(context, plan)
         self._state = RowState()
@@ -84,8 +85,8 @@ class RowStage:
         return "append"
 
     def stream(self) -> DataFrame:
-        """The query's plan: the input as it comes; everything else happens in the batch."""
-        return self.readers[0].stream(self._starts)
+        """The query's plan: the inputs as they come; everything else happens in the batch."""
+        return self._pass.stream({reader.name: reader.stream(self._starts) for reader in self.readers})
 
     def run_batch(
         self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
@@ -98,11 +99,12 @@ class RowStage:
         transaction = self._context.transaction(self._table)
         if transaction.last_batch(self._app_id) >= batch:
             return
-        source = inputs[self._name].source
-        with self._judged(in_few_tasks(df, source), source, batch) as (records, verdicts, seen):
+        sources = sources_of(inputs)
+        ranges = {source.input: source.ranges for source in sources}
+        with self._judged(in_few_tasks(df, sources), sources, batch) as (records, verdicts, seen):
             pinned = self._lookups.newest()
             with self._lookups.looked_at():
-                passed = self._pass.over(records, verdicts, source.ranges, pinned.frames)
+                passed = self._pass.over(records, verdicts, ranges, pinned.frames)
             try:
                 files = transaction.write(self._with_commit_columns(passed.rows, batch))
                 branches = self._written_branches(passed, batch)
@@ -110,16 +112,16 @@ class RowStage:
                 passed.release()
             passed.judge(batch, [self._job.target.name, *branches])
             accounting = passed.accounting(files.rows)
-            if accounting["quarantined"]:
+            if any(terms["quarantined"] for terms in accounting.values()):
                 self._context.step(self._job.name, "before quarantine", batch)
-                self._write_quarantine(passed.rejected, batch, source, accounting["quarantined"])
-        entry, state = self._entry(batch, source, passed, accounting, seen, pinned)
+                self._write_quarantine(passed.rejected, batch, sources, accounting)
+        entry, state = self._entry(batch, sources, passed, accounting, seen, pinned)
         for table, (branch, written) in branches.items():
             self._context.step(self._job.name, "before table", batch)
             of_table = replace(
                 entry,
                 table=table,
-                accounting={self._name: passed.accounting(written.rows, table)},
+                accounting=passed.accounting(written.rows, table),
                 seen=None,
                 seen_changed=None,
                 extra={"beside": self._job.target.name} | lookups_extra(self._plan, pinned),
@@ -134,9 +136,9 @@ class RowStage:
     def _entry(
         self,
         batch: int,
-        source: SourceRange,
+        sources: tuple[SourceRange, ...],
         passed: PassedRows,
-        accounting: Mapping[str, int],
+        accounting: Mapping[str, Mapping[str, int]],
         seen: Seen,
         pinned: PinnedLookups,
     ) -> tuple[LedgerEntry, RowState]:
@@ -154,8 +156,8 @@ class RowStage:
             batch,
             self._job.target.name,
             "row",
-            (source,),
-            {self._name: accounting},
+            sources,
+            accounting,
             self._job.fingerprint,
             state.max_event_time_us,
             told.seen if self._job.dedup else None,
@@ -184,22 +186,24 @@ class RowStage:
 
     @contextmanager
     def _judged(
-        self, df: DataFrame, source: SourceRange, batch: int
+        self, df: DataFrame, sources: Sequence[SourceRange], batch: int
     ) -> Iterator[tuple[DataFrame, pa.Table | None, Seen]]:
         """The records to pass over, those that are not new, and the offsets seen once the batch is committed."""
         dedup, located = self._job.dedup, self._pass.located(df)
-        if dedup is None:
-            yield located, None, {}
-        elif isinstance(dedup, ByKey):
-            assert self._keys is not None
-            with read_once(located) as records:
+        # The ordinary case: ranges of the offset log are new by themselves, and no record need be looked at.
+        are_new = isinstance(dedup, ByOffset) and not dedup.origin and not self._overlap(sources)
+        if (dedup is None or are_new) and len(self._job.inputs) == 1:
+            yield located, None, self._seen_with(sources) if are_new else {}
+            return
+        # Where there are several inputs, their rows are in one frame, which would be read once for each.
+        with read_once(located) as records:
+            if dedup is None or are_new:
+                yield records, None, self._seen_with(sources) if are_new else {}
+            elif isinstance(dedup, ByKey):
+                assert self._keys is not None
                 repeated = self._keys.judge(batch, self._pass.keys(records, dedup.columns))
                 yield records, repeated if repeated.num_rows else None, {}
-        elif not dedup.by_headers and not self._overlaps(source):
-            # The ordinary case: ranges of the offset log are new by themselves, and no record need be looked at.
-            yield located, None, self._seen_with(source)
-        else:
-            with read_once(located) as records:
+            else:
                 coordinates = self._pass.coordinates(records)
                 known = self._cold.with_those_of(
                     coordinates.column("key").unique().to_pylist(), self._state.seen
@@ -207,24 +211,22 @@ class RowStage:
                 found = judge(coordinates, known, dedup.max_jump)
                 yield records, found.rows if found.rows.num_rows else None, found.seen
 
-    def _overlaps(self, source: SourceRange) -> bool:
-        if source.table is not None:
+    def _overlap(self, sources: Sequence[SourceRange]) -> bool:
+        if any(source.table is not None for source in sources):
             return True
-        for topic, partitions in source.ranges.items():
-            for partition, (start, end) in partitions.items():
-                seen = self._state.seen.get(own_key(topic, partition))
-                if seen is not None and seen.overlapping(start, end):
-                    return True
+        for topic, partition, start, end in _offsets(sources):
+            seen = self._state.seen.get(own_key(topic, partition))
+            if seen is not None and seen.overlapping(start, end):
+                return True
         return False
 
-    def _seen_with(self, source: SourceRange) -> Seen:
+    def _seen_with(self, sources: Sequence[SourceRange]) -> Seen:
         seen = dict(self._state.seen)
-        for topic, partitions in source.ranges.items():
-            for partition, (start, end) in partitions.items():
-                if start < end:
-                    key = own_key(topic, partition)
-                    seen[key] = seen[key].copy() if key in seen else IntervalSet()
-                    seen[key].add(start, end)
+        for topic, partition, start, end in _offsets(sources):
+            if start < end:
+                key = own_key(topic, partition)
+                seen[key] = seen[key].copy() if key in seen else IntervalSet()
+                seen[key].add(start, end)
         return seen
 
     def _with_commit_columns(self, result: DataFrame, batch: int) -> DataFrame:
@@ -235,15 +237,22 @@ class RowStage:
             )
         return result.withColumns(columns)
 
-    def _write_quarantine(self, bad: DataFrame, batch: int, source: SourceRange, expected: int) -> None:
+    def _write_quarantine(
+        self,
+        bad: DataFrame,
+        batch: int,
+        sources: tuple[SourceRange, ...],
+        accounting: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        expected = {name: {"quarantined": terms["quarantined"]} for name, terms in accounting.items()}
         entry = LedgerEntry(
             self._job.name,
             self._generation,
             batch,
             self._job.target.quarantine_table,
             "side",
-            (source,),
-            {self._name: {"quarantined": expected}},
+            sources,
+            expected,
             self._job.fingerprint,
         )
         path = self._context.home.table(self._job.target.quarantine_table)
@@ -252,13 +261,20 @@ class RowStage:
             quarantine_rows(bad, batch, self._generation),
             self._app_id,
             entry,
-            expected,
+            entry.totals["quarantined"],
         )
 
 
-def in_few_tasks(df: DataFrame, source: SourceRange) -> DataFrame:
+def _offsets(sources: Sequence[SourceRange]) -> Iterator[tuple[str, int, int, int]]:
+    for source in sources:
+        for topic, partitions in source.ranges.items():
+            for partition, (start, end) in partitions.items():
+                yield topic, partition, start, end
+
+
+def in_few_tasks(df: DataFrame, sources: Sequence[SourceRange]) -> DataFrame:
     """A task and a file for each partition of a topic cost more than a small batch's rows do."""
-    rows = sum(end - start for found in source.ranges.values() for start, end in found.values())
+    rows = sum(end - start for _, _, start, end in _offsets(sources))
     return df.coalesce(max(1, rows // _ROWS_PER_TASK))
 
 

@@ -22,6 +22,7 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.row_pass import PassedRows
 from headwater_streams.runtime.row_stage import RowStage, in_few_tasks
+from headwater_streams.runtime.stateful import sources_of
 from headwater_streams.sinks.apply_changes import apply_changes
 from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
 from headwater_streams.sinks.scd_target import DELETED, ScdTarget
@@ -41,6 +42,7 @@ class ScdStage(RowStage):
         super().__init__(context, plan, generation)
         assert isinstance(plan.job.target, ScdTarget)
         self._target = plan.job.target
+        (self._name,) = plan.job.inputs
         self._changes = context.home.table(self._target.changes_table)
         self._kept_as = T.StructType()
 
@@ -60,24 +62,25 @@ class ScdStage(RowStage):
         transaction = self._context.transaction(self._table)
         if transaction.last_batch(self._app_id) >= batch:
             return
-        source = inputs[self._name].source
-        with self._judged(in_few_tasks(df, source), source, batch) as (records, verdicts, seen):
+        sources = sources_of(inputs)
+        ranges = {self._name: inputs[self._name].source.ranges}
+        with self._judged(in_few_tasks(df, sources), sources, batch) as (records, verdicts, seen):
             pinned = self._lookups.newest()
             with self._lookups.looked_at():
-                passed = self._pass.over(records, verdicts, source.ranges, pinned.frames)
+                passed = self._pass.over(records, verdicts, ranges, pinned.frames)
             events = self._events(passed.rows, batch).persist()
             try:
                 counts = _Counts(self._told_of(events), self._target.keys)
                 passed.judge(batch)
-                accounting = counts.in_all(passed.accounting(counts.total["rows"]))
+                accounting = counts.in_all(passed.accounting(counts.total["rows"])[self._name])
                 if accounting["quarantined"]:
                     self._context.step(self._job.name, "before quarantine", batch)
                     self._write_quarantine(
-                        self._rejected(passed, events), batch, source, accounting["quarantined"]
+                        self._rejected(passed, events), batch, sources, {self._name: accounting}
                     )
                 named = events.filter(~F.col(_NAMELESS)).drop(_NAMELESS, KEY, RAW, HEADERS)
-                accounting["kept"] = self._keep(named, counts, source, batch)
-                entry, state = self._entry(batch, source, passed, accounting, seen, pinned)
+                accounting["kept"] = self._keep(named, counts, sources, batch)
+                entry, state = self._entry(batch, sources, passed, {self._name: accounting}, seen, pinned)
                 entry = replace(entry, kind="scd", partitions=counts.by_partition(passed.partitions()))
                 self._apply(transaction, named, counts.keys, entry)
             finally:
@@ -118,7 +121,7 @@ class ScdStage(RowStage):
         nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, told(self._problems()))
         return passed.rejected.select(*columns).unionByName(nameless.select(*columns))
 
-    def _keep(self, named: DataFrame, counts: "_Counts", source: SourceRange, batch: int) -> int:
+    def _keep(self, named: DataFrame, counts: "_Counts", sources: tuple[SourceRange, ...], batch: int) -> int:
         """Commits what the table of changes keeps of the batch, and returns how many events it is."""
         deleted = counts.total["deleted"]
         every = self._target.stored_as_scd_type == 2
@@ -131,7 +134,7 @@ class ScdStage(RowStage):
                 batch,
                 self._target.changes_table,
                 "side",
-                (source,),
+                sources,
                 {self._name: {"kept": expected}},
                 self._job.fingerprint,
             )

@@ -17,14 +17,15 @@ from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
-from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.gates import speaking_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan, require_ingest
-from headwater_streams.sinks.side import INPUT, MISSED, late_schema, quarantine_rows, write_side
+from headwater_streams.sinks.side import MISSED, late_schema, quarantine_rows, write_side
 from headwater_streams.sources.coordinates import (
+    INPUT,
     PARTITION,
     ROW_COLUMNS,
     SEEN_UNTIL,
@@ -187,11 +188,8 @@ class StatefulInput:
 
     def _split(self, rows: DataFrame) -> Decoded:
         """Every row with `_bad` and `_late`; where windows overlap also with `_partly_late` and `_missed`."""
-        checks: tuple[Check, ...] = tuple(
-            check
-            for check in self._plan.job.checks_for("input", "row")
-            if check.action == "quarantine" and _speaks_of(rows, check)
-        )
+        taking_aside = [c for c in self._plan.job.checks_for("input", "row") if c.action == "quarantine"]
+        checks = speaking_of(rows, taking_aside)
         decoded = RowDecoder(self._declared, self._columns, checks).decode(rows)
         if self._closes is None:
             return replace(decoded, frame=decoded.frame.withColumn(_LATE, F.lit(False)))
@@ -307,13 +305,3 @@ def sources_of(inputs: Mapping[str, BatchInput]) -> tuple[SourceRange, ...]:
 def observed(metrics: Mapping[str, Any], name: str, term: str = "rows") -> int:
     """A count that the stream observed in this batch, 0 where nothing flowed."""
     return int(metrics.get(name, {}).get(term) or 0)
-
-
-def _speaks_of(rows: DataFrame, check: Check) -> bool:
-    from pyspark.errors import AnalysisException
-
-    try:
-        rows.filter(check.passes_sql)
-    except AnalysisException:
-        return False
-    return True

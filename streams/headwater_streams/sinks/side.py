@@ -9,11 +9,16 @@ from pyspark.sql import types as T
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.sinks.delta_table import DeltaTransaction
-from headwater_streams.sources.coordinates import COMMIT_FIELDS, ROW_COLUMNS, ROW_FIELDS, commit_columns
+from headwater_streams.sources.coordinates import (
+    COMMIT_FIELDS,
+    INPUT,
+    ROW_COLUMNS,
+    ROW_FIELDS,
+    commit_columns,
+)
 from headwater_streams.sources.decode import HEADERS, HEADERS_TYPE, KEY, RAW
 from headwater_streams.sources.problems import PROBLEMS
 
-INPUT = "_input"
 MISSED = "_missed"
 MISSED_TYPE = T.ArrayType(
     T.StructType([T.StructField("start", T.TimestampType()), T.StructField("end", T.TimestampType())])

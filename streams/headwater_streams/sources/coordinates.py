@@ -19,6 +19,8 @@ from headwater_streams.gateway import scala_object, to_list, to_seq
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
 SOURCES, ROWS = "_sources", "_rows"
+INPUT = "_input"
+"""The input that a row came by, where a job has several."""
 
 ORIGIN_TYPE = T.StructType(
     [

@@ -15,11 +15,13 @@ Each statement becomes the job that a Python module would have declared, run and
 - `FROM topic('name', schema => ..., event_time => ..., watermark => ...)`, `FROM stream(schema.table, ...)` or plainly
   `FROM schema.table` are the job's inputs; the arguments are those of `hw.topic` and `hw.table`, formats of values are
   written as `format => csv(sep => ';')`.
-- `GROUP BY` columns and one of `window(time, size)`, `window(time, size, every)`, `cumulate(time, step, size)` and
-  `session_window(time, gap)` is `hw.tumbling`, `hw.hopping`, `hw.cumulative` or `hw.session`; columns alone are
-  `hw.grouped`, which wants `WITH (state = 'unbounded')`. `window_start` and `window_end` are columns.
+- `GROUP BY` columns and one of `window(time, size)`, `window(time, size, every)`, `cumulate(time, step, size)`,
+  `session_window(time, gap)` and `count_window(time, rows)` is `hw.tumbling`, `hw.hopping`, `hw.cumulative`,
+  `hw.session` or `hw.count_window`; columns alone are `hw.grouped`, which wants `WITH (state = 'unbounded')`.
+  `window_start` and `window_end` are columns, and `window_index` of a count window.
 - `FROM a JOIN b ON a.k = b.k AND b.time BETWEEN a.time AND a.time + INTERVAL 24 HOURS` is `hw.join`; `LEFT`, `RIGHT`,
   `FULL` and `LEFT SEMI` before `JOIN` are its `how`.
+- `SELECT ... UNION ALL SELECT ...` is `hw.union`; as in SQL, columns go by their places and have the first one's names.
 - `CONSTRAINT name EXPECT (condition) [ON INPUT | ON OUTPUT] [ON VIOLATION QUARANTINE | FAIL | WARN]` is `hw.check`,
   which looks at the input's rows for quarantine and at the result's otherwise; a condition over aggregates judges the
   batch.

@@ -45,16 +45,17 @@ def _job(statement: Statement) -> Job:
         place.fail(f"dedup = {dedup!r} is not by_offset(...), by_sequence(...) or by_key(...)")
     if late not in ("table", "count"):
         place.fail(f"late = {late!r} is not one of 'table', 'count'")
-    names = [source.name for source in query.sources]
+    names = [source.name for source in query.inputs]
     if len(set(names)) < len(names):
-        place.fail(f"both inputs are named {names[0]}; give one another name, FROM ... AS name")
+        twice_named = next(name for name in names if names.count(name) > 1)
+        place.fail(f"two inputs are named {twice_named}; give one another name, FROM ... AS name")
     twice = {check.name for check in statement.checks}
     if len(twice) < len(statement.checks):
         place.fail("two constraints have one name")
     return Job(
         str(options.get("name", statement.table.rpartition(".")[2])),
         _function(statement),
-        {source.name: source.declared for source in query.sources},
+        {source.name: source.declared for source in query.inputs},
         place.of(lambda: _target(statement)),
         dedup,
         late,

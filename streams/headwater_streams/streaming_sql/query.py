@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -10,9 +11,10 @@ from pyspark.sql import functions as F
 
 from headwater_streams.aggregates import grouped
 from headwater_streams.joins.interval import How, join
+from headwater_streams.joins.union import union
 from headwater_streams.sources.inputs import Input
 from headwater_streams.streaming_sql.script import Piece, Place
-from headwater_streams.windows import cumulative, hopping, session, tumbling
+from headwater_streams.windows import CountedRows, count_window, cumulative, hopping, session, tumbling
 from headwater_streams.windows.grouping import Windowed
 
 WINDOW_BOUNDS = ("window_start", "window_end")
@@ -74,6 +76,7 @@ class Query:
         join: How two inputs are joined.
         where: The condition of WHERE.
         group: The grouping.
+        more: What UNION ALL puts under it, and where each of these begins.
     """
 
     items: tuple[Piece, ...]
@@ -81,6 +84,12 @@ class Query:
     join: Join | None = None
     where: Piece | None = None
     group: Group | None = None
+    more: tuple[tuple["Query", Place], ...] = ()
+
+    @property
+    def inputs(self) -> tuple[Source, ...]:
+        """The sources of all its SELECTs."""
+        return (*self.sources, *[source for query, _ in self.more for source in query.sources])
 
     def result(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         """The query's result over frames by their sources' names.
@@ -88,6 +97,17 @@ class Query:
         Raises:
             JobDefinitionError: Spark or an operator refuses a part; the message has its file and line.
         """
+        united = self._selected(frames)
+        for query, place in self.more:
+            rows = query.result(frames)
+            if len(rows.columns) != len(united.columns):
+                place.fail(f"UNION ALL of {len(united.columns)} columns and {len(rows.columns)}")
+            names = zip(rows.columns, united.columns, strict=True)
+            renamed = rows.select(*[F.col(f"`{name}`").alias(wanted) for name, wanted in names])
+            united = place.of(partial(union, united, renamed))
+        return united
+
+    def _selected(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         rows = self._joined(frames)
         if self.where is not None:
             condition = self.where
@@ -122,10 +142,13 @@ class Query:
         return group.place.of(lambda: found.select(*order))
 
 
-def _windowed(rows: DataFrame, group: Group) -> Windowed:
+def _windowed(rows: DataFrame, group: Group) -> Windowed | CountedRows:
     if not group.window:
         return grouped(rows, by=group.by, state="unbounded")
     kind, time, *spans = group.window
+    if kind == "count_window":
+        size: Any = int(spans[0]) if spans[0].isdigit() else spans[0]
+        return count_window(rows, time, size, by=group.by)
     window: Callable[..., Windowed]
     if kind == "session_window":
         window, arguments = session, spans

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from sqlglot.tokens import Token
 
@@ -20,26 +21,44 @@ _JOINS: Mapping[tuple[str, ...], How] = {
     **{(side.upper(), *outer, "JOIN"): side for side in _SIDES for outer in ((), ("OUTER",))},
 }
 _BEFORE_JOIN = ("LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
-_WINDOWS = {"window": {2, 3}, "cumulate": {3}, "session_window": {2}}
+_WINDOWS = {"window": {2, 3}, "cumulate": {3}, "session_window": {2}, "count_window": {2}}
 _SHAPES = {
     "window": "window(time, '1 hour') or window(time, '1 hour', '10 minutes')",
     "cumulate": "cumulate(time, '1 hour', '1 day')",
     "session_window": "session_window(time, '30 minutes')",
+    "count_window": "count_window(time, 100)",
 }
 _REFUSED = {
     "HAVING": "HAVING would take away windows that are open; filter where the table is read",
     "ORDER BY": "a table has no order; sort where it is read",
     "LIMIT": "a stream has no end that LIMIT could speak of",
-    "UNION": "write topic('a', 'b') to read several topics as one",
+    "UNION": "rows are put under each other by UNION ALL; what comes twice is removed by WITH (dedup = ...)",
 }
 
 
 def read_select(script: Script) -> Query:
-    """Reads a SELECT up to the statement's end.
+    """Reads a SELECT up to the statement's end, and those that UNION ALL puts under it.
 
     Raises:
         JobDefinitionError: It is none, or not one over streams; the message has the file and the line.
     """
+    first, more = _read_one(script), []
+    while True:
+        place = script.place
+        if not script.take("UNION", "ALL"):
+            break
+        more.append((_read_one(script), place))
+    if script.next_word in _REFUSED:
+        script.place.fail(_REFUSED[script.next_word])
+    grouped = next((query.group for query in (first, *[query for query, _ in more]) if query.group), None)
+    if more and grouped is not None:
+        grouped.place.fail(
+            "UNION ALL puts rows under each other; group them in a job that reads this one's table"
+        )
+    return replace(first, more=tuple(more))
+
+
+def _read_one(script: Script) -> Query:
     script.expect("SELECT")
     if script.next_word == "DISTINCT":
         script.fail("SELECT was to name columns; what comes twice is removed by WITH (dedup = ...),")
@@ -66,8 +85,6 @@ def read_select(script: Script) -> Query:
         place = script.place
         script.expect("GROUP BY")
         group = _group(script, place, items, qualifiers)
-    if script.next_word in _REFUSED:
-        script.place.fail(_REFUSED[script.next_word])
     pieces = tuple(script.piece(item, qualifiers) for item in items)
     return Query(pieces, tuple(sources), how, where, group)
 
@@ -166,7 +183,7 @@ def _output(
         alias, body = item[-1].text, item[:-1]
     piece = script.piece(body, qualifiers)
     name = piece.text.strip("`")
-    bound = re.fullmatch(r"(?:session_)?window[._](start|end)", name.lower())
+    bound = re.fullmatch(r"(?:session_|count_)?window[._](start|end|index)", name.lower())
     if has_window and bound:
         name = f"window_{bound[1]}"
     elif name not in by:

@@ -1,4 +1,7 @@
-"""The jobs whose driver is killed: rows with quarantine, windows with late rows, a join whose one side is a topic."""
+"""The jobs whose driver is killed: rows with quarantine, windows with late rows, a join whose one side is a topic.
+
+In the long form also count windows and a union of two topics.
+"""
 
 import os
 
@@ -37,6 +40,17 @@ def per_minute(good: DataFrame) -> DataFrame:
     return hw.tumbling(good, "at", "1 minute", by=["who"]).agg(
         F.count("*").alias("clicks"), F.sum("n").alias("total")
     )
+
+
+@hw.job(target=hw.delta("gold.runs"))
+def runs(good: DataFrame) -> DataFrame:
+    return hw.count_window(good, "at", 7, by=["who"]).agg(F.sum("n").alias("total"))
+
+
+@hw.job(target=hw.delta("silver.both"), dedup=hw.by_offset(origin=True))
+def both(clicks: DataFrame, orders: DataFrame) -> DataFrame:
+    ordered = orders.select("who", F.col("ordered_at").alias("at"))
+    return hw.union(clicks.filter("n % 5 <> 0"), ordered, allow_missing=True)
 
 
 @hw.job(target=hw.delta("gold.pairs"), dedup=hw.by_offset())

@@ -1,0 +1,82 @@
+"""Whether a row-by-row function over several inputs can be accounted for: each row of each input at most once."""
+
+from collections import Counter
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from headwater_streams.dedup import ByKey, BySequence
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.gateway import to_list
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.state_shape import analysed_nodes
+
+_MARK = "_leaf_of_"
+
+
+def marked(name: str) -> str:
+    """A column by which the frame of an input is known in a plan, wherever it stands."""
+    return f"{_MARK}{name}"
+
+
+def check_inputs(job: Job) -> None:
+    """Checks that the inputs of a job with several do not share what tells their rows apart.
+
+    Raises:
+        JobDefinitionError: They do.
+    """
+    if len(job.inputs) == 1:
+        return
+    for kind, names in (("topic", job.topic_names), ("table", [table.name for table in job.tables])):
+        twice = [name for name, count in Counter(names).items() if count > 1]
+        if twice:
+            raise JobDefinitionError(
+                f"job {job.name!r}: two of its inputs read the {kind} {twice[0]}; read it once"
+            )
+    if isinstance(job.dedup, ByKey):
+        raise JobDefinitionError(
+            f"job {job.name!r}: by_key over several inputs: one of them may be far behind the others, where their keys "
+            "are forgotten; write the union to a table, and remove duplicates in a job that reads it"
+        )
+    if isinstance(job.dedup, BySequence) and job.tables:
+        raise JobDefinitionError(
+            f"job {job.name!r}: by_sequence reads the headers of records, and the rows of "
+            f"{job.tables[0].name} have none; put it on the jobs that read the topics"
+        )
+
+
+def check_union(job: Job, result: DataFrame, *, is_target: bool) -> None:
+    """Checks what a row-by-row function makes of its inputs.
+
+    Args:
+        job: The job.
+        result: What it made of empty frames.
+        is_target: Whether it is the job's first table, by which the batch is accounted for.
+
+    Raises:
+        JobDefinitionError: Rows of an input are joined with others, stand there twice, or none of them can.
+    """
+    for node in analysed_nodes(result):
+        if str(node.nodeName()) == "Join" and all(_inputs_under(side) for side in to_list(node.children())):
+            raise JobDefinitionError(
+                f"job {job.name!r}: a row-by-row function cannot join its inputs; use hw.join(...) or hw.as_of(...)"
+            )
+    found = _inputs_under(next(analysed_nodes(result)))
+    for name in job.inputs:
+        if found[name] > 1:
+            raise JobDefinitionError(
+                f"job {job.name!r}: rows of {name!r} come to the result by {found[name]} ways, and one that takes two "
+                "would be doubled; tell them apart in columns, F.when(...), or write targets={...}"
+            )
+        if is_target and not found[name]:
+            raise JobDefinitionError(
+                f"job {job.name!r}: the result has no rows of the input {name!r}; leave it out"
+            )
+
+
+def _inputs_under(plan: Any) -> Counter[str]:
+    names: Counter[str] = Counter()
+    for leaf in to_list(plan.collectLeaves()):
+        columns = [str(column.name()) for column in to_list(leaf.output())]
+        names.update(name.removeprefix(_MARK) for name in columns if name.startswith(_MARK))
+    return names
