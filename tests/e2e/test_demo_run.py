@@ -19,6 +19,8 @@ _TABLES = {
     "silver.arrivals": 26_398,
     "silver.departures__quarantine": 521,
     "gold.flights": 26_398,
+    "silver.weather": 2_241,
+    "gold.departures_weather": 26_483,
 }
 _MIDWAY_VERSION = 4
 
@@ -106,7 +108,7 @@ def test_demo_killed_in_the_middle_goes_on_and_ends_ok(demo: Demo, killed: dict[
     assert rows.items() >= _TABLES.items()
     assert all(table["equal"] for table in result["tables"].values())
     assert {(entry["topic"], entry["partition"]) for entry in result["audit"]} == {
-        (topic, partition) for topic in ("departures", "arrivals") for partition in range(3)
+        (topic, partition) for topic in ("departures", "arrivals", "weather") for partition in range(3)
     }
     assert all(entry["ok"] for entry in result["audit"])
     assert result["backfill"]["plan"]["target"] == "gold.delay_by_carrier"

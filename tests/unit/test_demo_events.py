@@ -2,6 +2,7 @@
 
 import json
 from collections import defaultdict
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -15,12 +16,14 @@ from headwater.demo.events import (
     LATE_MIN_MS,
     SLICE_MS,
     TOPICS,
+    WEATHER,
     Event,
     ReplayPlan,
     ReplaySpec,
     plan_replay,
 )
 from headwater.demo.flights import Flight, read_month
+from headwater.demo.weather import Report, read_weather
 
 _HOUR_MS = 3_600_000
 
@@ -31,8 +34,13 @@ def january() -> list[Flight]:
 
 
 @pytest.fixture(scope="module")
-def plan(january: list[Flight]) -> ReplayPlan:
-    return plan_replay(ReplaySpec(month=1, seed=1, duplicates=0.05, late=0.002), january)
+def reports(january: list[Flight]) -> list[Report]:
+    return read_weather(1, january)
+
+
+@pytest.fixture(scope="module")
+def plan(january: list[Flight], reports: list[Report]) -> ReplayPlan:
+    return plan_replay(ReplaySpec(month=1, seed=1, duplicates=0.05, late=0.002), january, reports)
 
 
 def _value(event: Event) -> dict[str, object]:
@@ -82,15 +90,53 @@ def test_plan_flight_that_never_left_has_null_departure_and_no_arrival(plan: Rep
     assert len(arrivals) == 27_004 - 606
 
 
-def test_plan_same_arguments_give_the_same_plan(january: list[Flight], plan: ReplayPlan) -> None:
-    assert plan_replay(plan.spec, january).digest() == plan.digest()
-    assert plan_replay(ReplaySpec(1, 2, 0.05, 0.002), january).digest() != plan.digest()
+def test_plan_weather_is_hourly_never_late_and_comes_in_another_order(plan: ReplayPlan) -> None:
+    event = _events(plan, WEATHER)["EWR-2013010106"]
+    assert _value(event) == {
+        "origin": "EWR",
+        "observed_at": "2013-01-01T06:00:00Z",
+        "temp": 39.02,
+        "humid": 59.37,
+        "wind_speed": 10.357019999999999,
+        "precip": 0.0,
+        "visib": 10.0,
+    }
+    assert plan.events(WEATHER) == 2_241
+    assert plan.late(WEATHER) == 0
+    times = [e.event.happened_ms for e in plan.emissions if e.event.topic == WEATHER]
+    assert any(a > b for a, b in pairwise(times))
+
+
+def test_plan_flights_are_sent_as_without_the_weather(january: list[Flight], plan: ReplayPlan) -> None:
+    without = plan_replay(plan.spec, january)
+    assert [e for e in plan.emissions if e.event.topic != WEATHER] == list(without.emissions)
+    assert plan.chunks == without.chunks
+
+
+@pytest.mark.parametrize("month", [1, 2, 12])
+def test_read_weather_goes_on_until_every_departure_has_its_answer(month: int) -> None:
+    flights = read_month(month)
+    reports = read_weather(month, flights)
+    last_departure = max(flight.departed_at for flight in flights if flight.departed_at is not None)
+    first_departure = min(flight.departed_at for flight in flights if flight.departed_at is not None)
+    assert max(report.observed_at for report in reports) >= last_departure + timedelta(hours=3)
+    assert min(report.observed_at for report in reports) <= first_departure - timedelta(hours=3)
+    assert len({(report.origin, report.observed_at) for report in reports}) == len(reports)
+    unmeasured = [report for report in reports if report.values[0] is None]
+    assert bool(unmeasured) == (month == 12), "the data set ends on 30 December"
+
+
+def test_plan_same_arguments_give_the_same_plan(
+    january: list[Flight], reports: list[Report], plan: ReplayPlan
+) -> None:
+    assert plan_replay(plan.spec, january, reports).digest() == plan.digest()
+    assert plan_replay(ReplaySpec(1, 2, 0.05, 0.002), january, reports).digest() != plan.digest()
 
 
 def test_plan_more_copies_leave_the_first_sendings_where_they_were(
-    january: list[Flight], plan: ReplayPlan
+    january: list[Flight], reports: list[Report], plan: ReplayPlan
 ) -> None:
-    more = plan_replay(ReplaySpec(1, 1, 0.2, 0.002), january)
+    more = plan_replay(ReplaySpec(1, 1, 0.2, 0.002), january, reports)
     assert [e for e in more.emissions if not e.copy] == [e for e in plan.emissions if not e.copy]
 
 
@@ -99,7 +145,7 @@ def test_plan_shares_are_those_asked_for(plan: ReplayPlan) -> None:
         events = plan.events(topic)
         copies = sum(e.copy and e.event.topic == topic for e in plan.emissions)
         assert copies == round(0.05 * events)
-        assert plan.late(topic) == pytest.approx(0.002 * events, abs=2)
+        assert plan.late(topic) == pytest.approx(0 if topic == WEATHER else 0.002 * events, abs=2)
 
 
 def test_plan_no_shares_sends_each_event_once_and_in_time(january: list[Flight]) -> None:
@@ -133,7 +179,7 @@ def test_plan_origin_offsets_are_consecutive_in_each_origin_partition(plan: Repl
     offsets: defaultdict[tuple[str, int], set[int]] = defaultdict(set)
     for emission in plan.emissions:
         offsets[emission.event.topic, emission.event.origin_partition].add(emission.event.origin_offset)
-    assert len(offsets) == 6
+    assert len(offsets) == 9
     for seen in offsets.values():
         assert seen == set(range(len(seen)))
 

@@ -40,7 +40,13 @@ def _write(folder: Path, rows: pa.Table) -> Path:
 
 @pytest.mark.parametrize(
     ("table", "rows"),
-    [("silver.departures", 26_483), ("silver.arrivals", 26_398), ("gold.flights", 26_398)],
+    [
+        ("silver.departures", 26_483),
+        ("silver.arrivals", 26_398),
+        ("gold.flights", 26_398),
+        ("silver.weather", 2_241),
+        ("gold.departures_weather", 26_483),
+    ],
 )
 def test_oracle_january_has_the_rows_of_the_csv(oracle: Oracle, table: str, rows: int) -> None:
     count = oracle.connection.execute(f"select count(*) from {expected_view(table)}").fetchall()
@@ -54,6 +60,23 @@ def test_oracle_first_flight_is_the_one_of_the_csv(oracle: Oracle) -> None:
     ).fetchall()
     departed, landed = datetime(2013, 1, 1, 10, 17), datetime(2013, 1, 1, 14, 4)
     assert row == [("UA-1545-EWR-20130101-515", "UA", 1545, "N14228", "EWR", "IAH", departed, 2, landed, 227)]
+
+
+def test_oracle_departure_has_the_last_report_of_its_airport(oracle: Oracle) -> None:
+    row = oracle.connection.execute(
+        f"select departed_at, observed_at, temp, visib from {expected_view('gold.departures_weather')} "
+        "where flight_id = 'UA-1545-EWR-20130101-515'"
+    ).fetchall()
+    assert row == [(datetime(2013, 1, 1, 10, 17), datetime(2013, 1, 1, 10), 39.02, 10.0)]
+
+
+def test_oracle_hours_after_the_data_set_have_reports_without_measurements() -> None:
+    december = Oracle(archive_path(), month=12)
+    rows = december.connection.execute(
+        "select observed_at > '2013-12-30 23:00', count(*), count(temp) > 0 "
+        f"from {expected_view('silver.weather')} group by all order by all"
+    ).fetchall()
+    assert rows == [(False, 2_159, True), (True, 34 * 3, False)]
 
 
 def test_oracle_windows_sum_to_the_departures(oracle: Oracle) -> None:

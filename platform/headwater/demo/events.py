@@ -1,8 +1,8 @@
 """The replay as a plan: which event is sent when, how often and how late. Pure; the seed decides all of it.
 
 The replayed clock runs over the month. An event is sent up to 15 minutes after it happened, so events
-arrive out of order; a share is sent 2 to 6 hours late; a share is sent again with the same origin, half of
-those copies three to six days later. The clock is cut twice:
+arrive out of order; a share is sent 2 to 6 hours late, but no weather report is; a share is sent again with the
+same origin, half of those copies three to six days later. The clock is cut twice:
 
 - into **slices** of 15 minutes, each delivered before the next is sent. Partitions are therefore never
   further apart than a slice: an event on time is at most 30 minutes behind any other that was seen, which
@@ -24,9 +24,10 @@ from datetime import UTC, datetime
 from itertools import groupby
 
 from headwater.demo.flights import Flight
+from headwater.demo.weather import MEASURED, Report
 
-DEPARTURES, ARRIVALS = "departures", "arrivals"
-TOPICS = (DEPARTURES, ARRIVALS)
+DEPARTURES, ARRIVALS, WEATHER = "departures", "arrivals", "weather"
+TOPICS = (DEPARTURES, ARRIVALS, WEATHER)
 ORIGIN_CLUSTER = "new-york"
 
 _MINUTE_MS = 60_000
@@ -126,22 +127,26 @@ class ReplayPlan:
         return digest.hexdigest()[:16]
 
 
-def plan_replay(spec: ReplaySpec, flights: Sequence[Flight]) -> ReplayPlan:
-    """Plan the replay of `flights`.
+def plan_replay(spec: ReplaySpec, flights: Sequence[Flight], reports: Sequence[Report] = ()) -> ReplayPlan:
+    """Plan the replay of `flights` and of the weather.
 
     Args:
         spec: Its `month` and `seed` choose; `duplicates` and `late` are shares of the events, 0 to 1.
         flights: The flights of that month.
+        reports: The weather of that month.
 
     Returns:
         The plan; the same arguments always give the same plan, on any machine.
     """
-    events = _numbered([*map(_departure, flights), *filter(None, map(_arrival, flights))])
-    barriers = _barriers(spec.month, max(event.happened_ms for event in events))
+    events = _numbered(
+        [*map(_departure, flights), *filter(None, map(_arrival, flights)), *map(_weather, reports)]
+    )
+    barriers = _barriers(spec.month, max(event.happened_ms for event in events if event.topic != WEATHER))
     first: list[Emission] = []
     for topic in TOPICS:
         of_topic = [event for event in events if event.topic == topic]
-        first += _first_sendings(of_topic, barriers, spec.late, _rng(spec, "first", topic))
+        late = 0.0 if topic == WEATHER else spec.late
+        first += _first_sendings(of_topic, barriers, late, _rng(spec, "first", topic))
     copies = [
         copy
         for topic in TOPICS
@@ -188,6 +193,13 @@ def _arrival(flight: Flight) -> _Unnumbered | None:
         return None
     value = {"flight_id": flight.flight_id, "landed_at": _iso(landed_at), "air_time": flight.air_minutes}
     return ARRIVALS, flight.flight_id, _json(value), _epoch_ms(landed_at), True, flight.origin
+
+
+def _weather(report: Report) -> _Unnumbered:
+    place = {"origin": report.origin, "observed_at": _iso(report.observed_at)}
+    value: dict[str, object] = {**place, **dict(zip(MEASURED, report.values, strict=True))}
+    key = f"{report.origin}-{report.observed_at:%Y%m%d%H}"
+    return WEATHER, key, _json(value), _epoch_ms(report.observed_at), True, report.origin
 
 
 def _json(value: Mapping[str, object]) -> bytes:
@@ -265,7 +277,7 @@ def _copies(first: Sequence[Emission], share: float, rng: random.Random) -> Iter
 
 
 def _share(share: float, count: int) -> int:
-    return max(1, round(share * count)) if share > 0 else 0
+    return max(1, round(share * count)) if share > 0 and count else 0
 
 
 def _slices(emissions: Sequence[Emission], barriers: Sequence[int]) -> Iterator[Slice]:

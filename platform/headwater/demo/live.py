@@ -24,7 +24,13 @@ MODULE = "jobs/flights.py"
 FIRST_VERSION = "jobs/first_version/delay_by_carrier.py"
 WINDOWED = "delay_by_carrier"
 
-_LIVE = (f"{MODULE}:clean_departures", f"{MODULE}:clean_arrivals", f"{MODULE}:join_flights", FIRST_VERSION)
+_LIVE = (
+    f"{MODULE}:clean_departures",
+    f"{MODULE}:clean_arrivals",
+    f"{MODULE}:join_flights",
+    FIRST_VERSION,
+    "jobs/weather.py",
+)
 _TRIGGER_S = 2.0
 _POLL_S = 0.1
 _PATIENCE_S = 300.0

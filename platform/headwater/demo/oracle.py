@@ -22,6 +22,19 @@ from read_csv(?, header = true, nullstr = 'NA', types = {'time_hour': 'TIMESTAMP
 where month = ?
 """
 
+_WEATHER = """
+create table weather as
+select origin, time_hour as observed_at, temp, humid, wind_speed, precip, visib
+from read_csv(?, header = true, nullstr = 'NA', types = {'time_hour': 'TIMESTAMP'})
+"""
+
+# Each hour after the data set's end has a report without a measurement, for time to go on.
+_HOURS_WITHOUT = """
+insert into weather (origin, observed_at)
+select origin, unnest(generate_series(max(observed_at) + interval 1 hour, timestamp '2014-01-02', interval 1 hour))
+from weather group by origin
+"""
+
 _EXPECTED = {
     "silver.departures": """
         select flight_id, carrier, flight, tailnum, origin, dest, departed_at, delay_minutes
@@ -40,6 +53,15 @@ _EXPECTED = {
         select flight_id, carrier, flight, tailnum, origin, dest, departed_at, delay_minutes,
             departed_at + to_minutes(air_time::bigint) as landed_at, air_time
         from flights where left_the_ground and air_time is not null""",
+    "silver.weather": """
+        from weather where observed_at >= make_timestamp(2013, getvariable('month'), 1, 0, 0, 0)
+            and observed_at <= (select max(departed_at) + interval 4 hours from flights)""",
+    "gold.departures_weather": """
+        select flights.* exclude (air_time, left_the_ground), weather.* exclude (origin)
+        from flights left join weather on weather.origin = flights.origin
+            and observed_at between departed_at - interval 3 hours and departed_at
+        where left_the_ground
+        qualify row_number() over (partition by flight_id order by observed_at desc) = 1""",
 }
 
 
@@ -61,6 +83,9 @@ _FLIGHT_COLUMNS = {
     "departed_at": "TIMESTAMP WITH TIME ZONE",
     "delay_minutes": "INTEGER",
 }
+_REPORT_COLUMNS = {"observed_at": "TIMESTAMP WITH TIME ZONE"} | dict.fromkeys(
+    ("temp", "humid", "wind_speed", "precip", "visib"), "DOUBLE"
+)
 _ARRIVAL_COLUMNS = {"landed_at": "TIMESTAMP WITH TIME ZONE", "air_time": "INTEGER"}
 
 EXPECTATIONS = {
@@ -78,6 +103,8 @@ EXPECTATIONS = {
         },
     ),
     "gold.flights": Expectation(("flight_id",), _FLIGHT_COLUMNS | _ARRIVAL_COLUMNS),
+    "silver.weather": Expectation(("origin", "observed_at"), {"origin": "VARCHAR"} | _REPORT_COLUMNS),
+    "gold.departures_weather": Expectation(("flight_id",), _FLIGHT_COLUMNS | _REPORT_COLUMNS),
 }
 
 # A delay above this is one that the first version of gold.delay_by_carrier cuts.
@@ -90,7 +117,7 @@ class Oracle:
     """The CSV of one month in a database of its own, with a view of each table as it must be."""
 
     def __init__(self, archive: Path, month: int) -> None:
-        """Load the flights of `month` (1 to 12) from the zipped CSV `archive`."""
+        """Load the flights of `month` (1 to 12) from the zipped CSV `archive`, and the weather beside it."""
         self.connection = duckdb.connect()
         self.connection.execute("set TimeZone = 'UTC'")
         with tempfile.TemporaryDirectory() as folder:
@@ -98,6 +125,9 @@ class Oracle:
             with zipfile.ZipFile(archive) as zipped, zipped.open(csv.name) as packed, csv.open("wb") as copy:
                 shutil.copyfileobj(packed, copy)
             self.connection.execute(_FLIGHTS, [str(csv), month])
+        self.connection.execute(_WEATHER, [str(archive.parent / "weather.csv")])
+        self.connection.execute(_HOURS_WITHOUT)
+        self.connection.execute(f"set variable month = {month:d}")
         self.connection.execute("create schema expected")
         for name, query in _EXPECTED.items():
             self.connection.execute(f"create view {expected_view(name)} as {query}")

@@ -1,4 +1,4 @@
-"""Three things that a person would want to know about a month of flights, asked in SQL."""
+"""Four things that a person would want to know about a month of flights, asked in SQL."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +38,13 @@ QUESTIONS = (
         select dest, count(*) as flights, round(avg(air_time), 1) as minutes_in_the_air,
             count(distinct carrier) as carriers
         from gold.flights group by dest order by flights desc, dest limit 5""",
+    ),
+    Question(
+        "Did they leave later when it rained or snowed?",
+        """
+        select case when precip > 0.1 then 'much' when precip > 0 then 'a little' else 'none' end as rain_or_snow,
+            count(*) as departures, round(avg(delay_minutes), 1) as avg_delay
+        from gold.departures_weather where precip is not null group by all order by avg_delay desc""",
     ),
 )
 

@@ -21,6 +21,7 @@ from headwater.demo.show import Show
 from headwater.demo.stack import create_topics, demo_stack
 from headwater.demo.topic_log import TopicLog
 from headwater.demo.watch import TABLES_OF, Watch
+from headwater.demo.weather import read_weather
 from headwater.running.environment import JobEnvironment, find_jobs, open_environment
 from headwater.stack.local import running_stack
 from headwater.stack.session import spark_session
@@ -71,7 +72,8 @@ def run_demo(options: DemoOptions, show: Show) -> DemoResult:
     """
     started_s = time.monotonic()
     result = DemoResult(options.spec.month, options.spec.seed)
-    plan = plan_replay(options.spec, read_month(options.spec.month))
+    flights = read_month(options.spec.month)
+    plan = plan_replay(options.spec, flights, read_weather(options.spec.month, flights))
     home = DemoHome(options.home)
     with home.locked():
         existed = home.claim(plan)
@@ -140,7 +142,7 @@ class _Demo:
         live = LivePart(environment, self._home, self._plan, self._journal, self._watch, self._show)
         produced = self._journal.delivered + self._journal.found
         if self._journal.next_slice < len(self._plan.slices) or self._watch.behind(produced):
-            self._show.step("Events arrive, four jobs run")
+            self._show.step("Events arrive, six jobs run")
             live.run(self._options.rate)
         for topic in TOPICS:
             total = self._journal.produced(topic)
@@ -160,7 +162,7 @@ class _Demo:
             self._differs("no job was started anew while events arrived")
 
     def _answer(self) -> None:
-        self._show.step("Three questions in SQL")
+        self._show.step("Four questions in SQL")
         for answer in ask(self._home.root):
             self._show.table(answer.question.text, answer.rows)
 

@@ -5,18 +5,19 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headwater.demo.events import ARRIVALS, DEPARTURES
+from headwater.demo.events import ARRIVALS, DEPARTURES, WEATHER
 from headwater.demo.journal import TopicPartition
 from headwater.demo.reconcile import LogRecord
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.home import Home
 
-TOPIC_OF = {"silver.departures": DEPARTURES, "silver.arrivals": ARRIVALS}
+TOPIC_OF = {"silver.departures": DEPARTURES, "silver.arrivals": ARRIVALS, "silver.weather": WEATHER}
 """The tables that are made from a topic."""
 
 TABLES_OF = {
     "gold.delay_by_carrier": ("silver.departures",),
     "gold.flights": ("silver.departures", "silver.arrivals"),
+    "gold.departures_weather": ("silver.departures", "silver.weather"),
 }
 """The tables that are made from tables."""
 
