@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import headwater as hw
+from headwater_streams.errors import CheckFailedError
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(
@@ -85,3 +86,31 @@ def test_join_job_crash_gives_each_pair_once(drive: Callable[..., JobDriver], st
         driver.run()
     driver.run()
     assert driver.rows("gold.flights", "flight_id") == [("a",)]
+
+
+@hw.job(target=hw.delta("gold.checked"), dedup=hw.by_offset())
+@hw.check("no_test_flights", "departed_at < '2013-02-01'", on="input", action="fail")
+@hw.check("early", "landed_at < '2013-01-03'", on="input", action="warn")
+@hw.check("short", "landed_at < departed_at + INTERVAL 3 HOURS", action="warn")
+def checked(departures: DataFrame, arrivals: DataFrame) -> DataFrame:
+    return flights(departures, arrivals)
+
+
+def test_join_job_judges_the_rows_of_the_input_that_a_check_names(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(checked)
+    driver.send("departures", departure("a", "05T10:00"), timestamp=AT)
+    driver.send("arrivals", arrival("a", "05T14:00"), timestamp=AT)
+    driver.run()
+    warnings = [told for entry in driver.ledger("gold.checked") for told in entry.extra.get("warnings", [])]
+    assert [told.partition("fail the check ")[2] for told in warnings] == [
+        "'early' (landed_at < '2013-01-03')",
+        "'short' (landed_at < departed_at + INTERVAL 3 HOURS)",
+    ]
+    driver.send(
+        "departures",
+        {"flight_id": "t", "departed_at": "2013-02-02T10:00:00Z"},
+        timestamp="2013-02-03T00:00:00Z",
+    )
+    with pytest.raises(CheckFailedError, match="1 rows fail the check 'no_test_flights'"):
+        driver.run()
+    assert driver.rows("gold.checked", "flight_id") == [("a",)]

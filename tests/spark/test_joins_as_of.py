@@ -38,6 +38,7 @@ climate = hw.lookup("dim.climate")
 
 
 @hw.job(target=hw.delta("gold.departures_weather"), dedup=hw.by_offset())
+@hw.check("measured", "temp > -99", on="input", action="warn")
 def departures_weather(departures: DataFrame, weather: DataFrame) -> DataFrame:
     return hw.as_of(
         departures.filter("flight != 'private'"), weather.filter("temp > -99"), by=["origin"],
@@ -219,8 +220,11 @@ def test_as_of_streams_rows_wait_until_final_and_are_answered_once_whatever_is_k
         },
         "weather": {"read": 7, "kept": 5, "filtered": 1, "late": 1, "quarantined": 0},
     }
-    first = driver.ledger("gold.departures_weather")[0].accounting["departures"]
-    assert (first["matched"], first["waiting"]) == (0, 2)
+    first, second, *_ = driver.ledger("gold.departures_weather")
+    assert (first.accounting["departures"]["matched"], first.accounting["departures"]["waiting"]) == (0, 2)
+    assert "warnings" not in first.extra
+    (told,) = second.extra["warnings"]
+    assert told.endswith("1 rows fail the check 'measured' (temp > -99)")
 
     spark.sql(f"DELETE FROM delta.`{driver.home.table('gold.departures_weather')}` WHERE flight = 'a'")
     audit = audit_table(driver.home, "gold.departures_weather")

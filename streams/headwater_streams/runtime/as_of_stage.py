@@ -20,7 +20,7 @@ from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answerin
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.gates import CheckGate, judge_inputs
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import (
@@ -101,6 +101,7 @@ class AsOfStage:
             for name, stateful in self._inputs.items()
             if name in inputs
         }
+        warnings = judge_inputs(self._job, [split.in_time for split in splits.values()], batch)
         asked = Answering(before_us, now_us, Observation(), Observation(), Observation())
         with answering(asked):
             rows = reveal(self._job.function(**self._frames(inputs, splits, asked)), [*ROW_COLUMNS, SOURCES])
@@ -110,6 +111,7 @@ class AsOfStage:
         files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
         if gate.aggregates():
             gate.judge(judged.get, batch)
+            warnings += gate.warnings
         answers = asked.answers.get
         written = answers["matched"] + (answers["unmatched"] if self._spec.how == "left" else 0)
         if files.rows != written:
@@ -117,8 +119,10 @@ class AsOfStage:
                 f"job {self._job.name!r}, batch {batch}: {files.rows} rows were written where {written} were answered; "
                 "nothing was committed, and the job can be started again"
             )
-        extra = {**watermark.told(), "how": self._spec.how, "left": self._left_name}
+        extra: dict[str, Any] = {**watermark.told(), "how": self._spec.how, "left": self._left_name}
         extra |= late_terms(self._job)
+        if warnings:
+            extra["warnings"] = warnings
         entry = LedgerEntry(
             self._job.name,
             self._generation,

@@ -15,7 +15,7 @@ from headwater_streams.delta_rows import dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
+from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, judge_inputs, observe_output
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
@@ -110,8 +110,15 @@ class JoinStage:
             gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         accounting: dict[str, dict[str, int]] = {}
         partitions: dict[str, Mapping[int, Mapping[str, int]]] = {}
-        for name, stateful in self._inputs.items():
-            split = stateful.divert(batch, inputs[name], metrics) if name in inputs else None
+        splits = {
+            name: stateful.divert(batch, inputs[name], metrics)
+            for name, stateful in self._inputs.items()
+            if name in inputs
+        }
+        in_time = [split.in_time for split in splits.values()]
+        warnings = [*judge_inputs(self._job, in_time, batch), *gate.warnings]
+        for name in self._inputs:
+            split = splits.get(name)
             partitions |= split.partitions if split else {}
             side = self._sides[name]
             joined = entered(metrics, side)
@@ -132,6 +139,8 @@ class JoinStage:
             "sides": self._sides,
             **late_terms(self._job),
         }
+        if warnings:
+            extra["warnings"] = warnings
         entry = LedgerEntry(
             self._job.name,
             self._generation,
