@@ -111,15 +111,15 @@ def take_checkpoint(
 
 
 def _cut(checkpoint: Path, last: int) -> None:
-    """Takes away what came after a batch: its offsets, its commit, and the state that it made.
+    """Takes away what came after a batch: its offsets, its commit, and the state that it made, ours and Spark's.
 
-    State of version N + 1 is what batch N left. (Source: Spark's HDFSBackedStateStoreProvider.)
+    Spark's state of version N + 1 is what batch N left. (Source: Spark's HDFSBackedStateStoreProvider.)
     """
-    for folder in ("offsets", "commits", "keys"):
-        for file in (checkpoint / folder).glob("*"):
-            number = file.name.lstrip(".").split(".")[0]
+    for folder in ("offsets", "commits", "keys", "open_rows"):
+        for path in (checkpoint / folder).glob("*"):
+            number = path.name.lstrip(".").split(".")[0]
             if number.isdigit() and int(number) > last:
-                file.unlink()
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
     for file in (checkpoint / "state").rglob("*"):
         number = file.name.lstrip(".").split(".")[0].split("_")[0]
         if file.is_file() and number.isdigit() and int(number) > last + 1:

@@ -11,7 +11,7 @@ from headwater_streams.runtime.renewal import readers_of
 from headwater_streams.sinks.scd_target import IS_CURRENT, VALID_FROM, VALID_TO, ScdTarget
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TOPIC
 
-_BOUNDS = ("window_start", "window_end")
+_BOUNDS = ("window_index", "window_start", "window_end")
 
 
 def facts_of_plan(

@@ -6,6 +6,6 @@
 
 The rows, the files of the state and the offsets are those that were there, so nothing is computed; what came after is
 read once more when the job goes on. A rewind is a generation of its own, for Delta keeps the marks of the batches that
-were taken back. How far back one can go is how long Spark keeps a checkpoint's batches (100), and the topics their
-records.
+were taken back. How far back one can go is how long Spark keeps a checkpoint's batches (100), how long the topics keep
+their records, and for count windows since when the rows that wait for them were written anew.
 """

@@ -4,12 +4,17 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan, require_no_readers
+from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
 from headwater_streams.runtime.checkpoint import is_committed, read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.key_log import KeyLog
+from headwater_streams.runtime.open_rows import OpenRows
+from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.windows.counted import CountWindow
 
 
 def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str = "") -> RewindPlan:
@@ -38,7 +43,7 @@ def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
     require_no_readers(context, found.job)
     at_version, at = _batch_at(history, found.job.name, version)
-    _require_checkpoint(context, found.job, at, at_version)
+    _require_checkpoint(context, found, at, at_version)
     again = history.read_ranges(since=at_version)
     _require_records(context, found.job, again)
     later = history.entries(since=at_version)
@@ -83,8 +88,8 @@ def _batch_at(history: TableHistory, job: str, version: int) -> tuple[int, Ledge
     return earlier[-1]
 
 
-def _require_checkpoint(context: StageContext, job: Job, at: LedgerEntry, version: int) -> None:
-    checkpoint = context.home.checkpoint(job.name, at.generation)
+def _require_checkpoint(context: StageContext, found: JobPlan, at: LedgerEntry, version: int) -> None:
+    job, checkpoint = found.job, context.home.checkpoint(found.job.name, at.generation)
     if read_offsets(checkpoint, at.batch) is None or not is_committed(checkpoint, at.batch):
         kept = sorted(int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit())
         oldest = f"its oldest is batch {kept[0]}" if kept else "it has none"
@@ -92,6 +97,16 @@ def _require_checkpoint(context: StageContext, job: Job, at: LedgerEntry, versio
             f"version {version} of {job.target.name} is batch {at.batch} of the job {job.name!r}, whose offsets and "
             f"state the checkpoint has no more ({oldest}); plan a rebuild: headwater backfill plan --rebuild"
         )
+    try:
+        if isinstance(job.dedup, ByKey):
+            KeyLog(context, found, at.generation).resume(at)
+        if isinstance(found.operator, CountWindow):
+            OpenRows(context.spark, checkpoint, job.name).resume(at)
+    except DataLossError as error:
+        raise BackfillError(
+            f"what the job {job.name!r} remembered after batch {at.batch} is not kept any more; plan a rebuild: "
+            "headwater backfill plan --rebuild"
+        ) from error
     if "cold" in at.extra:
         raise BackfillError(
             f"the job {job.name!r} has let go of what it had seen of some origins then (see headwater.seen), so "
