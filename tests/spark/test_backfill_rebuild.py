@@ -108,8 +108,10 @@ def test_rebuild_of_a_window_takes_table_and_checkpoint_over_and_gives_them_back
     driver.run()
     assert ("UA", "12:00", 2) in windows(driver)
     swapped = backfill.swap(context, planned.id)
+    assert swapped["held_s"] > 0
     assert backfill.swap(context, planned.id) == swapped
     assert windows(driver) == NEW
+    print(f"the job was held for {swapped['held_s']} s")
     assert driver.audit() == []
     assert len(driver.late("gold.delays")) == 1
     assert len(driver.quarantined("gold.delays")) == 1
@@ -179,6 +181,9 @@ def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Calla
     assert backfill.status(driver.home, planned.id)["state"] == "planned"
     backfill.run(context, planned.id, job)
     assert backfill.verify(context, planned.id, job).passed
+    other = backfill.plan_rebuild(context, bind(clean))
+    backfill.run(context, other.id, bind(clean))
+    backfill.verify(context, other.id, bind(clean))
     for step, state in SWAP_STEPS.items():
         driver.crash_at(step)
         with pytest.raises(SimulatedCrash):
@@ -188,6 +193,9 @@ def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Calla
         expected = [(0, "UA", 1.0)] if done else [(0, "UA"), (1, "DL")]
         columns = ("_offset", "carrier", "delay_hours") if done else ("_offset", "carrier")
         assert driver.rows("silver.departures", *columns) == expected
+        if state == "swapping":
+            with pytest.raises(BackfillError, match=r"another backfill of silver\.departures has changed"):
+                backfill.swap(context, other.id)
     backfill.swap(context, planned.id)
     assert driver.audit() == []
     reasons = [reason for reason, _ in driver.quarantined("silver.departures")]

@@ -305,7 +305,8 @@ def swap(
     if generation is None:
         print(f"{said}; {done['proof']['rows_outside']:,} other rows unchanged")
     else:
-        print(f"{said}, generation {generation}; a job that runs goes on with it, if it runs the same code")
+        held = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
+        print(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")
 
 
 @app.command()

@@ -67,17 +67,26 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
 
 
 def require_generation(context: StageContext, planned: WholePlan, expected: int) -> None:
-    """Sees to it that a table is at the generation that a step goes from.
+    """Sees to it that a table is at the generation that a step goes from, and no other backfill is half swapped in.
 
     Raises:
-        BackfillError: It is not.
+        BackfillError: It is not, or one is.
     """
-    table = context.home.table(planned.target)
-    now = max(1, last_batch(context.spark, table, generation_id(planned.job)))
+    marks = {
+        name: max(1, last_batch(context.spark, context.home.table(name), generation_id(planned.job)))
+        for name in planned.tables
+    }
+    now = marks[planned.target]
     if now != expected:
         raise BackfillError(
             f"{planned.target} is at generation {now} and the backfill {planned.id!r} expects {expected}; plan again"
         )
+    for name, mark in marks.items():
+        if mark > expected and not made_by(context.home.table(name), planned.id):
+            raise BackfillError(
+                f"another backfill of {planned.target} has changed {name} and not {planned.target} yet; swap that one "
+                "in, or roll it back, first: headwater backfill list"
+            )
 
 
 def take_checkpoint(

@@ -4,9 +4,11 @@
 """
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 from headwater_streams.runtime.home import Home
 
@@ -17,6 +19,7 @@ class Turn:
     def __init__(self, home: Home, job: str) -> None:
         """Args: the home whose table is meant, the job that writes it."""
         self._path: Path = home.checkpoint(job, 0).parent / "turn"
+        self.held_s = 0.0
 
     @contextmanager
     def of_batch(self) -> Iterator[None]:
@@ -25,10 +28,12 @@ class Turn:
             yield
 
     @contextmanager
-    def of_swap(self) -> Iterator[None]:
-        """Holds the job at the end of its batch while the block runs."""
+    def of_swap(self) -> Iterator[Self]:
+        """Holds the job at the end of its batch while the block runs; `held_s` says afterwards for how many seconds."""
         with self._locked(fcntl.LOCK_EX):
-            yield
+            started = time.monotonic()
+            yield self
+            self.held_s = round(time.monotonic() - started, 3)
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:

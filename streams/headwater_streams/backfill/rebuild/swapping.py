@@ -21,10 +21,9 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import REBUILT
-from headwater_streams.sinks.file_swap import FileSwap, snapshot_of
+from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.sinks.live_files import all_files
 
 
@@ -35,7 +34,8 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
     is: what it wrote since the shadow caught up is written once more.
 
     Returns:
-        `{"backfill", "target", "version", "replaced_version", "generation", "proof"}`.
+        `{"backfill", "target", "version", "replaced_version", "generation", "proof", "held_s"}`; the last is for how
+        many seconds the live job was held, None where the process that swapped died before it could tell.
 
     Raises:
         BackfillError: There is no passing verdict on the shadow as it is, or the job has begun another generation.
@@ -46,33 +46,40 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
     if RESTORE in made:
         raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
     shadow = shadow_context(context, folder, planned)
+    held_s = None
     if REBUILD not in made:
         version = next_commit(shadow.home.table(planned.target)) - 1
         passing(folder.read("verdict"), planned.id, version, accept_diff)
-        with Turn(context.home, planned.job).of_swap():
+        require_generation(context, planned, planned.base_generation)
+        rebuilt = shadow.home.checkpoint(planned.job, planned.generation)
+        take_checkpoint(context, planned.job, rebuilt, planned.generation)
+        made_anew = {
+            name: snapshot_of(context.spark, path, next_commit(path) - 1)
+            for name in planned.tables
+            for path in [shadow.home.table(name)]
+        }
+        with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
-            rebuilt = shadow.home.checkpoint(planned.job, planned.generation)
-            take_checkpoint(context, planned.job, rebuilt, planned.generation)
             for name in planned.tables:
-                _swap_table(context, shadow, planned, name)
+                _swap_table(context, planned, name, made_anew[name])
+        held_s = turn.held_s
     stored = folder.read("swap")
     if stored is None:
-        stored = _proved(context, shadow, planned)
+        stored = _proved(context, shadow, planned) | {"held_s": held_s}
         folder.write("swap", stored)
     _let_go(folder)
     return stored
 
 
-def _swap_table(context: StageContext, shadow: StageContext, planned: RebuildPlan, name: str) -> None:
-    table, origin = context.home.table(name), shadow.home.table(name)
-    transaction = FileSwap(context.spark, table)
-    if transaction.last_batch(generation_id(planned.job)) >= planned.generation:
+def _swap_table(context: StageContext, planned: RebuildPlan, name: str, added: Snapshot) -> None:
+    table = context.home.table(name)
+    if REBUILD in made_by(table, planned.id):
         return
-    added = snapshot_of(context.spark, origin, next_commit(origin) - 1)
+    transaction = FileSwap(context.spark, table)
     extra = {
         "action": REBUILD,
         "backfill": planned.id,
-        "shadow": str(origin.relative_to(context.home.root)),
+        "shadow": str(added.table.relative_to(context.home.root)),
         "starts": {},
         "lost": {},
         "after": {"generation": planned.base_generation, "batch": -1},

@@ -24,7 +24,7 @@ from headwater_streams.runtime.checkpoint import is_committed
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sinks.file_swap import FileSwap, snapshot_of
+from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 
 
 def rewind_of(folder: BackfillFolder) -> RewindPlan:
@@ -76,7 +76,7 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
     """Puts the tables and the checkpoint back; a job that runs goes on from there. Done already, it says so again.
 
     Returns:
-        `{"backfill", "target", "version", "replaced_version", "generation"}`.
+        `{"backfill", "target", "version", "replaced_version", "generation", "held_s"}`, the last as of a rebuild.
 
     Raises:
         BackfillError: There is no passing verdict, or the job has begun another generation.
@@ -87,26 +87,29 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
     made = made_by(table, planned.id)
     if RESTORE in made:
         raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
+    held_s = None
     if REWIND not in made:
         passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
-        with Turn(context.home, planned.job).of_swap():
+        require_generation(context, planned, planned.base_generation)
+        before = snapshot_of(context.spark, table, planned.version)
+        with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
             old = context.home.checkpoint(planned.job, planned.base_generation)
             take_checkpoint(context, planned.job, old, planned.generation, last=planned.batch)
             for name in planned.tables[:-1]:
                 _put_back_beside(context, planned, name)
-            _put_back(context, planned)
+            _put_back(context, planned, before)
+        held_s = turn.held_s
     stored = folder.read("swap")
     if stored is None:
-        stored = told(planned, *made_by(table, planned.id)[REWIND])
+        stored = told(planned, *made_by(table, planned.id)[REWIND]) | {"held_s": held_s}
         folder.write("swap", stored)
     return stored
 
 
-def _put_back(context: StageContext, planned: RewindPlan) -> None:
+def _put_back(context: StageContext, planned: RewindPlan, before: Snapshot) -> None:
     table = context.home.table(planned.target)
     transaction = FileSwap(context.spark, table)
-    before = snapshot_of(context.spark, table, planned.version)
     entry = restored_entry(planned, planned.target, planned.version, table, planned.generation)
     entry = replace(entry, extra={**entry.extra, "action": REWIND})
     marks = marks_as(planned, before, planned.generation)
