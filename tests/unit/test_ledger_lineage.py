@@ -1,0 +1,83 @@
+"""Which commits a table's rows come from: after rebuilds that were swapped in, and versions that were restored."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import last_entry, lineage, seen_of, since_rebuilt
+
+SHADOW = "backfills/a/rebuilt/tables/gold/x"
+
+
+def batch(generation: int, number: int) -> LedgerEntry:
+    seen = {"\tclicks\t0": [(0, 10 * generation + number)]}
+    return LedgerEntry("job", generation, number, "gold.x", "row", seen=seen)
+
+
+def begun(generation: int, action: str, number: int = -1, **extra: Any) -> LedgerEntry:
+    return LedgerEntry("job", generation, number, "gold.x", "generation", extra={"action": action, **extra})
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return tmp_path / "tables" / "gold" / "x"
+
+
+def write(table: Path, *entries: LedgerEntry | None) -> None:
+    """A log with a commit for each entry; None is one by somebody else."""
+    log = table / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    for version, entry in enumerate(entries):
+        told = {} if entry is None else {"userMetadata": entry.to_json()}
+        actions = [{"commitInfo": {"timestamp": version, "operation": "WRITE", **told}}]
+        (log / f"{version:020}.json").write_text("\n".join(json.dumps(action) for action in actions))
+
+
+def batches(table: Path, **until: int) -> list[tuple[int, int, int]]:
+    """Version, generation and number of each batch that the rows come from."""
+    found = since_rebuilt(lineage(table, **until))
+    return [(c.version, c.entry.generation, c.entry.batch) for c in found if c.entry and c.entry.is_batch]
+
+
+def test_lineage_of_batches_alone_is_the_log(table: Path) -> None:
+    write(table, None, batch(1, 0), batch(1, 1))
+    assert batches(table) == [(1, 1, 0), (2, 1, 1)]
+    assert batches(table, until=2) == [(1, 1, 0)]
+
+
+def test_lineage_of_a_rebuild_has_the_batches_of_its_shadow(table: Path, tmp_path: Path) -> None:
+    write(tmp_path / SHADOW, None, begun(2, "rebuild"), batch(2, 0), batch(2, 1))
+    write(table, None, batch(1, 0), begun(2, "rebuild", shadow=SHADOW, replaced_version=1), batch(2, 2))
+    assert batches(table) == [(2, 2, 0), (2, 2, 1), (3, 2, 2)]
+    assert batches(table, until=2) == [(1, 1, 0)]
+    write(table, None, batch(1, 0), begun(2, "rebuild", shadow=SHADOW, replaced_version=1))
+    (table / "_delta_log" / f"{3:020}.json").unlink()
+    last = last_entry(table, "job", 2)
+    assert last is not None
+    assert last.batch == 1, "where nothing came after it, the shadow's last batch is the generation's"
+    assert seen_of(table, "job", 2) == {"\tclicks\t0": [(0, 21)]}
+
+
+def test_lineage_of_a_restored_version_has_nothing_that_came_after_it(table: Path, tmp_path: Path) -> None:
+    write(tmp_path / SHADOW, None, begun(2, "rebuild"), batch(2, 0))
+    rebuilt = begun(2, "rebuild", shadow=SHADOW, replaced_version=2)
+    restored = begun(3, "restore", 1, restored_version=2, replaced_version=4)
+    write(table, None, batch(1, 0), batch(1, 1), rebuilt, batch(2, 1), restored, batch(3, 2))
+    assert batches(table) == [(1, 1, 0), (2, 1, 1), (6, 3, 2)]
+    last = last_entry(table, "job", 3)
+    assert last is not None
+    assert last.batch == 2
+
+
+def test_lineage_of_a_rewind_that_was_taken_back_has_what_the_rewind_left_out(table: Path) -> None:
+    rewound = begun(2, "rewind", 0, restored_version=1, replaced_version=3)
+    restored = begun(3, "restore", 2, restored_version=3, replaced_version=5)
+    log = [None, batch(1, 0), batch(1, 1), batch(1, 2), rewound, batch(2, 1), restored]
+    write(table, *log[:6])
+    assert batches(table) == [(1, 1, 0), (5, 2, 1)]
+    write(table, *log)
+    assert batches(table) == [(1, 1, 0), (2, 1, 1), (3, 1, 2)]
+    assert seen_of(table, "job", 1, until=3) == {"\tclicks\t0": [(0, 11)]}
