@@ -250,6 +250,10 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
 @app.command()
 def verify(
     backfill_id: IdArgument,
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Also write a page with findings, diff and timeline."),
+    ] = None,
     bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
@@ -257,8 +261,9 @@ def verify(
     """Prove a finished run: accounting, offsets, checks, a keyed diff. Exit status 0: passed, 1: not.
 
     \b
-    Example:
+    Examples:
       headwater backfill verify delay_by_carrier-1f0c92ab
+      headwater backfill verify delay_by_carrier-1f0c92ab --html verdict.html
     """
     from headwater.cli._backfill import print_verdict
 
@@ -266,6 +271,8 @@ def verify(
         from headwater_streams import backfill
 
         verdict = backfill.verify(context, backfill_id, job)
+    if html is not None:
+        _write_page(home, backfill_id, html)
     if json_output:
         print_json(verdict.to_json())
     else:
@@ -341,6 +348,17 @@ def abort(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOp
 
     with _errors():
         _show(backfill.abort(_home(home), backfill_id), json_output)
+
+
+def _write_page(home: Path, backfill_id: str, path: Path) -> None:
+    from headwater.cli._verdict_page import page
+    from headwater_streams.backfill.store import BackfillFolder
+
+    folder = BackfillFolder(_home(home), backfill_id)
+    try:
+        path.write_text(page(folder.read("plan") or {}, folder.read("verdict") or {}), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"--html {path}: {error.strerror}; name a file that can be written") from error
 
 
 def _run(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool) -> None:
