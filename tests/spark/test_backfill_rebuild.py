@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.errors import DataLossError, IncompatibleStateError
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.testing import JobDriver, SimulatedCrash
@@ -184,6 +184,7 @@ def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Calla
     other = backfill.plan_rebuild(context, bind(clean))
     backfill.run(context, other.id, bind(clean))
     backfill.verify(context, other.id, bind(clean))
+    send(driver, event("11:00", "AA", 30))
     for step, state in SWAP_STEPS.items():
         driver.crash_at(step)
         with pytest.raises(SimulatedCrash):
@@ -196,16 +197,22 @@ def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Calla
         if state == "swapping":
             with pytest.raises(BackfillError, match=r"another backfill of silver\.departures has changed"):
                 backfill.swap(context, other.id)
+            with pytest.raises(IncompatibleStateError, match="a backfill has changed silver"):
+                driver.run()
     backfill.swap(context, planned.id)
     assert driver.audit() == []
     reasons = [reason for reason, _ in driver.quarantined("silver.departures")]
     assert len(reasons) == 2
 
     after = drive(job)
-    after.send("departures", event("11:00", "AA", 30), event("11:05", "DL", 5), offset=3, timestamp=AT)
+    after.send("departures", event("11:05", "DL", 5), offset=4, timestamp=AT)
     after.run()
     assert after.rows("silver.departures", "_offset", "carrier") == [(0, "UA"), (3, "AA")]
     assert after.audit() == []
+    with pytest.raises(BackfillError, match="is swapped in, in part or whole"):
+        backfill.run(context, planned.id, job)
+    with pytest.raises(DataLossError, match="replaced its rows as a whole"):
+        drive(long).run()
     for what in ("another table", "the table"):
         driver.crash_at(f"before restore of {what}")
         with pytest.raises(SimulatedCrash):
@@ -221,6 +228,33 @@ def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Calla
     ]
     assert [offset for (offset,) in again.rows("silver.departures__quarantine", "_offset")] == [2]
     assert again.audit() == []
+
+
+def test_rebuild_that_is_taken_back_half_way_leaves_the_job_as_it_was(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = drive(clean), cleaner()
+    send(driver, event("10:00", "UA", 60), event("10:05", "DL", 5), event("10:59", None, 1))
+    driver.run()
+    planned = backfill.plan_rebuild(driver.context, job)
+    backfill.run(driver.context, planned.id, job)
+    backfill.verify(driver.context, planned.id, job)
+    driver.crash_at("before rebuild of the table")
+    with pytest.raises(SimulatedCrash):
+        backfill.swap(driver.context, planned.id)
+    assert len(driver.quarantined("silver.departures")) == 2
+    backfill.rollback(driver.context, planned.id)
+    assert [offset for (offset,) in driver.rows("silver.departures__quarantine", "_offset")] == [2]
+    send(driver, event("11:00", None, 30))
+    driver.run()
+    assert len(driver.quarantined("silver.departures")) == 2
+    assert driver.ledger("silver.departures")[-1].generation == 1
+    assert driver.audit() == []
+    again = backfill.plan_rebuild(driver.context, job)
+    backfill.run(driver.context, again.id, job)
+    assert backfill.verify(driver.context, again.id, job).passed
+    assert backfill.swap(driver.context, again.id)["generation"] == 2
+    assert driver.audit() == []
 
 
 def test_rebuild_is_followed_by_a_job_that_runs(drive: Callable[..., JobDriver]) -> None:

@@ -50,12 +50,14 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
         )
     if RESTORE not in made_by(table, planned.id):
         with Turn(context.home, planned.job).of_swap():
-            if made_by(table, planned.id):
+            swapped = bool(made_by(table, planned.id))
+            if swapped:
                 require_generation(context, planned, planned.generation)
                 old = context.home.checkpoint(planned.job, planned.base_generation)
-                take_checkpoint(context, planned.job, old, planned.generation + 1)
+                staged = stage_checkpoint(context, planned, old)
+                take_checkpoint(context, planned.job, staged, planned.generation + 1)
             for name in planned.tables:
-                _restore_table(context, planned, name)
+                _restore_table(context, planned, name, target_was_swapped=swapped)
     stored = folder.read("rollback")
     if stored is None:
         made = (
@@ -89,16 +91,15 @@ def require_generation(context: StageContext, planned: WholePlan, expected: int)
             )
 
 
-def take_checkpoint(
-    context: StageContext, job: str, origin: Path, generation: int, *, last: int | None = None
-) -> None:
-    """Makes a generation's checkpoint of another one, whose files are linked: Spark replaces files, it changes none.
+def stage_checkpoint(
+    context: StageContext, planned: WholePlan, origin: Path, *, last: int | None = None
+) -> Path:
+    """Makes a checkpoint of another one, whose files are linked: Spark replaces files, it changes none.
 
     Args:
         context: The home.
-        job: The job.
+        planned: The backfill; the checkpoint is staged for it alone.
         origin: The other checkpoint.
-        generation: The generation that goes on from it.
         last: The batch that it shall end with; its last one by default.
 
     Raises:
@@ -106,17 +107,22 @@ def take_checkpoint(
     """
     if not origin.exists():
         raise DataLossError(
-            f"job {job!r}: there is no checkpoint {origin.name} any more; nothing was changed"
+            f"job {planned.job!r}: there is no checkpoint {origin.name} any more; nothing was changed"
         )
-    target = context.home.checkpoint(job, generation)
-    scratch = target.with_name(f".{target.name}.taking")
-    for stale in (scratch, target):  # of a swap that died before its commit
-        shutil.rmtree(stale, ignore_errors=True)
-    shutil.copytree(origin, scratch, copy_function=_link)
+    staged = context.home.checkpoint(planned.job, 0).with_name(f".{planned.id}.staged")
+    shutil.rmtree(staged, ignore_errors=True)  # of a swap that died before its commit
+    shutil.copytree(origin, staged, copy_function=_link)
     if last is not None:
-        _cut(scratch, last)
-    move_facts(scratch, context)
-    scratch.rename(target)
+        _cut(staged, last)
+    move_facts(staged, context)
+    return staged
+
+
+def take_checkpoint(context: StageContext, job: str, staged: Path, generation: int) -> None:
+    """Makes a staged checkpoint that of a generation which has not begun; the job's turn must be held."""
+    target = context.home.checkpoint(job, generation)
+    shutil.rmtree(target, ignore_errors=True)
+    staged.rename(target)
 
 
 def _cut(checkpoint: Path, last: int) -> None:
@@ -138,6 +144,8 @@ def _cut(checkpoint: Path, last: int) -> None:
 def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
+    except FileNotFoundError:
+        return  # Spark lets go of old batches, and of its scratch files, at any time
     except OSError:  # a file system without links
         shutil.copyfile(source, target)
 
@@ -228,12 +236,14 @@ def told(planned: WholePlan, version: int, entry: LedgerEntry) -> dict[str, Any]
     }
 
 
-def _restore_table(context: StageContext, planned: WholePlan, name: str) -> None:
+def _restore_table(context: StageContext, planned: WholePlan, name: str, *, target_was_swapped: bool) -> None:
     table = context.home.table(name)
     made = made_by(table, planned.id)
     if not made or RESTORE in made:
         return
     ((_, swapped),) = made.values()
+    # Where the target was not reached its generation has not begun, and goes on.
+    generation = planned.generation + 1 if target_was_swapped else planned.base_generation
     version = int(swapped.extra["replaced_version"])
     transaction = FileSwap(context.spark, table)
     before = snapshot_of(context.spark, table, version)
@@ -242,7 +252,6 @@ def _restore_table(context: StageContext, planned: WholePlan, name: str) -> None
         removed = written_by(planned.job, table, removed, after=version)
         kept = {file.name for file in all_files(table, transaction.version)} - {file.name for file in removed}
         before = replace(before, files=[add for add in before.files if add["path"] not in kept])
-    generation = planned.generation + 1
     entry = restored_entry(planned, name, version, table, generation)
     entry = replace(entry, extra={**entry.extra, "action": RESTORE})
     exchange(context, planned, transaction, entry, removed, before, marks_as(planned, before, generation))

@@ -1,13 +1,15 @@
 """What a rebuild's plan and a rewind's say of their job and its tables."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.generations import current_generation
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.renewal import readers_of
+from headwater_streams.runtime.tables import tables_of
 from headwater_streams.sinks.scd_target import IS_CURRENT, VALID_FROM, VALID_TO, ScdTarget
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TOPIC
 
@@ -23,35 +25,35 @@ def facts_of_plan(
         "reference": reference,
         "kind": found.kind,
         "target": found.job.target.name,
-        "sides": _sides_there(context, found.job),
+        "sides": _sides(found),
         "further": found.job.other_tables,
         "keys": _keys(found),
         "columns": _columns(found),
         "fingerprint": found.job.fingerprint,
-        "base_generation": history.last_entry().generation,
+        "base_generation": current_generation(context, found.job),
         "base_version": history.version,
     }
 
 
-def require_no_readers(context: StageContext, job: Job) -> None:
-    """Sees to it that no other job has read a job's tables.
+def require_no_readers(context: StageContext, tables: Sequence[str]) -> None:
+    """Sees to it that no job has read the tables of one.
 
     Raises:
         BackfillError: One has.
     """
-    for target in job.targets:
-        readers = sorted({reader for reader, _ in readers_of(context, target.name)})
+    for name in tables:
+        readers = sorted({reader for reader, _ in readers_of(context, name)})
         if readers:
             raise BackfillError(
-                f"{target.name} feeds the jobs {', '.join(readers)}, whose tables would keep what they made of its old "
+                f"{name} feeds the jobs {', '.join(readers)}, whose tables would keep what they made of its old "
                 "rows, and tables cannot change hands in a row so far; headwater jobs rebuild empties all of them"
             )
 
 
-def _sides_there(context: StageContext, job: Job) -> tuple[str, ...]:
+def _sides(found: JobPlan) -> tuple[str, ...]:
     """The side tables that a job has."""
-    sides = (job.target.quarantine_table, job.target.late_table)
-    return tuple(name for name in sides if (context.home.table(name) / "_delta_log").exists())
+    target = found.job.target
+    return tuple(name for name in (target.quarantine_table, target.late_table) if name in tables_of(found))
 
 
 def _keys(found: JobPlan) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import Seen
@@ -135,3 +135,20 @@ class ColdOrigins:
         write_deltalake(str(self._table), pa.Table.from_pylist(rows, schema=_SCHEMA), mode="append")
         left = set(gone)
         return {key: found for key, found in seen.items() if key not in left}
+
+
+def take_over(table: Path, origin: Path, job: str, since: int) -> None:
+    """Adds what a job's generation let go of elsewhere, in the place of what was left by one of its number.
+
+    Args:
+        table: The folder of `headwater.seen`.
+        origin: That of the table of the same kind that the generation wrote; it need not be there.
+        job: The job's name.
+        since: The generation.
+    """
+    if not (origin / "_delta_log").exists():
+        return
+    rows = dataset_of(origin).to_table()
+    if (table / "_delta_log").exists():
+        DeltaTable(str(table)).delete(f"job = '{job}' AND since >= {since}")
+    write_deltalake(str(table), rows, mode="append")

@@ -40,14 +40,26 @@ def clean_log(home: Home, table: str, *, older_than: datetime, kept: int = KEPT_
     for commit in commits(path, since=first):
         if commit.version < limit and commit.timestamp_ms >= oldest_ms:
             limit = commit.version
-        if commit.entry is not None and "replaced_version" in commit.entry.extra:
-            limit = min(limit, int(commit.entry.extra["replaced_version"]))
-    limit = min([limit, *next_versions(home, table)])
+    limit = min([limit, *offered_versions(path), *next_versions(home, table)])
     cut = max((version for version in _checkpoints(path) if version <= limit), default=first)
     doomed = sorted((number, file) for number, file in _numbered(path) if number < cut)
     for _, file in doomed:  # oldest first: what is left of the log when this is cut short is whole
         file.unlink(missing_ok=True)
     return max(0, cut - first)
+
+
+def offered_versions(table: Path) -> Iterator[int]:
+    """The versions that swaps of backfills replaced and that a rollback can still put back."""
+    offered: dict[str, int] = {}
+    for commit in commits(table, since=first_version(table)):
+        if commit.entry is None or "backfill" not in commit.entry.extra:
+            continue
+        extra = commit.entry.extra
+        if extra["action"] in ("swap", "rebuild", "rewind"):
+            offered[extra["backfill"]] = int(extra["replaced_version"])
+        elif extra["action"] in ("rollback", "restore"):
+            offered.pop(extra["backfill"], None)
+    yield from offered.values()
 
 
 def next_versions(home: Home, table: str) -> Iterator[int]:

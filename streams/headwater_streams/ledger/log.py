@@ -72,11 +72,13 @@ def lineage(table: Path, *, until: int | None = None) -> list[Commit]:
 
 def _lineage(table: Path, made: Sequence[Commit]) -> list[Commit]:
     found: list[Commit] = []
-    for place, commit in enumerate(made):
-        if (restored := _restored(commit)) is not None:
+    for place in reversed(range(len(made))):
+        if (restored := _restored(made[place])) is not None:
             found = _lineage(table, [known for known in made[:place] if known.version <= restored])
-        found.append(commit)
-        found += _of_shadow(table, commit)
+            made = made[place:]
+            break
+    for commit in made:
+        found += [commit, *_of_shadow(table, commit)]
     return found
 
 

@@ -7,7 +7,10 @@ goes on where the last one ended, as far as that is still there; one that is *re
 
 import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
+
+from deltalake import DeltaTable
 
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.memory import carried
@@ -41,10 +44,24 @@ def current_generation(context: StageContext, job: Job) -> int:
 
 def generation_now(context: StageContext, job: Job) -> int:
     """The same of a table that is there, without Delta's state where this process has asked before."""
-    table, app_id = context.home.table(job.target.name), generation_id(job.name)
-    newest = next_commit(table) - 1
+    return _generation_of(context, job, context.home.table(job.target.name))
+
+
+def half_swapped(context: StageContext, job: Job, generation: int) -> list[str]:
+    """The job's other tables that belong to a later generation already: a swap died before it came to the target."""
+    names = (job.target.quarantine_table, job.target.late_table, *job.other_tables)
+    return [
+        name
+        for name in names
+        if next_commit(context.home.table(name))
+        and _generation_of(context, job, context.home.table(name)) > generation
+    ]
+
+
+def _generation_of(context: StageContext, job: Job, table: Path) -> int:
+    app_id, newest = generation_id(job.name), next_commit(table) - 1
     found = context.marks.last_batch(
-        table, app_id, newest, lambda: context.transaction(table).last_batch(app_id)
+        table, app_id, newest, lambda: DeltaTable(str(table)).transaction_version(app_id) or 0
     )
     return max(1, found)
 

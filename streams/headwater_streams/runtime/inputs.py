@@ -77,6 +77,16 @@ class InputReader:
                 f"job {self._job!r}: the log of {self.declared.name} begins at version {oldest}, and what is older "
                 "cannot be read commit by commit; the job must have begun before the log was cut"
             )
+        if isinstance(self.declared, TableInput):
+            for commit in commits(self.path, since=max(0, self._first_version - 1)):
+                extra = commit.entry.extra if commit.entry is not None else {}
+                if "shadow" in extra or "restored_version" in extra:
+                    raise DataLossError(
+                        f"job {self._job!r}: version {commit.version} of {self.declared.name} replaced its rows as a "
+                        f"whole (backfill {extra['backfill']}), so a job that begins now cannot read them commit by "
+                        f"commit; build the table again first: headwater jobs rebuild "
+                        f"{commit.entry.job if commit.entry is not None else ''}"
+                    )
 
     def read_back(self, batch: BatchInput) -> DataFrame:
         """The rows of a batch again, from the very files that the stream read."""

@@ -10,7 +10,13 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headwater_streams.errors import DataLossError, LeaseLostError, StreamsError, SupersededError
+from headwater_streams.errors import (
+    DataLossError,
+    IncompatibleStateError,
+    LeaseLostError,
+    StreamsError,
+    SupersededError,
+)
 from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import last_planned, read_offsets
@@ -18,7 +24,7 @@ from headwater_streams.runtime.compatibility import differences, require_compati
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, speaks_of_loss
-from headwater_streams.runtime.generations import clear_sides, generation_now, require_begun
+from headwater_streams.runtime.generations import clear_sides, generation_now, half_swapped, require_begun
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.plan import JobPlan
@@ -284,6 +290,11 @@ class JobQuery:
             raise SupersededError(
                 f"job {self.job.name!r}: {self.job.target.name} belongs to generation {now} now, and this is "
                 f"{self._generation}; start the job again"
+            )
+        for name in half_swapped(self._context, self.job, self._generation):
+            raise IncompatibleStateError(
+                f"job {self.job.name!r}: a backfill has changed {name} and not {self.job.target.name} yet; swap it "
+                "in, or roll it back, then start the job again: headwater backfill list"
             )
 
     def _check_identities(self) -> None:

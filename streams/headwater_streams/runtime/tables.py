@@ -15,7 +15,7 @@ def prepare_tables(context: StageContext, plan: JobPlan) -> None:
     Raises:
         IncompatibleTableError: A column is there with a type that cannot hold the job's.
     """
-    for name, schema in _tables_of(plan).items():
+    for name, schema in tables_of(plan).items():
         ensure_table(context.spark, context.home.table(name), name, schema)
 
 
@@ -33,12 +33,13 @@ def require_tables(context: StageContext, plan: JobPlan) -> None:
 def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
     """What keeps the job from writing its tables as they are, a sentence each; nothing is changed."""
     problems = []
-    for name, schema in _tables_of(plan).items():
+    for name, schema in tables_of(plan).items():
         problems += column_problems(context.home.table(name), name, schema)
     return problems
 
 
-def _tables_of(plan: JobPlan) -> dict[str, T.StructType]:
+def tables_of(plan: JobPlan) -> dict[str, T.StructType]:
+    """The tables that a job writes, side tables among them, with their columns."""
     target = plan.job.target
     sides = {target.quarantine_table: quarantine_schema()}
     if plan.kind not in ("row", "scd"):

@@ -14,7 +14,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from headwater_streams.dedup.memory import SEEN_TABLE
-from headwater_streams.ledger.cleaning import clean_log, next_versions
+from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_versions
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
@@ -118,7 +118,7 @@ def vacuum(home: Home, table: str, kept_h: int) -> None:
     What a rollback would put back and what a job has not read yet is kept, however old.
     """
     path = home.table(table)
-    versions = sorted({*_offered(path), *_unread(home, table)})
+    versions = sorted({*offered_versions(path), *_unread(home, table)})
     DeltaTable(str(path)).vacuum(
         kept_h, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=versions or None
     )
@@ -132,17 +132,3 @@ def _unread(home: Home, table: str) -> Iterator[int]:
         for commit in commits(path, since=max(since, first_version(path))):
             if commit.removed_files and commit.version > since:
                 yield commit.version - 1
-
-
-def _offered(table: Path) -> Iterator[int]:
-    """The versions that swaps replaced and that a rollback can still put back."""
-    offered: dict[str, int] = {}
-    for commit in commits(table, since=first_version(table)):
-        if commit.entry is None or "backfill" not in commit.entry.extra:
-            continue
-        extra = commit.entry.extra
-        if extra["action"] in ("swap", "rebuild", "rewind"):
-            offered[extra["backfill"]] = int(extra["replaced_version"])
-        elif extra["action"] in ("rollback", "restore"):
-            offered.pop(extra["backfill"], None)
-    yield from offered.values()

@@ -29,7 +29,7 @@ def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> Reb
     found = plan_jobs(context, [job])[-1]
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
-    require_no_readers(context, found.job)
+    require_no_readers(context, [target.name for target in found.job.targets])
     _require_inputs(context, found.job, history.read_ranges())
     generation = history.last_entry().generation
     read = [entry.totals["read"] for entry in history.entries() if entry.generation == generation]

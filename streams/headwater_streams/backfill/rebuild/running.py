@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 
+from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.progress import PAUSE, Progress
 from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.dedup.memory import SEEN_TABLE
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.ledger.log import commits
+from headwater_streams.ledger.log import LEDGER_TABLE, commits
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.job import Job
@@ -38,6 +39,10 @@ def run(
     """
     planned = rebuild_of(folder)
     found = same_job(context, planned, job)
+    if any(made_by(context.home.table(name), planned.id) for name in planned.tables):
+        raise BackfillError(
+            f"the backfill {planned.id!r} is swapped in, in part or whole; swap it, or roll it back"
+        )
     shadow = shadow_context(context, folder, planned)
     _prepare(shadow, planned, found)
 
@@ -91,7 +96,7 @@ def same_job(context: StageContext, planned: RebuildPlan, job: Job) -> JobPlan:
 
 def shadow_context(context: StageContext, folder: BackfillFolder, planned: RebuildPlan) -> StageContext:
     """The same context on the shadow's tables and checkpoint."""
-    names = (*planned.tables, SEEN_TABLE)
+    names = (*planned.tables, SEEN_TABLE, LEDGER_TABLE)
     home = ShadowHome(context.home.root, folder.rebuilt, names)
     return replace(context, home=home, marks=Marks())
 

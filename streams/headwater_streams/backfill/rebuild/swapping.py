@@ -1,7 +1,10 @@
 """Swaps a rebuild in, table and checkpoint in one commit; readers see the old rows or the new."""
 
+import json
 import shutil
 from typing import Any
+
+from pyspark.sql import types as T
 
 from headwater_streams.backfill.handover import (
     REBUILD,
@@ -9,6 +12,7 @@ from headwater_streams.backfill.handover import (
     exchange,
     made_by,
     require_generation,
+    stage_checkpoint,
     take_checkpoint,
     told,
     written_by,
@@ -17,12 +21,14 @@ from headwater_streams.backfill.rebuild.running import rebuild_of, shadow_contex
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.verdict import passing
+from headwater_streams.backfill.whole_planning import require_no_readers
+from headwater_streams.dedup.memory import SEEN_TABLE, take_over
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
-from headwater_streams.sinks.delta_table import REBUILT
+from headwater_streams.sinks.delta_table import REBUILT, ensure_table
 from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.sinks.live_files import all_files
 
@@ -50,16 +56,23 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
     if REBUILD not in made:
         version = next_commit(shadow.home.table(planned.target)) - 1
         passing(folder.read("verdict"), planned.id, version, accept_diff)
-        require_generation(context, planned, planned.base_generation)
         rebuilt = shadow.home.checkpoint(planned.job, planned.generation)
-        take_checkpoint(context, planned.job, rebuilt, planned.generation)
+        require_no_readers(context, (planned.target, *planned.further))
+        staged = stage_checkpoint(context, planned, rebuilt)
+        seen, made_seen = context.home.table(SEEN_TABLE), shadow.home.table(SEEN_TABLE)
+        take_over(seen, made_seen, planned.job, planned.generation)
         made_anew = {
             name: snapshot_of(context.spark, path, next_commit(path) - 1)
             for name in planned.tables
             for path in [shadow.home.table(name)]
         }
+        for name, made_table in made_anew.items():  # one that the job did not have before
+            schema = T.StructType.fromJson(json.loads(made_table.schema))
+            if not next_commit(context.home.table(name)):
+                ensure_table(context.spark, context.home.table(name), name, schema)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
+            take_checkpoint(context, planned.job, staged, planned.generation)
             for name in planned.tables:
                 _swap_table(context, planned, name, made_anew[name])
         held_s = turn.held_s

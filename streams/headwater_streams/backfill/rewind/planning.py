@@ -1,20 +1,16 @@
 """Plans a rewind: which commit, what is read again, and whether that can be."""
 
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan, require_no_readers
-from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
-from headwater_streams.runtime.checkpoint import is_committed, read_offsets
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.generations import current_generation
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.key_log import KeyLog
-from headwater_streams.runtime.open_rows import OpenRows
-from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import plan_jobs
-from headwater_streams.windows.counted import CountWindow
 
 
 def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str = "") -> RewindPlan:
@@ -40,10 +36,16 @@ def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str
             f"the job {found.job.name!r} applies change events, and one that comes again changes nothing; plan a "
             "rebuild: headwater backfill plan --rebuild"
         )
+    if found.job.other_tables:
+        raise BackfillError(
+            f"the job {found.job.name!r} also writes {', '.join(found.job.other_tables)}; jobs with one table can be "
+            "put back"
+        )
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
-    require_no_readers(context, found.job)
-    at_version, at = _batch_at(history, found.job.name, version)
-    _require_checkpoint(context, found, at, at_version)
+    require_no_readers(context, (target.name,))
+    generation = current_generation(context, found.job)
+    at_version, at = _batch_at(history, found.job.name, generation, version)
+    require_remembered(context, found.job.name, context.home.checkpoint(found.job.name, at.generation), at)
     again = history.read_ranges(since=at_version)
     _require_records(context, found.job, again)
     later = history.entries(since=at_version)
@@ -57,17 +59,21 @@ def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str
     return stored(context.home, made, context.now_ms())
 
 
-def _batch_at(history: TableHistory, job: str, version: int) -> tuple[int, LedgerEntry]:
-    newest = history.last_entry()
+def _batch_at(history: TableHistory, job: str, generation: int, version: int) -> tuple[int, LedgerEntry]:
     mine = [
         (commit.version, commit.entry)
         for commit in history.commits
-        if commit.entry is not None and commit.entry.is_batch and commit.entry.generation == newest.generation
+        if commit.entry is not None and commit.entry.is_batch and commit.entry.generation == generation
     ]
+    if not mine:
+        raise BackfillError(
+            f"generation {generation} of the job {job!r} has not written to {history.name} yet, so there is nothing to "
+            "put back; what came before it is taken back by headwater backfill rollback"
+        )
     earlier = [(at, entry) for at, entry in mine if at <= version]
     if not earlier:
         raise BackfillError(
-            f"generation {newest.generation} of the job {job!r} wrote its first batch as version {mine[0][0]} of "
+            f"generation {generation} of the job {job!r} wrote its first batch as version {mine[0][0]} of "
             f"{history.name}, so it cannot be put back to version {version}; a swap before that is taken back by "
             "headwater backfill rollback"
         )
@@ -86,37 +92,6 @@ def _batch_at(history: TableHistory, job: str, version: int) -> tuple[int, Ledge
             f"{history.name} was repaired by {repaired[-1]} since version {earlier[-1][0]}; roll that back first"
         )
     return earlier[-1]
-
-
-def _require_checkpoint(context: StageContext, found: JobPlan, at: LedgerEntry, version: int) -> None:
-    job, checkpoint = found.job, context.home.checkpoint(found.job.name, at.generation)
-    if read_offsets(checkpoint, at.batch) is None or not is_committed(checkpoint, at.batch):
-        kept = sorted(int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit())
-        oldest = f"its oldest is batch {kept[0]}" if kept else "it has none"
-        raise BackfillError(
-            f"version {version} of {job.target.name} is batch {at.batch} of the job {job.name!r}, whose offsets and "
-            f"state the checkpoint has no more ({oldest}); plan a rebuild: headwater backfill plan --rebuild"
-        )
-    try:
-        if isinstance(job.dedup, ByKey):
-            KeyLog(context, found, at.generation).resume(at)
-        if isinstance(found.operator, CountWindow):
-            OpenRows(context.spark, checkpoint, job.name).resume(at)
-    except DataLossError as error:
-        raise BackfillError(
-            f"what the job {job.name!r} remembered after batch {at.batch} is not kept any more; plan a rebuild: "
-            "headwater backfill plan --rebuild"
-        ) from error
-    if "cold" in at.extra:
-        raise BackfillError(
-            f"the job {job.name!r} has let go of what it had seen of some origins then (see headwater.seen), so "
-            "records read again could not be told from new ones; plan a rebuild: headwater backfill plan --rebuild"
-        )
-    updating = [target.name for target in job.targets[1:] if target.mode == "update"]
-    if updating:
-        raise BackfillError(
-            f"the job {job.name!r} also updates {updating[0]}, which cannot be put back with it"
-        )
 
 
 def _require_records(context: StageContext, job: Job, again: Ranges) -> None:

@@ -12,12 +12,15 @@ from headwater_streams.backfill.handover import (
     marks_as,
     require_generation,
     restored_entry,
+    stage_checkpoint,
     take_checkpoint,
     told,
 )
+from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
+from headwater_streams.backfill.whole_planning import require_no_readers
 from headwater_streams.ledger.entry import is_undone
 from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.runtime.checkpoint import is_committed
@@ -38,6 +41,9 @@ def verify(context: StageContext, folder: BackfillFolder) -> Verdict:
     """Verifies that all of the earlier version is there, and stores the verdict with what the table would lose."""
     planned = rewind_of(folder)
     table = context.home.table(planned.target)
+    stored = folder.read("verdict")
+    if stored and made_by(table, planned.id):
+        return Verdict.from_json(stored)
     snapshot = snapshot_of(context.spark, table, planned.version)
     gone = [add["path"] for add in snapshot.files if not (table / add["path"]).exists()]
     checkpoint = context.home.checkpoint(planned.job, planned.base_generation)
@@ -91,11 +97,15 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
     if REWIND not in made:
         passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
         require_generation(context, planned, planned.base_generation)
+        require_no_readers(context, (planned.target,))
         before = snapshot_of(context.spark, table, planned.version)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
             old = context.home.checkpoint(planned.job, planned.base_generation)
-            take_checkpoint(context, planned.job, old, planned.generation, last=planned.batch)
+            entry = restored_entry(planned, planned.target, planned.version, table, planned.generation)
+            require_remembered(context, planned.job, old, entry)
+            staged = stage_checkpoint(context, planned, old, last=planned.batch)
+            take_checkpoint(context, planned.job, staged, planned.generation)
             for name in planned.tables[:-1]:
                 _put_back_beside(context, planned, name)
             _put_back(context, planned, before)

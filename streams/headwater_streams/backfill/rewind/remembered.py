@@ -1,0 +1,47 @@
+"""Whether a checkpoint still has what its job remembered after a batch."""
+
+from pathlib import Path
+
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.dedup.key_files import KeyFiles
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.checkpoint import is_committed, read_offsets
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.open_rows import OpenRows
+
+_REMEDY = "plan a rebuild: headwater backfill plan --rebuild"
+
+
+def require_remembered(context: StageContext, job: str, checkpoint: Path, at: LedgerEntry) -> None:
+    """Sees to it that a job can go on from a batch.
+
+    Args:
+        context: The session.
+        job: The job.
+        checkpoint: Its checkpoint.
+        at: The entry of the batch.
+
+    Raises:
+        BackfillError: Its offsets, its state, its keys or its waiting rows are not kept any more.
+    """
+    if read_offsets(checkpoint, at.batch) is None or not is_committed(checkpoint, at.batch):
+        kept = sorted(int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit())
+        oldest = f"its oldest is batch {kept[0]}" if kept else "it has none"
+        raise BackfillError(
+            f"the checkpoint of the job {job!r} has the offsets and the state of batch {at.batch} no more ({oldest}); "
+            f"{_REMEDY}"
+        )
+    if "cold" in at.extra:
+        raise BackfillError(
+            f"the job {job!r} has let go of what it had seen of some origins then (see headwater.seen), so records "
+            f"read again could not be told from new ones; {_REMEDY}"
+        )
+    try:
+        if "keys_since" in at.extra:
+            KeyFiles(checkpoint).read(at.extra["keys_since"], at.batch)
+        OpenRows(context.spark, checkpoint, job).resume(at)
+    except DataLossError as error:
+        raise BackfillError(
+            f"what the job {job!r} remembered after batch {at.batch} is not kept any more; {_REMEDY}"
+        ) from error
