@@ -80,7 +80,9 @@ def mend(context: StageContext, home: DemoHome, oracle: Oracle, show: Show) -> M
 def _planned(context: StageContext, home: DemoHome, job: Job) -> BackfillPlan:
     remembered = home.folder / "backfill"
     if remembered.exists():
-        return BackfillFolder(context.home, remembered.read_text()).repair()
+        known = BackfillFolder(context.home, remembered.read_text()).plan()
+        assert isinstance(known, BackfillPlan), "the demo repairs"
+        return known
     planned = plan(context, job, reference=f"{MODULE}:{WINDOWED}")
     remembered.write_text(planned.id)
     return planned

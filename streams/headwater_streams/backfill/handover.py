@@ -19,7 +19,7 @@ from headwater_streams.runtime.job import app_id
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import last_batch
 from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
-from headwater_streams.sinks.live_files import LiveFile, all_files
+from headwater_streams.sinks.live_files import LiveFile
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
 
@@ -249,8 +249,9 @@ def _restore_table(context: StageContext, planned: WholePlan, name: str, *, targ
     before = snapshot_of(context.spark, table, version)
     removed = transaction.all_files()
     if name in planned.sides:
-        removed = written_by(planned.job, table, removed, after=version)
-        kept = {file.name for file in all_files(table, transaction.version)} - {file.name for file in removed}
+        there = removed
+        removed = written_by(planned.job, table, there, after=version)
+        kept = {file.name for file in there} - {file.name for file in removed}
         before = replace(before, files=[add for add in before.files if add["path"] not in kept])
     entry = restored_entry(planned, name, version, table, generation)
     entry = replace(entry, extra={**entry.extra, "action": RESTORE})

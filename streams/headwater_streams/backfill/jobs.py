@@ -1,7 +1,7 @@
 """The job behind a backfill: planned once more, and held against the plan's fingerprint."""
 
 from headwater_streams.backfill.spec import BackfillPlan
-from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.store import AnyPlan, BackfillError
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
@@ -60,10 +60,18 @@ def same_job(context: StageContext, job: Job, backfill: BackfillPlan) -> JobPlan
     Raises:
         BackfillError: Its code or its declaration was changed since.
     """
-    found = planned_job(context, job)
-    if (found.job.name, found.job.fingerprint) != (backfill.job, backfill.fingerprint):
+    return require_planned(planned_job(context, job), backfill)
+
+
+def require_planned(found: JobPlan, planned: AnyPlan) -> JobPlan:
+    """The job, if it is the one that was planned.
+
+    Raises:
+        BackfillError: Its code or its declaration was changed since.
+    """
+    if (found.job.name, found.job.fingerprint) != (planned.job, planned.fingerprint):
         raise BackfillError(
-            f"the backfill {backfill.id!r} was planned for the job {backfill.job!r}, code {backfill.fingerprint}, "
+            f"the backfill {planned.id!r} was planned for the job {planned.job!r}, code {planned.fingerprint}, "
             f"and this is {found.job.name!r}, code {found.job.fingerprint}; plan again"
         )
     return found

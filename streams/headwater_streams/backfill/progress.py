@@ -1,7 +1,13 @@
 """How far a backfill's run is, and the flag that makes it pause."""
 
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from headwater_streams.backfill.store import BackfillFolder, utc_text
+from headwater_streams.ledger.entry import LedgerEntry
 
 PAUSE = "pause"
 
@@ -31,3 +37,41 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         """The progress as it is stored and printed."""
         return dict(vars(self))
+
+
+def tell(
+    folder: BackfillFolder,
+    state: str,
+    entries: Sequence[LedgerEntry],
+    *,
+    chunks: int,
+    rows: int,
+    rate: float,
+    on_progress: Callable[[Progress], None],
+) -> Progress:
+    """The progress of a run, stored and shown.
+
+    Args:
+        folder: The backfill's folder.
+        state: Its state.
+        entries: The entries of the steps that are committed.
+        chunks: How many steps there are in all.
+        rows: How many rows the plan estimated.
+        rate: Rows per second.
+        on_progress: Is shown it.
+    """
+    accounting = summed(entries)
+    now = utc_text(int(time.time() * 1000))
+    read = accounting.get("read", 0)
+    progress = Progress(state, len(entries), chunks, read, rows, accounting, round(rate, 1), now)
+    folder.write("progress", progress.to_json())
+    on_progress(progress)
+    return progress
+
+
+def summed(entries: Sequence[LedgerEntry]) -> dict[str, int]:
+    """The terms of all steps."""
+    total: Counter[str] = Counter()
+    for entry in entries:
+        total.update(entry.totals)
+    return dict(total)

@@ -1,12 +1,10 @@
 """Runs a backfill into its shadow table, chunk by chunk, each committed once; and previews what it would change."""
 
 import time
-from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from headwater_streams.backfill.diff import Diff, keyed_diff
-from headwater_streams.backfill.progress import PAUSE, Progress
+from headwater_streams.backfill.progress import PAUSE, Progress, tell
 from headwater_streams.backfill.rebuild import running as rebuilds
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
@@ -45,12 +43,11 @@ def run(
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
         folder.require_open()
-        found = folder.plan()
-        if isinstance(found, RebuildPlan):
-            return rebuilds.run(context, folder, job, on_progress)
-        if isinstance(found, RewindPlan):
-            return Progress("done", 0, 0, 0, 0, {}, 0.0, found.created_at)  # what it puts back is there
-        planned = folder.repair()
+        planned = folder.plan()
+        if isinstance(planned, RebuildPlan):
+            return rebuilds.run(context, folder, planned, job, on_progress)
+        if isinstance(planned, RewindPlan):
+            return Progress("done", 0, 0, 0, 0, {}, 0.0, planned.created_at)  # what it puts back is there
         if len(shadow_entries(folder)) == len(planned.chunks):
             return _told(folder, planned, "done", 0.0, on_progress)
         steps = steps_of(context, planned, job)
@@ -81,12 +78,12 @@ def preview(context: StageContext, backfill: str, job: Job) -> Diff:
         BackfillError: There is no such backfill, or the job is not the one that was planned.
     """
     folder = BackfillFolder(context.home, backfill)
-    if not isinstance(folder.plan(), BackfillPlan):
+    planned = folder.plan()
+    if not isinstance(planned, BackfillPlan):
         raise BackfillError(
             f"the backfill {backfill!r} changes the whole table; run and verify it to see what would differ, neither "
             "touches the table"
         )
-    planned = folder.repair()
     target = read_version(context.spark, context.home.table(planned.target), planned.base_version)
     after = steps_of(context, planned, job).preview()
     return keyed_diff(target.filter(planned.affected.condition()), after, planned.keys, planned.columns)
@@ -97,14 +94,6 @@ def shadow_entries(folder: BackfillFolder) -> list[LedgerEntry]:
     if not (folder.shadow / "_delta_log").exists():
         return []
     return [c.entry for c in commits(folder.shadow) if c.entry is not None]
-
-
-def summed(entries: list[LedgerEntry]) -> dict[str, int]:
-    """The terms of all chunks."""
-    total: Counter[str] = Counter()
-    for entry in entries:
-        total.update(entry.totals)
-    return dict(total)
 
 
 def require_done(folder: BackfillFolder, planned: BackfillPlan) -> list[LedgerEntry]:
@@ -121,21 +110,6 @@ def require_done(folder: BackfillFolder, planned: BackfillPlan) -> list[LedgerEn
     return entries
 
 
-def _progress(folder: BackfillFolder, planned: BackfillPlan, state: str, rate: float) -> Progress:
-    entries = shadow_entries(folder)
-    accounting = summed(entries)
-    return Progress(
-        state,
-        len(entries),
-        len(planned.chunks),
-        accounting.get("read", 0),
-        planned.rows,
-        accounting,
-        round(rate, 1),
-        datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
-    )
-
-
 def _told(
     folder: BackfillFolder,
     planned: BackfillPlan,
@@ -143,7 +117,5 @@ def _told(
     rate: float,
     on_progress: Callable[[Progress], None],
 ) -> Progress:
-    progress = _progress(folder, planned, state, rate)
-    folder.write("progress", progress.to_json())
-    on_progress(progress)
-    return progress
+    entries, chunks = shadow_entries(folder), len(planned.chunks)
+    return tell(folder, state, entries, chunks=chunks, rows=planned.rows, rate=rate, on_progress=on_progress)

@@ -61,12 +61,6 @@ class BackfillFolder:
         """The folder of a rebuild's tables and checkpoint, laid out as a home."""
         return self.path / "rebuilt"
 
-    def repair(self) -> BackfillPlan:
-        """The plan of a repair; see `plan`."""
-        found = self.plan()
-        assert isinstance(found, BackfillPlan), "the verbs tell the modes apart"
-        return found
-
     def plan(self) -> AnyPlan:
         """The plan.
 

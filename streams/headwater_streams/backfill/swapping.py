@@ -49,11 +49,11 @@ def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
         folder.require_open()
-        if isinstance(folder.plan(), RebuildPlan):
-            return rebuilds.swap(context, folder, accept_diff)
-        if isinstance(folder.plan(), RewindPlan):
-            return rewinds.swap(context, folder, accept_diff)
-        planned = folder.repair()
+        planned = folder.plan()
+        if isinstance(planned, RebuildPlan):
+            return rebuilds.swap(context, folder, planned, accept_diff)
+        if isinstance(planned, RewindPlan):
+            return rewinds.swap(context, folder, planned, accept_diff)
         if any(ROLLBACK in _by_action(context, planned, table) for table in planned.tables):
             raise BackfillError(f"the backfill {backfill!r} was rolled back; plan again")
         if SWAP not in _by_action(context, planned, planned.target):
@@ -80,10 +80,9 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
     """
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
-        found = folder.plan()
-        if not isinstance(found, BackfillPlan):
-            return handover.rollback(context, folder, found)
-        planned = folder.repair()
+        planned = folder.plan()
+        if not isinstance(planned, BackfillPlan):
+            return handover.rollback(context, folder, planned)
         if not any(SWAP in _by_action(context, planned, table) for table in planned.tables):
             raise BackfillError(
                 f"the backfill {backfill!r} was not swapped in, so there is nothing to roll back"

@@ -8,11 +8,12 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.diff import content_of, keyed_diff
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import same_job
+from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.rebuild import verifying as rebuilds
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.rewind import swapping as rewinds
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.running import require_done, summed
+from headwater_streams.backfill.running import require_done
 from headwater_streams.backfill.spec import BackfillPlan, iso
 from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict
@@ -41,11 +42,11 @@ def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
     folder = BackfillFolder(context.home, backfill)
     with folder.held():
         folder.require_open()
-        if isinstance(folder.plan(), RebuildPlan):
-            return rebuilds.verify(context, folder, job)
-        if isinstance(folder.plan(), RewindPlan):
-            return rewinds.verify(context, folder)
-        planned = folder.repair()
+        planned = folder.plan()
+        if isinstance(planned, RebuildPlan):
+            return rebuilds.verify(context, folder, planned, job)
+        if isinstance(planned, RewindPlan):
+            return rewinds.verify(context, folder, planned)
         target = context.home.table(planned.target)
         stored = folder.read("verdict")
         if stored and TableHistory(target, planned.target, planned.job).backfill(planned.id):

@@ -17,7 +17,7 @@ from headwater_streams.backfill.handover import (
     told,
     written_by,
 )
-from headwater_streams.backfill.rebuild.running import rebuild_of, shadow_context
+from headwater_streams.backfill.rebuild.running import shadow_context
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.verdict import passing
@@ -33,7 +33,9 @@ from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.sinks.live_files import all_files
 
 
-def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None = None) -> dict[str, Any]:
+def swap(
+    context: StageContext, folder: BackfillFolder, planned: RebuildPlan, accept_diff: str | None
+) -> dict[str, Any]:
     """Puts the shadow's rows in the place of the table's; done already, it says so again.
 
     The live job is held at the end of its batch meanwhile, and goes on with the shadow's checkpoint from where that
@@ -47,7 +49,6 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
         BackfillError: There is no passing verdict on the shadow as it is, or the job has begun another generation.
         DataLossError: The table does not hold the shadow's files afterwards; roll back.
     """
-    planned = rebuild_of(folder)
     made = made_by(context.home.table(planned.target), planned.id)
     if RESTORE in made:
         raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
@@ -67,8 +68,8 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
             for path in [shadow.home.table(name)]
         }
         for name, made_table in made_anew.items():  # one that the job did not have before
-            schema = T.StructType.fromJson(json.loads(made_table.schema))
             if not next_commit(context.home.table(name)):
+                schema = T.StructType.fromJson(json.loads(made_table.schema))
                 ensure_table(context.spark, context.home.table(name), name, schema)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)

@@ -3,7 +3,10 @@
 from headwater_streams.backfill.diff import keyed_diff
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, count_of
-from headwater_streams.backfill.rebuild.running import accounting_of, rebuild_of, same_job, shadow_context
+from headwater_streams.backfill.jobs import require_planned
+from headwater_streams.backfill.progress import summed
+from headwater_streams.backfill.rebuild.running import shadow_context, shadow_entries
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.ledger.audit import audit_table
@@ -12,12 +15,13 @@ from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.sinks.delta_table import read_version
 
 _NAMED = 3
 
 
-def verify(context: StageContext, folder: BackfillFolder, job: Job) -> Verdict:
+def verify(context: StageContext, folder: BackfillFolder, planned: RebuildPlan, job: Job) -> Verdict:
     """Verifies a rebuild that has caught up, and stores the verdict.
 
     Looked at: the shadow's audit, as of any table (identities, no gap or overlap of offsets, rows against commits);
@@ -27,11 +31,10 @@ def verify(context: StageContext, folder: BackfillFolder, job: Job) -> Verdict:
     Raises:
         BackfillError: The run has not caught up yet, or the job is not the one that was planned.
     """
-    planned = rebuild_of(folder)
     stored = folder.read("verdict")
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
-    found = same_job(context, planned, job)
+    found = require_planned(plan_jobs(context, [job])[-1], planned)
     progress = folder.read("progress")
     if progress is None or progress["state"] != "done":
         raise BackfillError(f"the backfill {planned.id!r} has not caught up with the live job; run it first")
@@ -39,7 +42,7 @@ def verify(context: StageContext, folder: BackfillFolder, job: Job) -> Verdict:
     table, shadow = context.home.table(planned.target), home.table(planned.target)
     audit = audit_table(home, planned.target)
     problems = audit.findings if audit is not None else []
-    terms = accounting_of(folder, planned)
+    terms = summed(shadow_entries(folder, planned))
     wanted = TableHistory(table, planned.target, planned.job, until=planned.base_version).read_ranges()
     missing = _missing(wanted, TableHistory(shadow, planned.target, planned.job).read_ranges())
     generation = generation_now(context, found.job)

@@ -21,25 +21,17 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
 from headwater_streams.backfill.whole_planning import require_no_readers
-from headwater_streams.ledger.entry import is_undone
+from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.runtime.checkpoint import is_committed
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
+from headwater_streams.sinks.file_swap import FileSwap, snapshot_of
 
 
-def rewind_of(folder: BackfillFolder) -> RewindPlan:
-    """The plan of a rewind."""
-    found = folder.plan()
-    assert isinstance(found, RewindPlan), "the verbs tell the modes apart"
-    return found
-
-
-def verify(context: StageContext, folder: BackfillFolder) -> Verdict:
+def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -> Verdict:
     """Verifies that all of the earlier version is there, and stores the verdict with what the table would lose."""
-    planned = rewind_of(folder)
     table = context.home.table(planned.target)
     stored = folder.read("verdict")
     if stored and made_by(table, planned.id):
@@ -78,7 +70,9 @@ def verify(context: StageContext, folder: BackfillFolder) -> Verdict:
     return verdict
 
 
-def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None = None) -> dict[str, Any]:
+def swap(
+    context: StageContext, folder: BackfillFolder, planned: RewindPlan, accept_diff: str | None
+) -> dict[str, Any]:
     """Puts the tables and the checkpoint back; a job that runs goes on from there. Done already, it says so again.
 
     Returns:
@@ -88,7 +82,6 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
         BackfillError: There is no passing verdict, or the job has begun another generation.
         DataLossError: A file of that version is gone; nothing is changed.
     """
-    planned = rewind_of(folder)
     table = context.home.table(planned.target)
     made = made_by(table, planned.id)
     if RESTORE in made:
@@ -96,7 +89,6 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
     held_s = None
     if REWIND not in made:
         passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
-        require_generation(context, planned, planned.base_generation)
         require_no_readers(context, (planned.target,))
         before = snapshot_of(context.spark, table, planned.version)
         with Turn(context.home, planned.job).of_swap() as turn:
@@ -106,9 +98,11 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
             require_remembered(context, planned.job, old, entry)
             staged = stage_checkpoint(context, planned, old, last=planned.batch)
             take_checkpoint(context, planned.job, staged, planned.generation)
+            entry = replace(entry, extra={**entry.extra, "action": REWIND})
             for name in planned.tables[:-1]:
-                _put_back_beside(context, planned, name)
-            _put_back(context, planned, before)
+                _put_back_beside(context, planned, name, entry)
+            marks, transaction = marks_as(planned, before, planned.generation), FileSwap(context.spark, table)
+            exchange(context, planned, transaction, entry, transaction.all_files(), before, marks)
         held_s = turn.held_s
     stored = folder.read("swap")
     if stored is None:
@@ -117,30 +111,18 @@ def swap(context: StageContext, folder: BackfillFolder, accept_diff: str | None 
     return stored
 
 
-def _put_back(context: StageContext, planned: RewindPlan, before: Snapshot) -> None:
-    table = context.home.table(planned.target)
-    transaction = FileSwap(context.spark, table)
-    entry = restored_entry(planned, planned.target, planned.version, table, planned.generation)
-    entry = replace(entry, extra={**entry.extra, "action": REWIND})
-    marks = marks_as(planned, before, planned.generation)
-    exchange(context, planned, transaction, entry, transaction.all_files(), before, marks)
-
-
-def _put_back_beside(context: StageContext, planned: RewindPlan, name: str) -> None:
+def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_target: LedgerEntry) -> None:
     """Takes the rows of the later batches out of another table of the job."""
     table = context.home.table(name)
     if REWIND in made_by(table, planned.id):
         return
     transaction = FileSwap(context.spark, table)
-    entry = restored_entry(
-        planned, planned.target, planned.version, context.home.table(planned.target), planned.generation
-    )
     void = {
         path
         for commit in commits(table)
         if commit.entry is not None
         and commit.entry.job == planned.job
-        and is_undone(commit.entry, entry.extra["after"])
+        and is_undone(commit.entry, of_target.extra["after"])
         for path in commit.added_paths
     }
     extra = {
@@ -148,9 +130,9 @@ def _put_back_beside(context: StageContext, planned: RewindPlan, name: str) -> N
         "backfill": planned.id,
         "starts": {},
         "lost": {},
-        "after": entry.extra["after"],
+        "after": of_target.extra["after"],
     }
-    beside = replace(entry, table=name, seen=None, extra=extra)
+    beside = replace(of_target, table=name, seen=None, extra=extra)
     now = snapshot_of(context.spark, table, transaction.version)
     removed = [file for file in transaction.all_files() if file.name in void]
     # The table's own marks are of later batches, too, which will come again.
