@@ -12,7 +12,7 @@ Lateness is told by the greatest time of all commits before a row's, less the de
 import random
 import shutil
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -188,8 +188,8 @@ def test_count_windows_streamed_in_any_order_are_those_of_the_definition(
     late = {e.place for e in made if e.at <= e.closed_until}
     assert {tuple(row) for row in driver.late("gold.by_key", "_partition", "_offset")} == late
     assert driver.late("gold.together") == []
-    told = driver.accounting("gold.by_key")
-    read = told["late"] + told["folded"] + told.get("filtered", 0)
+    told = Counter(driver.accounting("gold.by_key"))  # a term of 0 is not in it
+    read = told["late"] + told["folded"] + told["filtered"]
     assert told["read"] == len(made) == read
     assert told["late"] == len(late)
     assert told["folded"] == sum(e.value != 7 for e in in_time) == told["emitted"] + told["open"]
