@@ -43,11 +43,17 @@ def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
 
 @pytest.fixture
 def deployed(spark: SparkSession) -> Iterator[None]:
-    """What `SMALL_BATCHES` turns off, as it is where jobs run: plans that adapt, and Spark's own batches."""
-    names = ("spark.sql.adaptive.enabled", "spark.sql.streaming.noDataMicroBatches.enabled")
-    before = {name: spark.conf.get(name) for name in names}
-    for name in names:
-        spark.conf.set(name, "true")
+    """What `SMALL_BATCHES` turns off, as it is where jobs run: plans that adapt, compiled expressions, Spark's own
+    batches."""
+    settings = {
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
     yield
     for name, value in before.items():
         spark.conf.set(name, value)

@@ -10,7 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sinks.delta_table import DeltaTransaction, ensure_table, last_batch
+from headwater_streams.gateway import scala_object
+from headwater_streams.sinks.delta_table import DeltaTransaction, ensure_table
+from headwater_streams.sinks.marks import last_batch
 from headwater_streams.sinks.upsert import upsert_rows
 
 SCHEMA = T.StructType(
@@ -51,6 +53,19 @@ def _last_commit(table: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in newest.read_text().splitlines()]
 
 
+def test_new_table_tells_its_state_as_delta_finds_it(spark: SparkSession, table: Path) -> None:
+    """Delta compares a version's checksum file with the state that it rebuilds from the log."""
+    log = scala_object(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(
+        spark._jsparkSession, str(table)
+    )
+    nothing = scala_object(spark, "scala.collection.immutable.Map").empty()
+    told = log.update(False, scala_object(spark, "scala.None"), scala_object(spark, "scala.None"))
+    assert (told.version(), told.checksumOpt().isDefined(), told.validateChecksum(nothing)) == (0, True, True)
+    _upsert(spark, table, [("UA", 1, 10)], 0)
+    told = log.update(False, scala_object(spark, "scala.None"), scala_object(spark, "scala.None"))
+    assert (told.version(), told.checksumOpt().isDefined(), told.validateChecksum(nothing)) == (1, True, True)
+
+
 def test_upsert_same_keys_are_updated_others_are_added(spark: SparkSession, table: Path) -> None:
     _upsert(spark, table, [("UA", 1, 10), (None, 1, 5), ("UA", None, 7)], 0)
     _upsert(spark, table, [("UA", 1, 1), (None, 1, 1), ("UA", None, 1), ("AA", 2, 2)], 1)
@@ -61,7 +76,7 @@ def test_upsert_same_batch_twice_is_committed_once(spark: SparkSession, table: P
     for _ in range(2):
         _upsert(spark, table, [("UA", 1, 10)], 0)
     assert _rows(spark, table) == {("UA", 1, 10)}
-    assert last_batch(spark, table, "job/1") == 0
+    assert last_batch(table, "job/1") == 0
 
 
 def test_upsert_files_without_a_key_are_left_alone(spark: SparkSession, table: Path) -> None:

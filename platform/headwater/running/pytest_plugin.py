@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 
 # For a minute of tiny batches: the first compiler only (the second took a quarter of all CPU time), plans as they are,
 # and no batch of Spark's own after the last. With one compiler the JVM has room for 48 MB of code, which a minute of
-# tests fills; then nothing is compiled any more, and a JVM was seen to end.
+# tests fills; then nothing is compiled any more, and a JVM was seen to end. Expressions are interpreted: code made and
+# compiled for three rows was a quarter of a test's time.
 SMALL_BATCHES = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 

@@ -17,9 +17,9 @@ from headwater_streams.runtime.facts import move_facts
 from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.job import app_id
 from headwater_streams.runtime.turn import Turn
-from headwater_streams.sinks.delta_table import last_batch
 from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.sinks.live_files import LiveFile
+from headwater_streams.sinks.marks import last_batch
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
 
@@ -75,7 +75,7 @@ def require_generation(context: StageContext, planned: WholePlan, expected: int)
         BackfillError: It is not, or one is.
     """
     marks = {
-        name: max(1, last_batch(context.spark, context.home.table(name), generation_id(planned.job)))
+        name: max(1, last_batch(context.home.table(name), generation_id(planned.job)))
         for name in planned.tables
     }
     now = marks[planned.target]

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from deltalake import DeltaTable
-
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.memory import carried
 from headwater_streams.dedup.verdicts import own_key
@@ -23,7 +21,8 @@ from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import Positions, next_offsets
-from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction, last_batch
+from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction
+from headwater_streams.sinks.marks import last_batch
 from headwater_streams.sources.reader import Starts
 
 Action = Literal["renew", "rebuild"]
@@ -39,7 +38,7 @@ def current_generation(context: StageContext, job: Job) -> int:
     table = context.home.table(job.target.name)
     if not (table / "_delta_log").exists():
         return 1
-    return max(1, last_batch(context.spark, table, generation_id(job.name)))
+    return max(1, last_batch(table, generation_id(job.name)))
 
 
 def generation_now(context: StageContext, job: Job) -> int:
@@ -59,11 +58,7 @@ def half_swapped(context: StageContext, job: Job, generation: int) -> list[str]:
 
 
 def _generation_of(context: StageContext, job: Job, table: Path) -> int:
-    app_id, newest = generation_id(job.name), next_commit(table) - 1
-    found = context.marks.last_batch(
-        table, app_id, newest, lambda: DeltaTable(str(table)).transaction_version(app_id) or 0
-    )
-    return max(1, found)
+    return max(1, context.marks.last_batch(table, generation_id(job.name), next_commit(table) - 1))
 
 
 def require_same_code(context: StageContext, job: Job) -> None:
