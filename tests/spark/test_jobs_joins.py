@@ -88,6 +88,30 @@ def test_join_job_crash_gives_each_pair_once(drive: Callable[..., JobDriver], st
     assert driver.rows("gold.flights", "flight_id") == [("a",)]
 
 
+offers = hw.topic("offers", schema="k STRING, at TIMESTAMP", event_time="at", watermark="8 hours")
+bids = hw.topic("bids", schema="k STRING, at TIMESTAMP", event_time="at", watermark="8 hours")
+
+
+@hw.job(target=hw.delta("gold.offered"))
+def offered(offers: DataFrame, bids: DataFrame) -> DataFrame:
+    opened = offers.withColumnRenamed("at", "opened_at")
+    return hw.join(opened, bids, on=["k"], left_time="opened_at", right_time="at", within="24 hours")
+
+
+def test_join_job_whose_inputs_call_their_time_alike_accounts_for_each_on_its_side(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(offered)
+    driver.send("offers", *[{"k": k, "at": "2013-01-01T10:00:00Z"} for k in "abc"], timestamp=AT)
+    driver.send("bids", *[{"k": "a", "at": f"2013-01-01T1{hour}:00:00Z"} for hour in "12"], timestamp=AT)
+    driver.run()
+    (entry,) = [e for e in driver.ledger("gold.offered") if e.accounting["bids"]["read"]]
+    assert entry.extra["sides"] == {"offers": "left", "bids": "right"}
+    matched = {name: (terms["matched"], terms["waiting"]) for name, terms in entry.accounting.items()}
+    assert matched == {"bids": (2, 0), "offers": (1, 2)}
+    assert entry.imbalances() == []
+
+
 @hw.job(target=hw.delta("gold.checked"), dedup=hw.by_offset())
 @hw.check("no_test_flights", "departed_at < '2013-02-01'", on="input", action="fail")
 @hw.check("early", "landed_at < '2013-01-03'", on="input", action="warn")

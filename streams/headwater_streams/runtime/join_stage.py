@@ -25,7 +25,6 @@ from headwater_streams.runtime.stateful import (
     entered,
     late_terms,
     observed,
-    sides_of,
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
@@ -62,7 +61,7 @@ class JoinStage:
         self._app_id = self._job.app_id(generation)
         self.readers = [stateful.reader for stateful in self._inputs.values()]
         self._join = plan.operator
-        self._sides: dict[str, Place] = dict(zip(sides_of(plan), ("left", "right"), strict=True))
+        self._sides: dict[str, Place] = dict(zip(plan.sides, ("left", "right"), strict=True))
         self._is_semi = plan.operator.how == "semi"
 
     def prepare(self) -> None:

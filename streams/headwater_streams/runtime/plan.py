@@ -18,7 +18,7 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
 from headwater_streams.runtime.state_shape import analysed_nodes, state_shape
 from headwater_streams.runtime.streamable import check_streamable
-from headwater_streams.runtime.unions import check_inputs, check_union, marked
+from headwater_streams.runtime.unions import check_inputs, check_union, joined_inputs, marked
 from headwater_streams.sinks.scd_target import CHANGES, ScdTarget
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -67,6 +67,7 @@ class JobPlan:
         branches: The function's own columns for each table, by the table's name, where a job writes several.
         state: What keeps state in it, see `state_shape`.
         lookups: Each look-up's own columns.
+        sides: Of a join the inputs on its left and its right side.
     """
 
     job: Job
@@ -77,6 +78,7 @@ class JobPlan:
     branches: Mapping[str, T.StructType] = field(default_factory=dict)
     state: tuple[str, ...] = ()
     lookups: Mapping[str, T.StructType] = field(default_factory=dict)
+    sides: tuple[str, ...] = ()
 
     @property
     def target_schema(self) -> T.StructType:
@@ -255,7 +257,7 @@ def _understand(
             )
         if not has_hidden(result, SOURCES) or _nodes_above(result, "Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
-        return JobPlan(job, "join", operator, own, schemas)
+        return JobPlan(job, "join", operator, own, schemas, sides=joined_inputs(job, result))
     if isinstance(operator, AsOf):
         _require_answerable(job, operator)
         if not has_hidden(result, SOURCES) or _nodes_above(result, "Join") & {"Filter"}:

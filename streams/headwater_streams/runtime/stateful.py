@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.joins.as_of import AsOf
-from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import speaking_of
@@ -274,8 +273,8 @@ def _counted(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int
 
 
 def sides_of(plan: JobPlan) -> tuple[str, str]:
-    """The names of the left and the right input of two streams: the left one's event time is the left time."""
-    assert isinstance(plan.operator, IntervalJoin | AsOf)
+    """The names of the left and the right input of an as-of join: the left one's event time is the left time."""
+    assert isinstance(plan.operator, AsOf)
     first, second = plan.job.inputs
     if plan.job.inputs[first].event_time == plan.operator.left_time:
         return first, second

@@ -1,5 +1,6 @@
-"""Whether a row-by-row function over several inputs can be accounted for: each row of each input at most once."""
+"""By which way the rows of each input come into a function's result, and whether that can be accounted for."""
 
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -72,6 +73,26 @@ def check_union(job: Job, result: DataFrame, *, is_target: bool) -> None:
             raise JobDefinitionError(
                 f"job {job.name!r}: the result has no rows of the input {name!r}; leave it out"
             )
+
+
+def joined_inputs(job: Job, result: DataFrame) -> tuple[str, str]:
+    """The inputs on the left and the right side of a job's `hw.join`, whatever the function called their columns.
+
+    Args:
+        job: The job.
+        result: What it made of empty frames.
+
+    Raises:
+        JobDefinitionError: A side is not made of one input.
+    """
+    (join,) = itertools.islice((n for n in analysed_nodes(result) if str(n.nodeName()) == "Join"), 1)
+    left, right = ([*_inputs_under(side)] for side in to_list(join.children()))
+    if len(left) != 1 or len(right) != 1 or left == right:
+        told = ", ".join([*left, *right]) or "none"
+        raise JobDefinitionError(
+            f"job {job.name!r}: hw.join takes one input on its left side and the other on its right; here are {told}"
+        )
+    return left[0], right[0]
 
 
 def _inputs_under(plan: Any) -> Counter[str]:
