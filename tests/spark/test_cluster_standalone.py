@@ -122,7 +122,7 @@ def _wait_for(log: Path, told: str) -> str:
 def test_jobs_run_on_two_workers_gives_the_tables_of_one_process(
     tmp_path: Path, master: str, broker: RunningBroker
 ) -> None:
-    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     admin.create_topics([NewTopic("clicks", 4, 1, config={"retention.ms": "-1"})])["clicks"].result(10)
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n in range(200):
@@ -131,7 +131,8 @@ def test_jobs_run_on_two_workers_gives_the_tables_of_one_process(
     assert producer.flush(10) == 0
     (tmp_path / "neighbour.py").write_text("def shout(text):\n    return text.upper()\n")
     (tmp_path / "clicks_jobs.py").write_text(JOBS)
-    settings = {"spark.executor.memory": "600m", "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1"}
+    java_options = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
+    settings = {"spark.executor.memory": "600m", "spark.driver.defaultJavaOptions": java_options}
     conf = "\n".join(["[spark.conf]", *(f'"{name}" = "{value}"' for name, value in settings.items())])
     (tmp_path / "cluster.toml").write_text(conf)
     home = tmp_path / "home"

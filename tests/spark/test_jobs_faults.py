@@ -53,7 +53,7 @@ class Stage:
     def __init__(self, spark: SparkSession, home: Path, running: RunningBroker) -> None:
         self.home = Home(home)
         self.context = StageContext(spark, self.home, KafkaSource(running.bootstrap, IMPATIENT))
-        self._settings = {"bootstrap.servers": running.bootstrap}
+        self._settings = {"bootstrap.servers": running.bootstrap, "log_level": 0}  # the broker comes and goes
         self.admin = AdminClient(self._settings)
 
     def make(self, partitions: int = 1, topic: str = "clicks") -> None:

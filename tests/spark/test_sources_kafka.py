@@ -36,7 +36,7 @@ def both(east: DataFrame, west: DataFrame) -> DataFrame:
 def test_kafka_topics_are_read_and_accounted_for_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
     home = Home(tmp_path)
     with broker() as running:
-        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 0})
         for future in admin.create_topics([NewTopic("east", 2, 1), NewTopic("west", 1, 1)]).values():
             future.result()
         context = StageContext(spark, home, KafkaSource(running.bootstrap))

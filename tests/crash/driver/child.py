@@ -13,6 +13,7 @@ from pathlib import Path
 from killed_jobs import both, clean, pairs, per_minute, runs
 
 from headwater.running.leases import lease_factory
+from headwater.running.pytest_plugin import SMALL_BATCHES
 from headwater.stack.session import spark_session
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
@@ -21,12 +22,7 @@ from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.upkeep import Upkeep
 from headwater_streams.sources.reader import KafkaSource
 
-_QUICK_START = {
-    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1",
-    "spark.driver.memory": "512m",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
-}
+_QUICK_START = SMALL_BATCHES | {"spark.driver.memory": "512m"}
 _STOPPED = 9
 _IDLE_S = 5
 
