@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver e2e docs bench-broker bench-streams clean
+.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver e2e docs bench-broker bench-nexmark bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -37,6 +37,9 @@ crash-driver: setup  ## kill -9 of the driver of running jobs, 100 times, at eac
 
 bench-streams: setup  ## Rows/s beside plain PySpark, produce-to-table times, the demo's time, as JSON
 	@$(BIN)/python tests/bench/streams.py --demo $(ARGS)
+
+bench-nexmark: setup  ## Nexmark through the library, in plain PySpark and in Apache Flink (from PyPI and Maven), compared row by row
+	@PYTHONPATH=tests/bench $(BIN)/python -m nexmark $(ARGS)
 
 bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load: rates and CPU a request, as JSON and a table
 	@$(BIN)/python tests/bench/beside_kafka.py $(ARGS)
