@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import types as T
+
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.errors import DataLossError
@@ -17,11 +19,31 @@ from headwater_streams.runtime.facts import move_facts
 from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.job import app_id
 from headwater_streams.runtime.turn import Turn
+from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.sinks.live_files import LiveFile
 from headwater_streams.sinks.marks import last_batch
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
+
+
+def rehearse(context: StageContext, folder: BackfillFolder, planned: WholePlan) -> None:
+    """Does once, on a table of its own, what the live job is then held for.
+
+    In the fresh JVM of a command the classes of a commit take seconds to load, and so do the tables' logs.
+    """
+    scratch = folder.path / "rehearsal"
+    shutil.rmtree(scratch, ignore_errors=True)
+    ensure_table(context.spark, scratch, "rehearsal", T.StructType([T.StructField("n", T.LongType())]))
+    nothing = Snapshot(scratch, [], "", {})
+    FileSwap(context.spark, scratch).exchange(
+        "rehearsal", 0, "{}", removed=[], added=nothing, marks={"rehearsal/1": 0}, keeps_columns=True
+    )
+    shutil.rmtree(scratch)
+    for name in planned.tables:
+        swap = FileSwap(context.spark, context.home.table(name))
+        snapshot_of(context.spark, context.home.table(name), swap.version, with_files=False)
+        swap.all_files()
 
 
 def made_by(table: Path, backfill: str) -> dict[str, tuple[int, LedgerEntry]]:
@@ -49,6 +71,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
             f"the backfill {planned.id!r} was not swapped in, so there is nothing to roll back"
         )
     if RESTORE not in made_by(table, planned.id):
+        rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap():
             swapped = bool(made_by(table, planned.id))
             if swapped:

@@ -193,15 +193,17 @@ class FileSwap(DeltaTransaction):
         return self._commit_actions(actions, app_id, mark, operation)
 
 
-def snapshot_of(spark: SparkSession, table: Path, version: int) -> Snapshot:
-    """A table's files at a version, their statistics with them, its columns and its marks."""
+def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: bool = True) -> Snapshot:
+    """A table's files at a version, their statistics with them, its columns and its marks; or it without its files,
+    which take a Spark job of their own."""
     none = jvm_class(spark, "scala.Option").empty()
     log = scala_object(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(
         spark._jsparkSession,  # noqa: SLF001 - PySpark's only door to the JVM
         str(table),
     )
     snapshot = log.getSnapshotAt(version, none, none, False)
-    files = [json.loads(add) for add in snapshot.allFiles().toJSON().collectAsList()]
+    adds = snapshot.allFiles().toJSON().collectAsList() if with_files else ()
+    files = [json.loads(add) for add in adds]
     marks = {txn.appId(): int(txn.version()) for txn in to_list(snapshot.setTransactions())}
     return Snapshot(table, files, snapshot.metadata().schemaString(), marks)
 

@@ -11,6 +11,7 @@ from headwater_streams.backfill.handover import (
     RESTORE,
     exchange,
     made_by,
+    rehearse,
     require_generation,
     stage_checkpoint,
     take_checkpoint,
@@ -71,6 +72,7 @@ def swap(
             if not next_commit(context.home.table(name)):
                 schema = T.StructType.fromJson(json.loads(made_table.schema))
                 ensure_table(context.spark, context.home.table(name), name, schema)
+        rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
             take_checkpoint(context, planned.job, staged, planned.generation)

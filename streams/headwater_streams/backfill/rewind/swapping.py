@@ -10,6 +10,7 @@ from headwater_streams.backfill.handover import (
     exchange,
     made_by,
     marks_as,
+    rehearse,
     require_generation,
     restored_entry,
     stage_checkpoint,
@@ -91,6 +92,7 @@ def swap(
         passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
         require_no_readers(context, (planned.target,))
         before = snapshot_of(context.spark, table, planned.version)
+        rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
             old = context.home.checkpoint(planned.job, planned.base_generation)
@@ -133,10 +135,10 @@ def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_t
         "after": of_target.extra["after"],
     }
     beside = replace(of_target, table=name, seen=None, extra=extra)
-    now = snapshot_of(context.spark, table, transaction.version)
+    now = snapshot_of(context.spark, table, transaction.version, with_files=False)
     removed = [file for file in transaction.all_files() if file.name in void]
     # The table's own marks are of later batches, too, which will come again.
     marks = {
         name: min(batch, planned.batch) for name, batch in marks_as(planned, now, planned.generation).items()
     }
-    exchange(context, planned, transaction, beside, removed, replace(now, files=[]), marks)
+    exchange(context, planned, transaction, beside, removed, now, marks)
