@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.backfill.jobs import planned_job
+from headwater_streams.backfill.repair.jobs import planned_job
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.errors import IncompatibleStateError, JobDefinitionError
 from headwater_streams.runtime.generations import begin_generation

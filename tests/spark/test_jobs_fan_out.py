@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.backfill.jobs import planned_job
+from headwater_streams.backfill.repair.jobs import planned_job
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.errors import CheckFailedError, JobDefinitionError
 from headwater_streams.ledger.audit import audit_home

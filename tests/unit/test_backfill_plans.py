@@ -10,17 +10,11 @@ from headwater.cli import main
 from headwater.cli._backfill import parse_offsets
 from headwater.errors import UsageError
 from headwater_streams.backfill.history import TableHistory, intersection
-from headwater_streams.backfill.selection import Selection
-from headwater_streams.backfill.spec import (
-    BackfillPlan,
-    Chunk,
-    LiveBatchId,
-    PinnedInput,
-    iso,
-    micros,
-)
+from headwater_streams.backfill.repair.selection import Selection
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.values import LiveBatchId, iso, micros
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.runtime.home import Home
 

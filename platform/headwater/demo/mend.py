@@ -12,12 +12,11 @@ from headwater.demo.oracle import Oracle
 from headwater.demo.show import Show
 from headwater.errors import UserError
 from headwater.running.environment import find_jobs
-from headwater_streams.backfill.planning import plan
-from headwater_streams.backfill.running import run
-from headwater_streams.backfill.spec import BackfillPlan, micros
+from headwater_streams.backfill.repair.planning import plan
+from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.backfill.swapping import swap
-from headwater_streams.backfill.verifying import verify
+from headwater_streams.backfill.values import micros
+from headwater_streams.backfill.verbs import run, swap, verify
 from headwater_streams.errors import StreamsError
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job

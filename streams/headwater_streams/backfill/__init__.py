@@ -14,18 +14,16 @@ stays where it is, and it may run meanwhile. Ranges are half-open everywhere.
 to an earlier commit; the other verbs are the same.
 """
 
-from headwater_streams.backfill.planning import plan
 from headwater_streams.backfill.progress import Progress
 from headwater_streams.backfill.rebuild.planning import plan_rebuild
+from headwater_streams.backfill.repair.planning import plan
+from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.planning import plan_rewind
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.running import preview, run
-from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.status import abort, list_backfills, pause, resume, status
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.backfill.swapping import rollback, swap
+from headwater_streams.backfill.verbs import preview, rollback, run, swap, verify
 from headwater_streams.backfill.verdict import Finding, Verdict
-from headwater_streams.backfill.verifying import verify
 
 __all__ = [
     "BackfillError",

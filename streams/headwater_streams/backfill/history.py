@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headwater_streams.backfill.spec import LiveBatchId, Span, micros
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.values import LiveBatchId, Span, micros
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import lineage, since_rebuilt

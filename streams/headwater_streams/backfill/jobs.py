@@ -1,66 +1,7 @@
-"""The job behind a backfill: planned once more, and held against the plan's fingerprint."""
+"""The job behind a backfill, held against the plan's fingerprint."""
 
-from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillError
-from headwater_streams.dedup.by_key import ByKey
-from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.runner import plan_jobs
-from headwater_streams.windows.tumbling import TumblingWindow
-
-
-def planned_job(context: StageContext, job: Job) -> JobPlan:
-    """The job understood; of a stateful job that names a topic, the part behind its ingest table.
-
-    Raises:
-        BackfillError: It is neither a row-by-row job nor one of tumbling windows that are updated, its result
-            depends on the order in which its rows came, or it writes several tables.
-    """
-    found = plan_jobs(context, [job])[-1]
-    if found.kind == "scd":
-        raise BackfillError(
-            f"the job {job.name!r} applies change events to rows, which do not say what range they came of; an event "
-            "that comes again changes nothing, so send the range again, or read all again: headwater jobs rebuild"
-        )
-    if found.kind not in ("row", "window"):
-        what = "an as-of join of two streams" if found.kind == "as_of" else "a join"
-        raise BackfillError(
-            f"the job {job.name!r} is {what}; row-by-row and windowed jobs can be repaired, not joins"
-        )
-    if isinstance(found.job.dedup, ByKey):
-        raise BackfillError(
-            f"the job {job.name!r} removes duplicates by key, and which of them it kept depends on the order in which "
-            "they came, so a part of its rows cannot be repaired; run it under a new target to read everything again"
-        )
-    if found.kind == "window":
-        if not isinstance(found.operator, TumblingWindow):
-            raise BackfillError(
-                f"the job {job.name!r} is {found.window.name}, and only tumbling windows can be repaired so far; "
-                "run it under a new target to fold everything again"
-            )
-        if job.target.mode != "update":
-            raise BackfillError(
-                f"the job {job.name!r} writes its windows once they are closed (mode='append'), and only updating "
-                "windows can be repaired so far; run it under a new target to fold everything again"
-            )
-    if found.kind == "row" and len(found.job.inputs) > 1:
-        raise BackfillError(
-            f"the job {job.name!r} reads {', '.join(found.job.inputs)}; row-by-row jobs with one input can be repaired"
-        )
-    if found.branches:
-        tables = ", ".join(found.branches)
-        raise BackfillError(f"the job {job.name!r} writes {tables}; jobs with one table can be repaired")
-    return found
-
-
-def same_job(context: StageContext, job: Job, backfill: BackfillPlan) -> JobPlan:
-    """The job understood, if it is the one that was planned.
-
-    Raises:
-        BackfillError: Its code or its declaration was changed since.
-    """
-    return require_planned(planned_job(context, job), backfill)
 
 
 def require_planned(found: JobPlan, planned: AnyPlan) -> JobPlan:

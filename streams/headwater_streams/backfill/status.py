@@ -8,9 +8,9 @@ from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
 from headwater_streams.backfill.progress import PAUSE
 from headwater_streams.backfill.rebuild import running as rebuild_running
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.repair.running import shadow_entries
+from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.running import shadow_entries
-from headwater_streams.backfill.spec import BackfillPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder, backfill_ids
 from headwater_streams.runtime.home import Home
 

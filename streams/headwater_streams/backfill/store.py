@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.spec import FORMAT, BackfillPlan
+from headwater_streams.backfill.values import FORMAT
 from headwater_streams.errors import StreamsError
 from headwater_streams.runtime.home import Home, write_atomically
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Self
 
-from headwater_streams.backfill.spec import FORMAT
+from headwater_streams.backfill.values import FORMAT
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from headwater_streams.backfill.spec import ranges_from_json, ranges_to_json
+from headwater_streams.backfill.values import ranges_from_json, ranges_to_json
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.ledger.entry import Ranges
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from headwater_streams.backfill.spec import Span, iso, micros, ranges_to_json
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.values import Span, iso, micros, ranges_to_json
 from headwater_streams.ledger.entry import Ranges
 
 Moment = str | datetime

@@ -4,16 +4,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from headwater_streams.backfill import handover
 from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
-from headwater_streams.backfill.rebuild import swapping as rebuilds
-from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.rewind import swapping as rewinds
-from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.running import require_done
-from headwater_streams.backfill.spec import BackfillPlan, iso
+from headwater_streams.backfill.repair.running import require_done
+from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import passing
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
@@ -29,15 +25,12 @@ _PAUSE_S = 0.2
 Result = TypeVar("Result")
 
 
-def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None) -> dict[str, Any]:
+def swap(
+    context: StageContext, folder: BackfillFolder, planned: BackfillPlan, accept_diff: str | None
+) -> dict[str, Any]:
     """Replaces the affected rows of the target by the shadow's, in one commit; done already, it says so again.
 
     For a row job the rejected records of the range change hands first, in the quarantine table.
-
-    Args:
-        context: The session and the home.
-        backfill: The backfill's id.
-        accept_diff: The digest of the diff that was read in the verdict; the swap is refused if it has another one.
 
     Returns:
         `{"backfill", "target", "version", "replaced_version", "accounting", "proof"}`.
@@ -46,30 +39,20 @@ def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None
         BackfillError: There is no passing verdict, or affected rows of the target changed since the plan was made.
         DataLossError: The rows outside of the range are not what they were; roll back.
     """
-    folder = BackfillFolder(context.home, backfill)
-    with folder.held():
-        folder.require_open()
-        planned = folder.plan()
-        if isinstance(planned, RebuildPlan):
-            return rebuilds.swap(context, folder, planned, accept_diff)
-        if isinstance(planned, RewindPlan):
-            return rewinds.swap(context, folder, planned, accept_diff)
-        if any(ROLLBACK in _by_action(context, planned, table) for table in planned.tables):
-            raise BackfillError(f"the backfill {backfill!r} was rolled back; plan again")
-        if SWAP not in _by_action(context, planned, planned.target):
-            require_done(folder, planned)
-            *_, last = commits(folder.shadow)
-            verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
-            if planned.kind == "row":
-                _require_unmoved(
-                    context, planned, FileSwap(context.spark, context.home.table(planned.target))
-                )
-                _swap_quarantine(context, planned, folder)
-            _commit_swap(context, planned, folder, verdict)
-        return _swap_result(context, planned, folder)
+    if any(ROLLBACK in _by_action(context, planned, table) for table in planned.tables):
+        raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
+    if SWAP not in _by_action(context, planned, planned.target):
+        require_done(folder, planned)
+        *_, last = commits(folder.shadow)
+        verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
+        if planned.kind == "row":
+            _require_unmoved(context, planned, FileSwap(context.spark, context.home.table(planned.target)))
+            _swap_quarantine(context, planned, folder)
+        _commit_swap(context, planned, folder, verdict)
+    return _swap_result(context, planned, folder)
 
 
-def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
+def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPlan) -> dict[str, Any]:
     """Puts the rows before the swap back into the affected range, in one commit; done already, it says so again.
 
     Returns:
@@ -78,24 +61,19 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
     Raises:
         BackfillError: It was never swapped in, or affected rows changed since.
     """
-    folder = BackfillFolder(context.home, backfill)
-    with folder.held():
-        planned = folder.plan()
-        if not isinstance(planned, BackfillPlan):
-            return handover.rollback(context, folder, planned)
-        if not any(SWAP in _by_action(context, planned, table) for table in planned.tables):
-            raise BackfillError(
-                f"the backfill {backfill!r} was not swapped in, so there is nothing to roll back"
-            )
-        for table in planned.tables:
-            _roll_back_table(context, planned, table)
-        stored = folder.read("rollback")
-        if stored is None:
-            made = (_by_action(context, planned, table).get(ROLLBACK) for table in reversed(planned.tables))
-            version, entry = next(found for found in made if found is not None)
-            stored = _told(planned, version, entry)
-            folder.write("rollback", stored)
-        return stored
+    if not any(SWAP in _by_action(context, planned, table) for table in planned.tables):
+        raise BackfillError(
+            f"the backfill {planned.id!r} was not swapped in, so there is nothing to roll back"
+        )
+    for table in planned.tables:
+        _roll_back_table(context, planned, table)
+    stored = folder.read("rollback")
+    if stored is None:
+        made = (_by_action(context, planned, table).get(ROLLBACK) for table in reversed(planned.tables))
+        version, entry = next(found for found in made if found is not None)
+        stored = _told(planned, version, entry)
+        folder.write("rollback", stored)
+    return stored
 
 
 def _commit_swap(

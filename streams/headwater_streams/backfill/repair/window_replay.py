@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import Folded
-from headwater_streams.backfill.spec import Affected, BackfillPlan, PinnedInput
+from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, PinnedInput
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext

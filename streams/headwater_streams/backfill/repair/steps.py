@@ -6,11 +6,11 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import Folded, TableHistory
-from headwater_streams.backfill.jobs import same_job
-from headwater_streams.backfill.row_replay import RowReplay
-from headwater_streams.backfill.spec import BackfillPlan, Chunk
+from headwater_streams.backfill.repair.jobs import same_job
+from headwater_streams.backfill.repair.row_replay import RowReplay
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
+from headwater_streams.backfill.repair.window_replay import WindowReplay
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.backfill.window_replay import WindowReplay
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job

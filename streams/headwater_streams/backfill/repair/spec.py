@@ -1,28 +1,27 @@
-"""What a backfill is about: the range asked for, the rows of the target that it replaces, the plan as it is stored.
-
-Every range is half-open. Times are microseconds since the epoch in the program and ISO 8601 in the stored plan.
-"""
+"""What a repair is about: the range asked for, the rows of the target that it replaces, the plan as it is stored."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.values import (
+    FORMAT,
+    LiveBatchId,
+    Span,
+    iso,
+    micros,
+    ranges_from_json,
+    ranges_to_json,
+)
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.lookups import LookupVersion, Versions
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
-FORMAT = 1
 WINDOW_START = "window_start"
 """The column of a windowed target that says where a row's window begins."""
-
-Span = tuple[int, int]
-"""A half-open stretch of event time in microseconds."""
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -48,15 +47,6 @@ class Affected:
         """The part of the windows that lies in `[start, end)`."""
         cut = ((max(start, s), min(end, e)) for s, e in self.windows)
         return Affected(self.ranges, tuple((s, e) for s, e in cut if s < e))
-
-
-@dataclass(frozen=True)
-class LiveBatchId:
-    """A batch of the live job, and the part of its offsets that belongs to the backfill."""
-
-    generation: int
-    batch: int
-    ranges: Ranges
 
 
 @dataclass(frozen=True)
@@ -245,41 +235,6 @@ def in_ranges(ranges: Ranges) -> Column:
             for partition, (start, end) in partitions.items()
         ]
     )
-
-
-def iso(time_us: int) -> str:
-    """Microseconds since the epoch as ISO 8601 in UTC."""
-    moment = _EPOCH + timedelta(microseconds=time_us)
-    return moment.isoformat(timespec="microseconds" if moment.microsecond else "seconds").replace(
-        "+00:00", "Z"
-    )
-
-
-def micros(moment: str | datetime) -> int:
-    """A moment as microseconds since the epoch; without an offset it is taken for UTC.
-
-    Raises:
-        ValueError: The text is not ISO 8601.
-    """
-    parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
-    parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
-    return (parsed - _EPOCH) // timedelta(microseconds=1)
-
-
-def ranges_to_json(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
-    """Ranges with string keys, partitions in order."""
-    return {
-        topic: {str(partition): list(pair) for partition, pair in sorted(partitions.items())}
-        for topic, partitions in sorted(ranges.items())
-    }
-
-
-def ranges_from_json(value: Mapping[str, Mapping[str, list[int]]]) -> dict[str, dict[int, tuple[int, int]]]:
-    """The inverse of `ranges_to_json`."""
-    return {
-        topic: {int(partition): (pair[0], pair[1]) for partition, pair in partitions.items()}
-        for topic, partitions in value.items()
-    }
 
 
 def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:

@@ -15,9 +15,10 @@ from headwater_streams.backfill.history import (
     count_of,
     intersection,
 )
-from headwater_streams.backfill.selection import Selection
-from headwater_streams.backfill.spec import BackfillPlan, Chunk, LiveBatchId
+from headwater_streams.backfill.repair.selection import Selection
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.values import LiveBatchId
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.backfill.history import LiveBatch, TableHistory
-from headwater_streams.backfill.spec import Chunk
+from headwater_streams.backfill.repair.spec import Chunk
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import judge, seen_from

@@ -1,4 +1,4 @@
-"""Proves a backfill before it is swapped in, and stores the verdict with the plan."""
+"""Proves a repair before it is swapped in, and stores the verdict with the plan."""
 
 from itertools import pairwise
 
@@ -7,17 +7,14 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.diff import content_of, keyed_diff
 from headwater_streams.backfill.history import TableHistory, count_of
-from headwater_streams.backfill.jobs import same_job
 from headwater_streams.backfill.progress import summed
-from headwater_streams.backfill.rebuild import verifying as rebuilds
-from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.rewind import swapping as rewinds
-from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.running import require_done
-from headwater_streams.backfill.spec import BackfillPlan, iso
+from headwater_streams.backfill.repair.jobs import same_job
+from headwater_streams.backfill.repair.running import require_done
+from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.repair.window_replay import WINDOW_US, WindowReplay
 from headwater_streams.backfill.store import BackfillFolder, utc_text
+from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding, Verdict
-from headwater_streams.backfill.window_replay import WINDOW_US, WindowReplay
 from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
@@ -28,68 +25,60 @@ from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
 
 
-def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
+def verify(context: StageContext, folder: BackfillFolder, planned: BackfillPlan, job: Job) -> Verdict:
     """Verifies a finished run against its plan, its input and the live table, and stores the verdict.
 
     Looked at: the accounting identity; that every offset or window is in one chunk; that the shadow lies inside the
     affected range and names no row twice; the job's checks on the result; that the affected rows of the live table
-    are those that were planned on; and what differs from them, by key. Of a backfill that was swapped in, the verdict
+    are those that were planned on; and what differs from them, by key. Of a repair that was swapped in, the verdict
     is the one that it was swapped in with.
 
     Raises:
         BackfillError: The run is not complete, or the job is not the one that was planned.
     """
-    folder = BackfillFolder(context.home, backfill)
-    with folder.held():
-        folder.require_open()
-        planned = folder.plan()
-        if isinstance(planned, RebuildPlan):
-            return rebuilds.verify(context, folder, planned, job)
-        if isinstance(planned, RewindPlan):
-            return rewinds.verify(context, folder, planned)
-        target = context.home.table(planned.target)
-        stored = folder.read("verdict")
-        if stored and TableHistory(target, planned.target, planned.job).backfill(planned.id):
-            return Verdict.from_json(stored)
-        entries = require_done(folder, planned)
-        job_plan = same_job(context, job, planned)
-        *_, last = commits(folder.shadow)
-        shadow = read_version(context.spark, folder.shadow, last.version)
-        base = read_version(context.spark, target, planned.base_version)
-        affected = planned.affected.condition()
-        before = base.filter(affected)
-        findings, notes = [_unmoved(context, planned, base)], list(planned.notes)
-        terms = summed(entries)
-        if planned.kind == "window":
-            assert planned.pinned is not None
-            replay = WindowReplay(context, job_plan, planned.pinned)
-            accounting = _window_accounting(terms, shadow, before)
-            findings += _window_findings(planned, entries, accounting, replay)
-            expected = accounting["before"] + accounting["late_folded"]
-            if accounting["folded"] != expected:
-                because = " (its input was rewritten since)" if planned.pinned.was_rewritten else ""
-                notes.append(
-                    f"the windows counted {accounting['before']} rows and {accounting['late_folded']} were late, "
-                    f"now they count {accounting['folded']}{because}"
-                )
-        else:
-            accounting = _row_accounting(context, planned, terms, before)
-            findings += _row_findings(planned, entries, accounting, terms)
-        findings.append(_inside(shadow, planned))
-        findings += _checks(job_plan.job, shadow, notes)
-        diff = keyed_diff(before, shadow, planned.keys, planned.columns)
-        verdict = Verdict(
-            planned.id,
-            all(finding.ok for finding in findings),
-            tuple(findings),
-            accounting,
-            diff,
-            tuple(notes),
-            last.version,
-            utc_text(context.now_ms()),
-        )
-        folder.write("verdict", verdict.to_json())
-        return verdict
+    target = context.home.table(planned.target)
+    stored = folder.read("verdict")
+    if stored and TableHistory(target, planned.target, planned.job).backfill(planned.id):
+        return Verdict.from_json(stored)
+    entries = require_done(folder, planned)
+    job_plan = same_job(context, job, planned)
+    *_, last = commits(folder.shadow)
+    shadow = read_version(context.spark, folder.shadow, last.version)
+    base = read_version(context.spark, target, planned.base_version)
+    affected = planned.affected.condition()
+    before = base.filter(affected)
+    findings, notes = [_unmoved(context, planned, base)], list(planned.notes)
+    terms = summed(entries)
+    if planned.kind == "window":
+        assert planned.pinned is not None
+        replay = WindowReplay(context, job_plan, planned.pinned)
+        accounting = _window_accounting(terms, shadow, before)
+        findings += _window_findings(planned, entries, accounting, replay)
+        expected = accounting["before"] + accounting["late_folded"]
+        if accounting["folded"] != expected:
+            because = " (its input was rewritten since)" if planned.pinned.was_rewritten else ""
+            notes.append(
+                f"the windows counted {accounting['before']} rows and {accounting['late_folded']} were late, "
+                f"now they count {accounting['folded']}{because}"
+            )
+    else:
+        accounting = _row_accounting(context, planned, terms, before)
+        findings += _row_findings(planned, entries, accounting, terms)
+    findings.append(_inside(shadow, planned))
+    findings += _checks(job_plan.job, shadow, notes)
+    diff = keyed_diff(before, shadow, planned.keys, planned.columns)
+    verdict = Verdict(
+        planned.id,
+        all(finding.ok for finding in findings),
+        tuple(findings),
+        accounting,
+        diff,
+        tuple(notes),
+        last.version,
+        utc_text(context.now_ms()),
+    )
+    folder.write("verdict", verdict.to_json())
+    return verdict
 
 
 def _unmoved(context: StageContext, planned: BackfillPlan, base: DataFrame) -> Finding:

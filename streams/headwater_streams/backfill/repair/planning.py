@@ -7,21 +7,14 @@ from typing import Literal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill import row_planning
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.jobs import planned_job
-from headwater_streams.backfill.selection import Moment, Selection
-from headwater_streams.backfill.spec import (
-    WINDOW_START,
-    BackfillPlan,
-    Chunk,
-    PinnedInput,
-    Span,
-    in_ranges,
-    iso,
-)
+from headwater_streams.backfill.repair import row_planning
+from headwater_streams.backfill.repair.jobs import planned_job
+from headwater_streams.backfill.repair.selection import Moment, Selection
+from headwater_streams.backfill.repair.spec import WINDOW_START, BackfillPlan, Chunk, PinnedInput, in_ranges
+from headwater_streams.backfill.repair.window_replay import WINDOW_US, WindowReplay
 from headwater_streams.backfill.store import BackfillError, stored
-from headwater_streams.backfill.window_replay import WINDOW_US, WindowReplay
+from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import parse_duration
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext

@@ -1,0 +1,94 @@
+"""Runs a repair into its shadow table, chunk by chunk, each committed once; and previews what it would change."""
+
+import time
+from collections.abc import Callable
+
+from headwater_streams.backfill.diff import Diff, keyed_diff
+from headwater_streams.backfill.progress import PAUSE, Progress, tell
+from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
+from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.sinks.delta_table import read_version
+
+
+def run(
+    context: StageContext,
+    folder: BackfillFolder,
+    planned: BackfillPlan,
+    job: Job,
+    on_progress: Callable[[Progress], None],
+) -> Progress:
+    """Runs what is left of a repair; killed at any point, the next call goes on from the last chunk committed.
+
+    Raises:
+        BackfillError: The code was changed.
+        CheckFailedError: A check with `action="fail"` does not hold; the chunk was not committed.
+    """
+    if len(shadow_entries(folder)) == len(planned.chunks):
+        return _told(folder, planned, "done", 0.0, on_progress)
+    steps = steps_of(context, planned, job)
+    steps.prepare(folder)
+    started, read, rate = time.monotonic(), 0, 0.0
+    for chunk in planned.chunks:
+        transaction = context.transaction(folder.shadow)
+        if transaction.last_batch(planned.app_id) >= chunk.number:
+            continue
+        if folder.has_flag(PAUSE):
+            return _told(folder, planned, "paused", 0.0, on_progress)
+        files, accounting = steps.write(folder, transaction, chunk)
+        entry = chunk_entry(planned, chunk, accounting, rows=files.rows)
+        context.step(planned.job, "before chunk", chunk.number)
+        transaction.commit(planned.app_id, chunk.number, entry.to_json(), files)
+        context.step(planned.job, "after chunk", chunk.number)
+        read += accounting["read"]
+        rate = read / max(time.monotonic() - started, 1e-9)
+        if chunk is not planned.chunks[-1]:
+            _told(folder, planned, "running", rate, on_progress)
+    return _told(folder, planned, "done", rate, on_progress)
+
+
+def preview(context: StageContext, planned: BackfillPlan, job: Job) -> Diff:
+    """The keyed diff that the run would make; nothing is written.
+
+    Raises:
+        BackfillError: The job is not the one that was planned.
+    """
+    target = read_version(context.spark, context.home.table(planned.target), planned.base_version)
+    after = steps_of(context, planned, job).preview()
+    return keyed_diff(target.filter(planned.affected.condition()), after, planned.keys, planned.columns)
+
+
+def shadow_entries(folder: BackfillFolder) -> list[LedgerEntry]:
+    """The entries of the chunks that were committed."""
+    if not (folder.shadow / "_delta_log").exists():
+        return []
+    return [c.entry for c in commits(folder.shadow) if c.entry is not None]
+
+
+def require_done(folder: BackfillFolder, planned: BackfillPlan) -> list[LedgerEntry]:
+    """The entries of a run that is complete.
+
+    Raises:
+        BackfillError: It is not.
+    """
+    entries = shadow_entries(folder)
+    if [entry.batch for entry in entries] != [chunk.number for chunk in planned.chunks]:
+        raise BackfillError(
+            f"{len(entries)} of {len(planned.chunks)} chunks of the backfill {planned.id!r} are done; run it first"
+        )
+    return entries
+
+
+def _told(
+    folder: BackfillFolder,
+    planned: BackfillPlan,
+    state: str,
+    rate: float,
+    on_progress: Callable[[Progress], None],
+) -> Progress:
+    entries, chunks = shadow_entries(folder), len(planned.chunks)
+    return tell(folder, state, entries, chunks=chunks, rows=planned.rows, rate=rate, on_progress=on_progress)

@@ -1,0 +1,62 @@
+"""What the plans of all backfills are made of: moments, ranges of offsets, batches of the live job.
+
+Every range is half-open. Times are microseconds since the epoch in the program and ISO 8601 in a stored plan.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from headwater_streams.ledger.entry import Ranges
+
+FORMAT = 1
+"""Of stored plans."""
+
+Span = tuple[int, int]
+"""A half-open stretch of event time in microseconds."""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class LiveBatchId:
+    """A batch of the live job, and the part of its offsets that belongs to the backfill."""
+
+    generation: int
+    batch: int
+    ranges: Ranges
+
+
+def iso(time_us: int) -> str:
+    """Microseconds since the epoch as ISO 8601 in UTC."""
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.isoformat(timespec="microseconds" if moment.microsecond else "seconds").replace(
+        "+00:00", "Z"
+    )
+
+
+def micros(moment: str | datetime) -> int:
+    """A moment as microseconds since the epoch; without an offset it is taken for UTC.
+
+    Raises:
+        ValueError: The text is not ISO 8601.
+    """
+    parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
+    return (parsed - _EPOCH) // timedelta(microseconds=1)
+
+
+def ranges_to_json(ranges: Ranges) -> dict[str, dict[str, list[int]]]:
+    """Ranges with string keys, partitions in order."""
+    return {
+        topic: {str(partition): list(pair) for partition, pair in sorted(partitions.items())}
+        for topic, partitions in sorted(ranges.items())
+    }
+
+
+def ranges_from_json(value: Mapping[str, Mapping[str, list[int]]]) -> dict[str, dict[int, tuple[int, int]]]:
+    """The inverse of `ranges_to_json`."""
+    return {
+        topic: {int(partition): (pair[0], pair[1]) for partition, pair in partitions.items()}
+        for topic, partitions in value.items()
+    }

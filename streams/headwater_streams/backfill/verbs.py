@@ -1,0 +1,132 @@
+"""The verbs of all backfills: each finds the plan by its id and does what a repair, a rebuild or a rewind does."""
+
+from collections.abc import Callable
+from typing import Any
+
+from headwater_streams.backfill import handover
+from headwater_streams.backfill.diff import Diff
+from headwater_streams.backfill.progress import Progress
+from headwater_streams.backfill.rebuild import running as rebuild_running
+from headwater_streams.backfill.rebuild import swapping as rebuild_swapping
+from headwater_streams.backfill.rebuild import verifying as rebuild_verifying
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.repair import running as repair_running
+from headwater_streams.backfill.repair import swapping as repair_swapping
+from headwater_streams.backfill.repair import verifying as repair_verifying
+from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.rewind import swapping as rewind_swapping
+from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.verdict import Verdict
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+
+
+def run(
+    context: StageContext,
+    backfill: str,
+    job: Job,
+    *,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Progress:
+    """Runs what is left of a backfill; killed at any point, the next call goes on from the last step committed.
+
+    Args:
+        context: The session, the home, the record source.
+        backfill: The backfill's id.
+        job: The job that was planned.
+        on_progress: Called after each step.
+
+    Returns:
+        The progress: `"done"`, or `"paused"` where `pause` was called.
+
+    Raises:
+        BackfillError: There is no such backfill, it was aborted, another process runs it, or the code was changed.
+        CheckFailedError: A check with `action="fail"` does not hold; the step was not committed.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        folder.require_open()
+        planned = folder.plan()
+        if isinstance(planned, RebuildPlan):
+            return rebuild_running.run(context, folder, planned, job, on_progress)
+        if isinstance(planned, RewindPlan):
+            return Progress("done", 0, 0, 0, 0, {}, 0.0, planned.created_at)  # what it puts back is there
+        return repair_running.run(context, folder, planned, job, on_progress)
+
+
+def preview(context: StageContext, backfill: str, job: Job) -> Diff:
+    """The keyed diff that the run would make; nothing is written.
+
+    Raises:
+        BackfillError: There is no such backfill, or the job is not the one that was planned.
+    """
+    planned = BackfillFolder(context.home, backfill).plan()
+    if not isinstance(planned, BackfillPlan):
+        raise BackfillError(
+            f"the backfill {backfill!r} changes the whole table; run and verify it to see what would differ, neither "
+            "touches the table"
+        )
+    return repair_running.preview(context, planned, job)
+
+
+def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
+    """Verifies a finished run against its plan, its inputs and the live table, and stores the verdict.
+
+    Raises:
+        BackfillError: The run is not complete, or the job is not the one that was planned.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        folder.require_open()
+        planned = folder.plan()
+        if isinstance(planned, RebuildPlan):
+            return rebuild_verifying.verify(context, folder, planned, job)
+        if isinstance(planned, RewindPlan):
+            return rewind_swapping.verify(context, folder, planned)
+        return repair_verifying.verify(context, folder, planned, job)
+
+
+def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None) -> dict[str, Any]:
+    """Puts what a backfill made in the place of what there is, in one commit; done already, it says so again.
+
+    Args:
+        context: The session and the home.
+        backfill: The backfill's id.
+        accept_diff: The digest of the diff that was read in the verdict; the swap is refused if it has another one.
+
+    Returns:
+        `{"backfill", "target", "version", "replaced_version"}`; of a repair `"accounting"` and `"proof"` as well, of a
+        rebuild `"generation"`, `"proof"` and `"held_s"`, of a rewind `"generation"` and `"held_s"`.
+
+    Raises:
+        BackfillError: There is no passing verdict, or what it was given on has changed.
+        DataLossError: Something that is wanted is gone, or the table is not what it should be; roll back.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        folder.require_open()
+        planned = folder.plan()
+        if isinstance(planned, RebuildPlan):
+            return rebuild_swapping.swap(context, folder, planned, accept_diff)
+        if isinstance(planned, RewindPlan):
+            return rewind_swapping.swap(context, folder, planned, accept_diff)
+        return repair_swapping.swap(context, folder, planned, accept_diff)
+
+
+def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
+    """Puts back what was there before the swap, in one commit; done already, it says so again.
+
+    Returns:
+        What the swap did, of the way back.
+
+    Raises:
+        BackfillError: It was never swapped in, or what it made has changed since.
+        DataLossError: What was there before is gone.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        planned = folder.plan()
+        if isinstance(planned, BackfillPlan):
+            return repair_swapping.rollback(context, folder, planned)
+        return handover.rollback(context, folder, planned)
