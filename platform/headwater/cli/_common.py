@@ -3,7 +3,8 @@
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +56,16 @@ def progress_console() -> "Console":
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
+
+
+@contextmanager
+def waiting(for_what: str) -> Iterator[None]:
+    """Tells a person at a terminal what the command waits for while the block runs; nothing is left of it."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with progress_console().status(for_what):
+        yield
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:

@@ -12,6 +12,7 @@ from headwater.cli._common import (
     JsonOption,
     print_json,
     print_table,
+    waiting,
 )
 from headwater.errors import UserError
 
@@ -71,9 +72,10 @@ def _begin(
     from headwater_streams.runtime.renewal import begin_generations
 
     jobs = find_jobs(references)
-    environment = open_environment(
-        home, bootstrap, app_name=f"headwater jobs {action}", needs_broker=action == "renew"
-    )
+    with waiting("starting Spark"):
+        environment = open_environment(
+            home, bootstrap, app_name=f"headwater jobs {action}", needs_broker=action == "renew"
+        )
     try:
         begun = begin_generations(environment.context, jobs, action, environment.leases)
     except StreamsError as error:

@@ -14,6 +14,7 @@ from headwater.cli._common import (
     JsonOption,
     print_json,
     progress_console,
+    waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 
@@ -430,7 +431,10 @@ def _errors() -> Iterator[None]:
 def _context(home: Path, bootstrap: str | None, *, needs_broker: bool) -> Iterator["StageContext"]:
     from headwater.running.environment import open_environment
 
-    environment = open_environment(home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker)
+    with waiting("starting Spark"):
+        environment = open_environment(
+            home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker
+        )
     try:
         yield environment.context
     finally:

@@ -16,6 +16,7 @@ from headwater.cli._common import (
     print_json,
     print_table,
     progress_console,
+    waiting,
 )
 from headwater.cli._generations import rebuild, renew
 from headwater.errors import EXIT_FAILED, UsageError, UserError
@@ -89,7 +90,8 @@ def check(
     from headwater_streams.runtime.tables import table_problems
 
     jobs = _jobs(references)
-    environment = open_environment(home, None, app_name="headwater jobs check", needs_broker=False)
+    with waiting("starting Spark"):
+        environment = open_environment(home, None, app_name="headwater jobs check", needs_broker=False)
     try:
         plans = plan_jobs(environment.context, jobs)
         changed = {plan.job.name: since_last_run(environment.context, plan) for plan in plans}
@@ -234,7 +236,10 @@ def run(
 
     jobs = _jobs(references)
     settings = job_settings()
-    environment = open_environment(home, bootstrap, app_name="headwater jobs run", master=master, jobs=jobs)
+    with waiting("starting Spark"):
+        environment = open_environment(
+            home, bootstrap, app_name="headwater jobs run", master=master, jobs=jobs
+        )
     runner: JobRunner | None = None
     ends = log_ends(home)
     try:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table
+from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table, waiting
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 
 if TYPE_CHECKING:
@@ -227,7 +227,8 @@ def _judged(
     from headwater.stack.session import spark_session
     from headwater_streams.quality.run import run_suite
 
-    spark = spark_session(home, app_name="headwater quality")
+    with waiting("starting Spark"):
+        spark = spark_session(home, app_name="headwater quality")
     try:
         return [
             run_suite(

@@ -14,7 +14,7 @@ from headwater.cli._common import (
     JsonOption,
     print_json,
     print_table,
-    progress_console,
+    waiting,
 )
 from headwater.config import load_settings
 from headwater.stack.local import data_dir, start_detached, stop
@@ -85,10 +85,7 @@ def up(
     if foreground:
         Supervisor(spec, os.environ, on_ready=_print_ready, tell=_tell).run()
         return
-    if sys.stderr.isatty():
-        with progress_console().status("starting the stack"):
-            started = start_detached(spec)
-    else:
+    with waiting("starting the stack"):
         started = start_detached(spec)
     if json_output:
         print_json({"already_running": started.already_running, **_described(started.state)})
