@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
+from headwater.running.pytest_plugin import SMALL_BATCHES
 from headwater.stack.java import find_java
 from headwater.stack.packages import packages_zip
 from headwater_broker.testing import RunningBroker
@@ -131,8 +132,8 @@ def test_jobs_run_on_two_workers_gives_the_tables_of_one_process(
     assert producer.flush(10) == 0
     (tmp_path / "neighbour.py").write_text("def shout(text):\n    return text.upper()\n")
     (tmp_path / "clicks_jobs.py").write_text(JOBS)
-    java_options = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m"
-    settings = {"spark.executor.memory": "600m", "spark.driver.defaultJavaOptions": java_options}
+    java_options = "spark.driver.defaultJavaOptions"
+    settings = {"spark.executor.memory": "600m", java_options: SMALL_BATCHES[java_options]}
     conf = "\n".join(["[spark.conf]", *(f'"{name}" = "{value}"' for name, value in settings.items())])
     (tmp_path / "cluster.toml").write_text(conf)
     home = tmp_path / "home"

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from pyspark.sql import types as T
@@ -32,14 +33,13 @@ def rehearse(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
 
     In the fresh JVM of a command the classes of a commit take seconds to load, and so do the tables' logs.
     """
-    scratch = folder.path / "rehearsal"
-    shutil.rmtree(scratch, ignore_errors=True)
-    ensure_table(context.spark, scratch, "rehearsal", T.StructType([T.StructField("n", T.LongType())]))
-    nothing = Snapshot(scratch, [], "", {})
-    FileSwap(context.spark, scratch).exchange(
-        "rehearsal", 0, "{}", removed=[], added=nothing, marks={"rehearsal/1": 0}, keeps_columns=True
-    )
-    shutil.rmtree(scratch)
+    with TemporaryDirectory(dir=folder.path, prefix="rehearsal-") as name:
+        scratch = Path(name)
+        ensure_table(context.spark, scratch, "rehearsal", T.StructType([T.StructField("n", T.LongType())]))
+        nothing = Snapshot(scratch, [], "", {})
+        FileSwap(context.spark, scratch).exchange(
+            "rehearsal", 0, "{}", removed=[], added=nothing, marks={"rehearsal/1": 0}, keeps_columns=True
+        )
     for name in planned.tables:
         swap = FileSwap(context.spark, context.home.table(name))
         snapshot_of(context.spark, context.home.table(name), swap.version, with_files=False)

@@ -1,6 +1,7 @@
 """The verbs of all backfills: each finds the plan by its id and does what a repair, a rebuild or a rewind does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from headwater_streams.backfill import handover
@@ -16,7 +17,7 @@ from headwater_streams.backfill.repair import verifying as repair_verifying
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind import swapping as rewind_swapping
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder
 from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
@@ -44,10 +45,7 @@ def run(
         BackfillError: There is no such backfill, it was aborted, another process runs it, or the code was changed.
         CheckFailedError: A check with `action="fail"` does not hold; the step was not committed.
     """
-    folder = BackfillFolder(context.home, backfill)
-    with folder.held():
-        folder.require_open()
-        planned = folder.plan()
+    with _opened(context, backfill) as (folder, planned):
         if isinstance(planned, RebuildPlan):
             return rebuild_running.run(context, folder, planned, job, on_progress)
         if isinstance(planned, RewindPlan):
@@ -76,10 +74,7 @@ def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
     Raises:
         BackfillError: The run is not complete, or the job is not the one that was planned.
     """
-    folder = BackfillFolder(context.home, backfill)
-    with folder.held():
-        folder.require_open()
-        planned = folder.plan()
+    with _opened(context, backfill) as (folder, planned):
         if isinstance(planned, RebuildPlan):
             return rebuild_verifying.verify(context, folder, planned, job)
         if isinstance(planned, RewindPlan):
@@ -103,10 +98,7 @@ def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None
         BackfillError: There is no passing verdict, or what it was given on has changed.
         DataLossError: Something that is wanted is gone, or the table is not what it should be; roll back.
     """
-    folder = BackfillFolder(context.home, backfill)
-    with folder.held():
-        folder.require_open()
-        planned = folder.plan()
+    with _opened(context, backfill) as (folder, planned):
         if isinstance(planned, RebuildPlan):
             return rebuild_swapping.swap(context, folder, planned, accept_diff)
         if isinstance(planned, RewindPlan):
@@ -130,3 +122,12 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
         if isinstance(planned, BackfillPlan):
             return repair_swapping.rollback(context, folder, planned)
         return handover.rollback(context, folder, planned)
+
+
+@contextmanager
+def _opened(context: StageContext, backfill: str) -> Iterator[tuple[BackfillFolder, AnyPlan]]:
+    """A backfill that was not given up, held for this process alone while the block runs."""
+    folder = BackfillFolder(context.home, backfill)
+    with folder.held():
+        folder.require_open()
+        yield folder, folder.plan()

@@ -28,7 +28,6 @@ from headwater_streams.runtime.stateful import (
     StatefulInput,
     late_terms,
     observed,
-    sides_of,
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
@@ -47,7 +46,7 @@ class AsOfStage:
         assert isinstance(plan.operator, AsOf)
         self._context, self._plan, self._generation = context, plan, generation
         self._job, self._spec = plan.job, plan.operator
-        self._left_name, self._right_name = sides_of(plan)
+        self._left_name, self._right_name = plan.sides
         self._left = StatefulInput(context, plan, generation, self._left_name, closes=None)
         self._right = StatefulInput(context, plan, generation, self._right_name, self._right_time)
         self._inputs = {s.name: s for s in (self._left, self._right)}

@@ -67,7 +67,7 @@ class JobPlan:
         branches: The function's own columns for each table, by the table's name, where a job writes several.
         state: What keeps state in it, see `state_shape`.
         lookups: Each look-up's own columns.
-        sides: Of a join the inputs on its left and its right side.
+        sides: Of a join, as-of or not, the inputs on its left and its right side.
     """
 
     job: Job
@@ -259,10 +259,10 @@ def _understand(
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
         return JobPlan(job, "join", operator, own, schemas, sides=joined_inputs(job, result))
     if isinstance(operator, AsOf):
-        _require_answerable(job, operator)
+        sides = _require_answerable(job, operator)
         if not has_hidden(result, SOURCES) or _nodes_above(result, "Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.as_of(...)")
-        return JobPlan(job, "as_of", operator, own, schemas)
+        return JobPlan(job, "as_of", operator, own, schemas, sides=sides)
     check_inputs(job)
     if isinstance(job.dedup, BySequence) and not job.topics:
         raise JobDefinitionError(
@@ -407,7 +407,8 @@ def _require_watermark(job: Job) -> None:
             )
 
 
-def _require_answerable(job: Job, spec: AsOf) -> None:
+def _require_answerable(job: Job, spec: AsOf) -> tuple[str, str]:
+    """Checks an as-of join of two streams, and gives the names of its left and its right input."""
     if job.target.mode != "append" or len(job.inputs) != 2:
         raise JobDefinitionError(
             f"job {job.name!r}: hw.as_of over two streams reads two inputs and its target's mode is 'append'; "
@@ -434,6 +435,7 @@ def _require_answerable(job: Job, spec: AsOf) -> None:
             f"job {job.name!r}: direction={spec.direction!r} between two streams needs tolerance=, "
             "for a row would wait until its answer comes, however long that takes"
         )
+    return times[spec.left_time], right
 
 
 def _require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType) -> None:

@@ -14,7 +14,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
-from headwater_streams.joins.as_of import AsOf
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import speaking_of
@@ -270,15 +269,6 @@ def _counted(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int
         terms = {name: row[name] for name in ("read", "kept", "late", "quarantined")}
         found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
     return found
-
-
-def sides_of(plan: JobPlan) -> tuple[str, str]:
-    """The names of the left and the right input of an as-of join: the left one's event time is the left time."""
-    assert isinstance(plan.operator, AsOf)
-    first, second = plan.job.inputs
-    if plan.job.inputs[first].event_time == plan.operator.left_time:
-        return first, second
-    return second, first
 
 
 def late_terms(job: Job) -> dict[str, Any]:

@@ -7,7 +7,6 @@ nothing else in the library does.
 """
 
 import json
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.atomic_file import atomic_file
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
 from headwater_streams.sinks.live_files import LiveFile, all_files, files_with
@@ -224,9 +224,8 @@ def _tell_state(path: Path) -> None:
     for line in log.read_text(encoding="utf-8").splitlines():
         action = json.loads(line)
         state |= {told: action[name] for name, told in _IN_CHECKSUM.items() if name in action}
-    unfinished = log.with_name(f".{log.stem}.crc.{os.getpid()}.tmp")
-    unfinished.write_text(json.dumps(state), encoding="utf-8")
-    unfinished.replace(log.with_suffix(".crc"))
+    with atomic_file(log.with_suffix(".crc")) as file:
+        file.write(json.dumps(state).encode())
 
 
 _IN_CHECKSUM = {"metaData": "metadata", "protocol": "protocol"}
