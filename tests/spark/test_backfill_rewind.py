@@ -1,6 +1,7 @@
 """Rewinds: table, checkpoint and offsets back to an earlier commit, then forward again, to the same tables."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -137,6 +138,53 @@ def test_rewind_of_a_window_has_the_state_of_that_time(drive: Callable[..., JobD
     driver.run()
     assert driver.rows("gold.pages", "pages") == [(1001,), (111,)]
     assert len(driver.late("gold.pages")) == 1
+    assert driver.audit() == []
+
+
+timed = replace(clicks, watermark="30 minutes")
+
+
+@hw.job(target=hw.delta("gold.hours"), late="count")
+def hours(timed: DataFrame) -> DataFrame:
+    return hw.tumbling(timed, "clicked_at", "1 hour", by=["who"]).agg(F.sum("pages").alias("pages"))
+
+
+def test_windows_that_nothing_keeps_the_rows_of_are_put_back_and_rebuilt(
+    drive: Callable[..., JobDriver], deployed: None
+) -> None:
+    """The job reads the topic itself, so state and offsets are in one checkpoint, and no part can be repaired."""
+    driver, job = drive(hours), bind(hours)
+    for number, time in enumerate(("10:00", "10:10", "11:40", "10:20", "13:00")):
+        send(driver, click(time, "a", 10**number))
+        driver.run()
+
+    def found() -> list[tuple[Any, ...]]:
+        rows = driver.table("gold.hours").select(
+            "pages", F.expr("_sources[0].start"), F.expr("_sources[0].end")
+        )
+        return sorted(map(tuple, rows.collect()))
+
+    everything = found()
+    assert everything == [(11, 0, 3), (100, 2, 5)]  # the one of 10:20 was late
+    assert driver.accounting("gold.hours")["late"] == 1
+    with pytest.raises(BackfillError, match=r"only counts its late rows.*headwater backfill plan --rebuild"):
+        backfill.plan(driver.context, job)
+    put_back(driver, job, version_of(driver, "gold.hours", 1))
+    assert found() == []
+    driver.run()
+    assert [row[0] for row in found()] == [11, 100]
+    assert [row[1] for row in found()] == [0, 2]
+    assert driver.audit() == []
+    rebuilt = backfill.plan_rebuild(driver.context, job)
+    backfill.run(driver.context, rebuilt.id, job)
+    verdict = backfill.verify(driver.context, rebuilt.id, job)
+    assert verdict.passed, verdict.findings
+    # One batch reads it all, and in it nothing is late.
+    assert (verdict.diff.changed, verdict.diff.unchanged) == (1, 1)
+    backfill.swap(driver.context, rebuilt.id, accept_diff=verdict.diff.digest)
+    send(driver, click("15:00", "a", 7))
+    driver.run()
+    assert [row[0] for row in found()] == [100, 1011, 10000]
     assert driver.audit() == []
 
 

@@ -11,6 +11,7 @@ Left, full and semi joins are what the default run looks at, with HEADWATER_LONG
 import os
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -64,6 +65,24 @@ DAY = datetime(2013, 1, 1, tzinfo=UTC)
 Order = tuple[str | None, int, datetime]
 
 
+@pytest.fixture
+def rng() -> random.Random:
+    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
+    print(f"HEADWATER_SEED={seed}")
+    return random.Random(seed)
+
+
+def random_rows(rng: random.Random) -> list[Order]:
+    """Times by ten minutes, so that many are equal and many exactly at the bound; a few rows without a key."""
+    keys = ["a", "b", "c", "d", "e", "f", None]
+    return [(rng.choice(keys), n, DAY + timedelta(minutes=10 * rng.randrange(432))) for n in range(70)]
+
+
+def in_time(rng: random.Random, rows: list[Order]) -> list[Order]:
+    """An order in which no row is two hours behind one that came before it."""
+    return sorted(rows, key=lambda row: row[2] + timedelta(minutes=rng.randrange(120)))
+
+
 def send(driver: JobDriver, topic: str, *rows: Order, partition: int = 0) -> None:
     time, number = {"ordered": ("ordered_at", "l"), "paid": ("paid_at", "r")}[topic]
     values = [{"k": k, number: n, time: at.isoformat()} for k, n, at in rows]
@@ -85,29 +104,10 @@ def account(driver: JobDriver, table: str) -> dict[str, dict[str, int]]:
 
 
 def test_joins_random_rows_and_kills_streamed_result_equals_batch_result(
-    drive: Callable[..., JobDriver], spark: SparkSession, deployed: None
+    drive: Callable[..., JobDriver], spark: SparkSession, deployed: None, rng: random.Random
 ) -> None:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
-    print(f"HEADWATER_SEED={seed}")
-    rng = random.Random(seed)
-
-    def random_rows() -> list[Order]:
-        """Times by ten minutes, so that many are equal and many exactly at the bound; a few rows without a key."""
-        return [
-            (
-                rng.choice(["a", "b", "c", "d", "e", "f", None]),
-                n,
-                DAY + timedelta(minutes=10 * rng.randrange(432)),
-            )
-            for n in range(70)
-        ]
-
-    def shuffled(rows: list[Order]) -> list[Order]:
-        """An order in which no row is two hours behind one that came before it."""
-        return sorted(rows, key=lambda row: row[2] + timedelta(minutes=rng.randrange(120)))
-
-    lefts, rights = random_rows(), random_rows()
-    came_left, came_right, cut = shuffled(lefts), shuffled(rights), rng.randrange(20, 50)
+    lefts, rights = random_rows(rng), random_rows(rng)
+    came_left, came_right, cut = in_time(rng, lefts), in_time(rng, rights), rng.randrange(20, 50)
     jobs = [joined(how, "count" if how in COUNTED else "table") for how in HOWS]
     driver = drive(clean_orders, clean_payments, *jobs)
     send(driver, "ordered", *came_left[:cut], partition=rng.randrange(2))
@@ -141,6 +141,36 @@ def test_joins_random_rows_and_kills_streamed_result_equals_batch_result(
         left_place, right_place = row["_sources"]
         assert left_place is None
         assert tuple(right_place) == ("paid", row["_partition"], row["_offset"], row["_offset"] + 1)
+
+
+def test_joins_over_the_topics_themselves_streamed_result_equals_batch_result(
+    drive: Callable[..., JobDriver], spark: SparkSession, deployed: None, rng: random.Random
+) -> None:
+    """A join that only counts its late rows: they are behind the query's watermark, the lesser one of its sides."""
+    lefts, rights = random_rows(rng), random_rows(rng)
+    came_left, came_right, cut = in_time(rng, lefts), in_time(rng, rights), rng.randrange(20, 50)
+    topics = {"orders": replace(ordered, watermark="2 hours"), "payments": replace(paid, watermark="2 hours")}
+    driver = drive(replace(joined("full", "count"), inputs=topics))
+    send(driver, "ordered", *came_left[:cut], partition=rng.randrange(2))
+    send(driver, "paid", *came_right[:cut], partition=rng.randrange(2))
+    run_killed_at(driver, rng.choice(["start", "before commit", "after commit", "end"]), "join_full")
+    least = min(max(at for *_, at in came[:cut]) for came in (came_left, came_right)) - timedelta(hours=2)
+    end = DAY + timedelta(days=40)
+    send(driver, "ordered", *came_left[cut:], ("a", 1000, least), ("no order", -1, end))
+    send(driver, "paid", *came_right[cut:], ("a", 1000, least), ("no payment", -1, end))
+    driver.send("paid", b"not JSON")
+    run_killed_at(driver, rng.choice(["before commit", "after commit"]), "join_full")
+    left = spark.createDataFrame(lefts, "k STRING, l INT, ordered_at TIMESTAMP")
+    right = spark.createDataFrame(rights, "k STRING, r INT, paid_at TIMESTAMP")
+    batch = joined("full").function(left, right)
+    assert driver.rows("gold.full", *batch.columns) == sorted(map(tuple, batch.collect()), key=repr)
+    totals = account(driver, "gold.full")
+    assert (totals["orders"]["read"], totals["orders"]["late"], totals["orders"]["waiting"]) == (72, 1, 1)
+    assert (totals["payments"]["read"], totals["payments"]["late"]) == (73, 1)
+    assert totals["payments"]["quarantined"] == 1
+    assert [raw for _, raw in driver.quarantined("gold.full")] == [b"not JSON"]
+    assert driver.late("gold.full") == []
+    assert not driver.home.table("gold.full__ingest_orders").exists()
 
 
 def test_joins_unknown_kind_is_refused(drive: Callable[..., JobDriver]) -> None:

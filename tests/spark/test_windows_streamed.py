@@ -5,15 +5,16 @@
     cumulative     |--|-----|--------|                                  from the hour's start to each 20 minutes
     session 15      |---|   |------|      |--|                          until a key is silent for 15 minutes
 
-Lateness is told by the greatest time of all commits before a row's, less the delay of 30 minutes.
+Lateness is told by the greatest time of all commits before a row's, less the delay of 30 minutes. A job that only
+counts its late rows reads the topic itself, and Spark's watermark says the same.
 """
 
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import pytest
@@ -21,12 +22,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.audit import audit_home
+from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 events = hw.topic(
     "events", schema="key STRING, at TIMESTAMP, value INT", event_time="at", max_ahead="400 days"
 )
+topic_rows = replace(events, watermark="30 minutes")
 rows = hw.table("silver.events", event_time="at", watermark="30 minutes")
 MINUTE = timedelta(minutes=1)
 DELAY = 30 * MINUTE
@@ -67,6 +71,13 @@ def cumulative(rows: DataFrame) -> DataFrame:
 @hw.job(target=hw.delta("gold.session_final"))
 def session_final(rows: DataFrame) -> DataFrame:
     return hw.session(rows, "at", "15 minutes", by=["key"]).agg(*measures())
+
+
+@hw.job(target=hw.delta("gold.tumbling_updated", keys=["key", "window_start"], mode="update"))
+@hw.check("known", "value >= 0", on="input", action="quarantine")
+@hw.check("small", "max(value) < 100", on="input", level="batch", action="fail")
+def tumbling_updated(rows: DataFrame) -> DataFrame:
+    return hw.tumbling(rows.filter("value <> 7"), "at", "20 minutes", by=["key"]).agg(*measures())
 
 
 JOBS = (tumbling_final, hopping_final, cumulative, session_final)
@@ -124,6 +135,11 @@ def deliveries(rng: random.Random, *, oldest: timedelta) -> list[list[Event]]:
 
 def in_order(frame: DataFrame) -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in frame.collect()), key=repr)
+
+
+def counting(job: Any) -> Job:
+    """The same job over the topic, which counts its late rows."""
+    return replace(bind(job), inputs={"rows": topic_rows}, late="count")
 
 
 def check_books(driver: JobDriver) -> dict[str, dict[str, int]]:
@@ -274,6 +290,63 @@ def check_late(driver: JobDriver, name: str, every: Sequence[Event], terms: dict
         pairs = sum(len(windows[e.offset]) for e in folded)
         missed = sum(len(closed[e.offset]) for e in folded)
         assert (terms["placed"], terms["missed"]) == (pairs - missed, missed)
+
+
+@pytest.mark.parametrize("name", ["tumbling_final", "hopping_final", "cumulative", "session_final"])
+def test_windows_over_the_topic_itself_are_those_of_the_model(
+    drive: Callable[..., JobDriver], rng: random.Random, name: str
+) -> None:
+    made = deliveries(rng, oldest=120 * MINUTE)
+    driver = drive(counting(globals()[name]))
+    for place, delivery in enumerate(made):
+        driver.send("events", *[event.value_of() for event in delivery], timestamp=AT)
+        if place == 1:  # the batch that has late rows is run again, with the watermark that it had
+            driver.crash_at(rng.choice(["start", "before commit", "after commit", "end"]), name)
+            with pytest.raises(SimulatedCrash):
+                driver.run()
+        driver.run()
+    (terms,) = check_books(driver).values()
+    assert not driver.home.table(f"gold.{name}__ingest_rows").exists()
+    by = {"hopping_final": [], "cumulative": ["parity"]}.get(name, ["key"])
+    source = F.col("_sources")[0]
+    columns = [*by, "window_start", "window_end", "n", "total", "newest", source["start"], source["end"]]
+    streamed = driver.table(f"gold.{name}").filter(F.col("window_end") < LAST).select(*columns)
+    found, groups = in_order(streamed), measured(expected(made, name))
+    assert [row[:-2] for row in found] == [row[:-2] for row in groups]
+    # Their sources are whole batches: from the one that brought the first row.
+    begins = list(accumulate([len(delivery) for delivery in made], initial=0))
+    for row, exact in zip(found, groups, strict=True):
+        assert row[-2] == max(begin for begin in begins if begin <= exact[-2])
+        assert row[-1] in begins
+        assert row[-1] >= exact[-1]
+    every = [event for delivery in made for event in delivery]
+    windows = {e.offset: bounds(e, name) for e in every}
+    closed = {e.offset: [w for w in windows[e.offset] if w[1] <= e.closed_until] for e in every}
+    assert terms["late"] == sum(missed == windows[o] for o, missed in closed.items())
+    assert terms.get("partly_late", 0) + terms["late"] == sum(map(bool, closed.values()))
+    assert driver.late(f"gold.{name}") == []
+
+
+def test_windows_over_the_topic_bad_rows_and_failed_checks(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(counting(tumbling_updated))
+
+    def send(*events: tuple[int, int]) -> None:
+        values = [{"key": "a", "at": (START + m * MINUTE).isoformat(), "value": v} for m, v in events]
+        driver.send("events", *values, b"not JSON", timestamp=AT)
+
+    send((1, 1), (2, 7), (3, -1), (100, 2))
+    driver.run()
+    send((4, 3), (90, 4), (91, 500))
+    with pytest.raises(CheckFailedError, match="small"):
+        driver.run()
+    assert driver.accounting("gold.tumbling_updated") == {
+        "read": 5,
+        "folded": 2,
+        "filtered": 1,
+        "quarantined": 2,
+    }
+    assert [raw for _, raw in driver.quarantined("gold.tumbling_updated")][1] == b"not JSON"
+    assert driver.rows("gold.tumbling_updated", "key", "n", "total") == [("a", 1, 1), ("a", 1, 2)]
 
 
 def naive(moment: datetime) -> datetime:

@@ -19,13 +19,13 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate, judge_inputs
+from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import (
-    SplitBatch,
-    StatefulInput,
     late_terms,
     observed,
     sources_of,
@@ -41,14 +41,15 @@ class AsOfStage:
     """Runs the batches of a job that joins two streams as of a time."""
 
     is_stateful = True
+    values: BatchValues | None = None
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         assert isinstance(plan.operator, AsOf)
         self._context, self._plan, self._generation = context, plan, generation
         self._job, self._spec = plan.job, plan.operator
         self._left_name, self._right_name = plan.sides
-        self._left = StatefulInput(context, plan, generation, self._left_name, closes=None)
-        self._right = StatefulInput(context, plan, generation, self._right_name, self._right_time)
+        self._left = KeptInput(context, plan, generation, self._left_name, closes=None)
+        self._right = KeptInput(context, plan, generation, self._right_name, self._right_time)
         self._inputs = {s.name: s for s in (self._left, self._right)}
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
@@ -100,7 +101,9 @@ class AsOfStage:
             for name, stateful in self._inputs.items()
             if name in inputs
         }
-        warnings = judge_inputs(self._job, [split.in_time for split in splits.values()], batch)
+        warnings = [
+            told for name, split in splits.items() for told in self._inputs[name].judge(batch, split, metrics)
+        ]
         asked = Answering(before_us, now_us, Observation(), Observation(), Observation())
         with answering(asked):
             rows = reveal(self._job.function(**self._frames(inputs, splits, asked)), [*ROW_COLUMNS, SOURCES])
@@ -140,7 +143,7 @@ class AsOfStage:
         self._watermark = watermark
 
     def _frames(
-        self, inputs: dict[str, BatchInput], splits: dict[str, SplitBatch], asked: Answering
+        self, inputs: dict[str, BatchInput], splits: dict[str, KeptBatch], asked: Answering
     ) -> dict[str, DataFrame]:
         """Both sides for the function: the batch's rows, and of the earlier ones those that may matter."""
         before_us, now_us = asked.before_us, asked.now_us
@@ -172,9 +175,9 @@ class AsOfStage:
 
     def _both(
         self,
-        stateful: StatefulInput,
+        stateful: KeptInput,
         inputs: dict[str, BatchInput],
-        splits: dict[str, SplitBatch],
+        splits: dict[str, KeptBatch],
         low_us: int | None,
         high_us: int | None,
     ) -> DataFrame:
@@ -191,7 +194,7 @@ class AsOfStage:
         return hide(rows, [*ROW_COLUMNS, READ_BEFORE])
 
     def _accounting(
-        self, metrics: dict[str, Any], splits: dict[str, SplitBatch], asked: Answering
+        self, metrics: dict[str, Any], splits: dict[str, KeptBatch], asked: Answering
     ) -> dict[str, dict[str, int]]:
         answers = asked.answers.get
         read = {name: observed(metrics, f"{name}_read") for name in self._inputs}

@@ -39,6 +39,18 @@ def last_planned(checkpoint: Path) -> int | None:
     return max(found, default=None)
 
 
+def next_batch(checkpoint: Path) -> tuple[int, int]:
+    """The batch that a query runs first when it is started now, and its watermark in milliseconds since the epoch."""
+    batch = last_planned(checkpoint)
+    planned = None if batch is None else read_offsets(checkpoint, batch)
+    if batch is None or planned is None:
+        return 0, 0
+    if not is_committed(checkpoint, batch):
+        return batch, planned.watermark_ms
+    _version, metadata, *_ = (checkpoint / "commits" / str(batch)).read_text().splitlines()
+    return batch + 1, max(planned.watermark_ms, int(json.loads(metadata)["nextBatchWatermarkMs"]))
+
+
 def is_committed(checkpoint: Path, batch: int) -> bool:
     """Whether Spark has done with a batch: it will not be run again."""
     return (checkpoint / "commits" / str(batch)).exists()

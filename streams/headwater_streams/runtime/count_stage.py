@@ -15,13 +15,15 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.kept_input import KeptInput
 from headwater_streams.runtime.open_rows import OpenRows
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stateful import StatefulInput, late_terms, observed, sources_of
+from headwater_streams.runtime.stateful import late_terms, observed, sources_of
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.runtime.watermark import Watermark
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, commit_columns, hide, reveal
@@ -32,6 +34,7 @@ class CountStage:
     """Runs the batches of a job with count windows."""
 
     is_stateful = True
+    values: BatchValues | None = None
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         assert isinstance(plan.operator, CountWindow)
@@ -40,7 +43,7 @@ class CountStage:
         ((self._name, declared),) = self._job.inputs.items()
         assert declared.watermark is not None, "the plan was checked"
         self._delay_us = in_micros(parse_duration(declared.watermark))
-        self._input = StatefulInput(context, plan, generation, self._name, self._spec.closes)
+        self._input = KeptInput(context, plan, generation, self._name, self._spec.closes)
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
         checkpoint = context.home.checkpoint(self._job.name, generation)
@@ -82,8 +85,8 @@ class CountStage:
         if not observed(metrics, f"{self._name}_read") and watermark.at_us == self._watermark.at_us:
             return
         split = self._input.divert(batch, inputs[self._name], metrics)
-        gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
-        gate_in.judge_rows(split.in_time, batch)
+        gate = CheckGate(self._job, "output")
+        warnings = self._input.judge(batch, split, metrics)
         entered, full = Observation(), Observation()
 
         def count(rows: DataFrame, _place: Place) -> DataFrame:
@@ -93,10 +96,10 @@ class CountStage:
         with counting(count), placing(place):
             result = self._job.function(**{self._name: hide(split.in_time, ROW_COLUMNS)})
         terms = [F.count(F.lit(1)).alias("windows"), F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")]
-        windows = reveal(result, [ROWS, SOURCES]).observe(full, *terms, *gate_out.aggregates())
+        windows = reveal(result, [ROWS, SOURCES]).observe(full, *terms, *gate.aggregates())
         try:
             files = transaction.write(windows.withColumns(commit_columns(batch, self._generation)))
-            gate_out.judge(full.get, batch)
+            gate.judge(full.get, batch)
             parts = self._open.write(batch, self._spec)
         finally:
             self._open.release()
@@ -107,8 +110,9 @@ class CountStage:
                 f"{full.get['windows']} were full; nothing was committed, and the job can be started again"
             )
         extra = {**late_terms(self._job), **watermark.told(), **parts}
-        if gate_in.warnings or gate_out.warnings:
-            extra["warnings"] = [*gate_in.warnings, *gate_out.warnings]
+        warnings += gate.warnings
+        if warnings:
+            extra["warnings"] = warnings
         terms_of_input = {
             "read": observed(metrics, f"{self._name}_read"),
             "folded": folded,

@@ -1,7 +1,7 @@
 """Checks that judge rows or batches without taking rows aside: `fail` stops the job before the commit, `warn` tells."""
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from typing import Any
 
@@ -23,23 +23,6 @@ def observe_output(job: Job, result: DataFrame) -> DataFrame:
     """The result of a stateful job's function, its judging checks observed on the way."""
     aggregates = CheckGate(job, "output").aggregates()
     return result.observe(OUTPUT_METRIC, *aggregates) if aggregates else result
-
-
-def judge_inputs(job: Job, inputs: Iterable[DataFrame], batch: int) -> list[str]:
-    """Judges a stateful job's input checks over a batch's rows in time, each of the inputs whose columns it names.
-
-    Returns:
-        What the checks with `action="warn"` found.
-
-    Raises:
-        CheckFailedError: A check with `action="fail"` does not hold.
-    """
-    warnings: list[str] = []
-    for rows in inputs:
-        gate = CheckGate(job, "input").over(rows)
-        gate.judge_rows(rows, batch)
-        warnings += gate.warnings
-    return warnings
 
 
 class CheckGate:

@@ -14,13 +14,14 @@ from pyspark.sql import functions as F
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, judge_inputs, observe_output
+from headwater_streams.runtime.direct_input import stateful_input
+from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stateful import (
-    StatefulInput,
     count_entering,
     entered,
     late_terms,
@@ -53,8 +54,16 @@ class JoinStage:
         assert isinstance(plan.operator, IntervalJoin)
         self._context, self._plan, self._generation = context, plan, generation
         self._job = plan.job
+        self.values = BatchValues(context.spark) if plan.job.topics else None
         self._inputs = {
-            name: StatefulInput(context, plan, generation, name, _event_time(declared.event_time or ""))
+            name: stateful_input(
+                context,
+                plan,
+                generation,
+                name,
+                _event_time(declared.event_time or ""),
+                values=self.values,
+            )
             for name, declared in self._job.inputs.items()
         }
         self._table = context.home.table(self._job.target.name)
@@ -114,8 +123,10 @@ class JoinStage:
             for name, stateful in self._inputs.items()
             if name in inputs
         }
-        in_time = [split.in_time for split in splits.values()]
-        warnings = [*judge_inputs(self._job, in_time, batch), *gate.warnings]
+        warnings = [
+            told for name, split in splits.items() for told in self._inputs[name].judge(batch, split, metrics)
+        ]
+        warnings += gate.warnings
         for name in self._inputs:
             split = splits.get(name)
             partitions |= split.partitions if split else {}

@@ -19,6 +19,7 @@ from headwater_streams.errors import (
 )
 from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.checkpoint import last_planned, read_offsets
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
@@ -41,6 +42,7 @@ class Stage(Protocol):
 
     readers: list[InputReader]
     is_stateful: bool
+    values: BatchValues | None
 
     @property
     def output_mode(self) -> str:
@@ -110,6 +112,8 @@ class JobQuery:
             for reader in self._stage.readers:
                 reader.require_whole_log()
         kept = keep_facts(self._checkpoint, facts_of(self._context, self._plan))
+        if self._stage.values is not None:
+            self._stage.values.resume(self._checkpoint)
         self._ids = {topic: begun for topic, begun in kept.topic_ids.items() if begun is not None}
         name = self.job.app_id(self._generation)  # a rebuild runs beside the job, in its next generation
         writer = self._stage.stream().writeStream.queryName(name).outputMode(self._stage.output_mode)
@@ -242,12 +246,16 @@ class JobQuery:
                 f"job {self.job.name!r}: its session with the coordinator may be over, so another driver may have "
                 "taken its place; nothing of this batch was committed, start the job again"
             )
+        if self._stage.values is not None:
+            self._stage.values.require(batch, end.watermark_ms)
         if self._stage.is_stateful:
             # The state must be updated once, and what was observed on the way must be known before the commit.
             df.persist()
             try:
                 df.count()
                 self._stage.run_batch(df, batch, inputs, self._observed())
+                if self._stage.values is not None:
+                    self._stage.values.advance(batch, self._execution())
             finally:
                 df.unpersist()
         else:
@@ -261,16 +269,20 @@ class JobQuery:
 
     def _observed(self) -> dict[str, Any]:
         """What the stream's plan observed in this batch, by observation and term, before Spark publishes it."""
-        spark = self._context.spark
-        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
-        wrapper = spark._jsparkSession.streams().get(query_id)  # noqa: SLF001 - PySpark shows it only after the batch
-        metrics = wrapper.streamingQuery().lastExecution().observedMetrics()
+        metrics = self._execution().lastExecution().observedMetrics()
         found = {}
         for pair in to_list(metrics.toSeq()):
             name, row = pair._1(), pair._2()  # noqa: SLF001 - the names of a Scala tuple
             names = row.schema().fieldNames()
             found[name] = {names[i]: row.get(i) for i in range(len(names))}
         return found
+
+    def _execution(self) -> Any:
+        """Spark's own execution of the query, from inside a batch."""
+        spark = self._context.spark
+        query_id = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+        wrapper = spark._jsparkSession.streams().get(query_id)  # noqa: SLF001 - PySpark shows it only after the batch
+        return wrapper.streamingQuery()
 
     def _publish(self, inputs: dict[str, BatchInput]) -> None:
         offsets: dict[tuple[str, int], int] = {}

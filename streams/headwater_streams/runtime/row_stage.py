@@ -21,6 +21,7 @@ from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, account
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import last_entry, seen_of
+from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
@@ -50,6 +51,7 @@ class RowStage:
     """Runs a row-by-row job's batches."""
 
     is_stateful = False
+    values: BatchValues | None = None
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         self._context = context

@@ -13,6 +13,7 @@ from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.as_of_stage import AsOfStage
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.count_stage import CountStage
+from headwater_streams.runtime.direct_input import reads_directly
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import current_generation, require_same_code
 from headwater_streams.runtime.ingest import with_ingest
@@ -291,7 +292,8 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
 
 def _plan_one(context: StageContext, job: Job, tables: dict[str, T.StructType]) -> list[JobPlan]:
     plan = analyse(job, context.spark, tables)
-    parts = [job] if plan.kind in ("row", "scd") else with_ingest(job)
+    alone = plan.kind in ("row", "scd") or reads_directly(plan, context.source)
+    parts = [job] if alone else with_ingest(job)
     plans = [plan] if len(parts) == 1 else []
     if not plans:
         for part in parts:

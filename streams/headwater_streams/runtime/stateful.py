@@ -1,42 +1,32 @@
-"""What window and join stages share: rows split before Spark's watermark could drop them without a trace.
+"""What window and join stages share: their inputs, split before Spark's watermark could drop rows without a trace.
 
-A row is *bad* when it has no event time or fails a quarantine check, *late* when its state is gone: both are decided
-on the row alone, with `_seen_until`, so that every reading of it decides alike. The stream drops both; the batch reads
-its rows back from the same files, and commits them to the side tables before the main table.
+A row is *bad* when it has no event time or fails a quarantine check, *late* when its state is gone. The stream drops
+both. Where the job keeps late rows, a table between the topic and the job holds every row (`kept_input`); where they
+are only counted, the job reads the topic itself (`direct_input`).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
+from headwater_streams.quality.check import Check
+from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import speaking_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place
-from headwater_streams.runtime.plan import JobPlan, require_ingest
-from headwater_streams.sinks.side import MISSED, late_schema, quarantine_rows, write_side
-from headwater_streams.sources.coordinates import (
-    INPUT,
-    PARTITION,
-    ROW_COLUMNS,
-    SEEN_UNTIL,
-    TOPIC,
-    changing,
-    commit_columns,
-    hide,
-)
-from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
-from headwater_streams.sources.inputs import TableInput
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.side import quarantine_rows, write_side
+from headwater_streams.sources.decode import Decoded
 from headwater_streams.windows.spec import CLOSED_UNTIL
 
-_LATE, _PARTLY = "_late", "_partly_late"
+LATE, PARTLY_LATE = "_late", "_partly_late"
 
 
 class Overlap(Protocol):
@@ -51,25 +41,27 @@ class Overlap(Protocol):
 
 @dataclass(frozen=True)
 class SplitBatch:
-    """One input's rows of a batch, read back.
+    """What became of one input's rows of a batch.
 
     Attributes:
-        in_time: The rows that state was fed with, with their coordinates.
         late: How many were late.
         quarantined: How many were bad.
-        partitions: The same by topic and partition: `read`, `kept`, `late`, `quarantined`.
+        partitions: The same by topic and partition: `read`, `kept`, `late`, `quarantined`; empty where that is not
+            known.
         partly_late: How many of those in time came when some of their windows were closed.
     """
 
-    in_time: DataFrame
     late: int
     quarantined: int
     partitions: Partitions
-    partly_late: int = 0
+    partly_late: int
 
 
-class StatefulInput:
-    """One input of a stateful stage: the stream into the state, and the read-back of a batch."""
+class StatefulInput(ABC):
+    """One input of a stateful stage: the stream into the state, and what became of a batch's rows."""
+
+    values: BatchValues | None = None
+    """What its plan takes from each batch, if anything."""
 
     def __init__(
         self,
@@ -90,142 +82,81 @@ class StatefulInput:
             closes: When the state of a row is gone, as a column over its rows; None where state is never dropped.
             overlap: How the windows of a row close, where it is in several.
         """
-        declared = plan.job.inputs[name]
-        assert isinstance(declared, TableInput), "the runner puts an ingest table before a topic"
         self.name = name
-        self.reader = InputReader(context, name, declared, plan.job.name)
         self._context, self._plan, self._generation = context, plan, generation
-        self._declared = declared
+        self._declared = plan.job.inputs[name]
+        self.reader = InputReader(context, name, self._declared, plan.job.name)
         self._closes, self._overlap = closes, overlap
-        self._columns = plan.inputs[name].fieldNames()
 
+    @abstractmethod
     def prepare(self) -> None:
-        """Checks that lateness can be told of the table's rows."""
-        if self._closes is not None:
-            require_ingest(self._plan.job, self._declared, self.reader.schema)
+        """Checks that lateness can be told, and takes up where the last run ended."""
 
+    @abstractmethod
     def stream(self) -> DataFrame:
         """The rows for the function: in time, with Spark's watermark, coordinates hidden."""
-        rows = self.reader.stream().observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"))
-        split = self._split(rows)
-        in_time = split.frame.filter(~F.col(_LATE) & ~F.col(BAD))
-        counts = [F.count(F.lit(1)).alias("rows")]
-        hidden = list(ROW_COLUMNS)
-        if self._overlap is not None:
-            counts.append(F.count(F.when(F.col(_PARTLY), 1)).alias("partly_late"))
-            hidden.append(CLOSED_UNTIL)
-        kept = in_time.observe(f"{self.name}_kept", *counts).select(*split.columns.values(), *hidden)
-        if self._closes is not None:
-            assert self._declared.event_time is not None
-            assert self._declared.watermark is not None
-            kept = kept.withWatermark(self._declared.event_time, self._declared.watermark)
-        return hide(kept, hidden)
 
+    @abstractmethod
     def divert(self, batch: int, batch_input: BatchInput, metrics: Mapping[str, Any]) -> SplitBatch:
         """Commits a batch's bad and late rows to their side tables.
 
         Args:
             batch: The batch.
             batch_input: What it read.
-            metrics: What the stream observed; where it kept every row there is nothing to divert.
+            metrics: What the stream observed.
         """
-        partly_late = observed(metrics, f"{self.name}_kept", "partly_late")
-        all_kept = observed(metrics, f"{self.name}_read") == observed(metrics, f"{self.name}_kept")
-        if all_kept and not partly_late:
-            rows = self.reader.read_back(batch_input).select(*self._columns, *ROW_COLUMNS)
-            return SplitBatch(rows, 0, 0, _all_kept(batch_input.files))
-        decoded = self._split(self.reader.read_back(batch_input))
-        split = decoded.frame.persist()
-        try:
-            bad = F.col(BAD)
-            bad_rows = split.filter(bad)
-            partitions = _counted(split, bad)
-            terms = [terms for found in partitions.values() for terms in found.values()]
-            late, quarantined = (sum(t[name] for t in terms) for name in ("late", "quarantined"))
-            if quarantined:
-                self._context.step(self._plan.job.name, "before quarantine", batch)
-                rows = quarantine_rows(decoded.rejected(bad_rows), batch, self._generation)
-                self._write(
-                    "quarantined",
-                    self._plan.job.target.quarantine_table,
-                    rows,
-                    batch,
-                    batch_input,
-                    quarantined,
-                )
-            if (late or partly_late) and self._plan.job.late == "table":
-                self._context.step(self._plan.job.name, "before late", batch)
-                missed = F.col(_LATE) if self._overlap is None else F.col(_LATE) | F.col(_PARTLY)
-                rows = self._late_rows(split.filter(~bad & missed), batch)
-                total = late + partly_late
-                self._write("late", self._plan.job.target.late_table, rows, batch, batch_input, total)
-        finally:
-            split.unpersist()
-        in_time = split.filter(~bad & ~F.col(_LATE)).select(*decoded.columns.values(), *ROW_COLUMNS)
-        return SplitBatch(in_time, late, quarantined, partitions, partly_late)
 
-    def in_time_between(self, version: int, start_us: int | None, end_us: int) -> DataFrame:
-        """The rows in time of the table's versions up to this one whose event time is in `[start_us, end_us)`.
+    @abstractmethod
+    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
+        """Judges the input's checks over a batch's rows in time.
 
-        Args:
-            version: The version; -1 for a table without rows.
-            start_us: The first microsecond since the epoch; None for all that is before `end_us`.
-            end_us: One past the last.
+        Returns:
+            What the checks with `action="warn"` found.
 
         Raises:
-            DataLossError: The log of that version is gone.
+            CheckFailedError: A check with `action="fail"` does not hold.
         """
-        rows = self.reader.read_between(version, start_us, end_us)
-        time_us = F.unix_micros(F.col(f"`{self._declared.event_time}`"))
-        inside = time_us < changing(F.lit(end_us))
-        if start_us is not None:
-            inside &= time_us >= changing(F.lit(start_us))
-        split = self._split(rows.filter(inside))
-        in_time = split.frame.filter(~F.col(BAD) & ~F.col(_LATE))
-        return in_time.select(*split.columns.values(), *ROW_COLUMNS)
 
-    def _split(self, rows: DataFrame) -> Decoded:
-        """Every row with `_bad` and `_late`; where windows overlap also with `_partly_late` and `_missed`."""
-        taking_aside = [c for c in self._plan.job.checks_for("input", "row") if c.action == "quarantine"]
-        checks = speaking_of(rows, taking_aside)
-        decoded = RowDecoder(self._declared, self._columns, checks).decode(rows)
+    def _marked(self, decoded: Decoded, threshold: Column | None) -> Decoded:
+        """Every row with `_late`; where windows overlap also with `_partly_late` and `_closed_until`.
+
+        Args:
+            decoded: The rows.
+            threshold: State that ends here or before is gone; not asked for where state is never dropped.
+        """
         if self._closes is None:
-            return replace(decoded, frame=decoded.frame.withColumn(_LATE, F.lit(False)))
-        assert self._declared.watermark is not None
-        threshold = F.col(SEEN_UNTIL) - F.expr(interval_sql(parse_duration(self._declared.watermark)))
+            return replace(decoded, frame=decoded.frame.withColumn(LATE, F.lit(False)))
+        assert threshold is not None
         late = F.coalesce(self._closes() <= threshold, F.lit(False))
-        marks = {_LATE: late}
+        marks = {LATE: late}
         if self._overlap is not None:
             first = F.coalesce(self._overlap.first_closes() <= threshold, F.lit(False))
-            marks |= {_PARTLY: ~late & first, CLOSED_UNTIL: threshold}
+            marks |= {PARTLY_LATE: ~late & first, CLOSED_UNTIL: threshold}
         # The windows speak of the function's columns, which stand in `columns`; the frame has them for this step.
         names = decoded.frame.columns
         wide = decoded.frame.select("*", *decoded.columns.values())
         frame = wide.select(*names, *[mark.alias(name) for name, mark in marks.items()])
         return replace(decoded, frame=frame)
 
-    def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
-        there = set(self._columns)
-        columns = [
-            F.col(f"{VALUE}.`{f.name}`").cast(f.dataType).alias(f.name)
-            if f.name in there
-            else F.lit(None).cast(f.dataType).alias(f.name)
-            for f in late_schema(self._plan.inputs).fields
-            if not f.name.startswith("_")
-        ]
-        missed: list[Column] = []
-        if self._overlap is not None:
-            late = late.select("*", F.col(f"{VALUE}.`{self._declared.event_time}`"))
-            closed = F.filter(self._overlap.windows(), lambda w: w["end"] <= F.col(CLOSED_UNTIL))
-            missed = [closed.alias(MISSED)]
-        return late.select(
-            *columns,
-            F.lit(self.name).alias(INPUT),
-            *missed,
-            *ROW_COLUMNS,
-        ).withColumns(commit_columns(batch, self._generation))
+    def _quarantining(self, rows: DataFrame) -> tuple[Check, ...]:
+        """The checks that take rows like these aside."""
+        checks = self._plan.job.checks_for("input", "row")
+        return speaking_of(rows, [check for check in checks if check.action == "quarantine"])
 
-    def _write(
+    def _with_watermark(self, rows: DataFrame) -> DataFrame:
+        if self._closes is None:
+            return rows
+        assert self._declared.event_time is not None
+        assert self._declared.watermark is not None
+        return rows.withWatermark(self._declared.event_time, self._declared.watermark)
+
+    def _quarantine(self, rejected: DataFrame, batch: int, batch_input: BatchInput, expected: int) -> None:
+        self._context.step(self._plan.job.name, "before quarantine", batch)
+        rows = quarantine_rows(rejected, batch, self._generation)
+        table = self._plan.job.target.quarantine_table
+        self._write_side("quarantined", table, rows, batch, batch_input, expected)
+
+    def _write_side(
         self, term: str, table: str, rows: DataFrame, batch: int, batch_input: BatchInput, expected: int
     ) -> None:
         job = self._plan.job
@@ -243,32 +174,6 @@ class StatefulInput:
         app_id = f"{job.app_id(self._generation)}/{self.name}"
         transaction = self._context.transaction(self._context.home.table(table))
         write_side(transaction, rows, app_id, entry, expected)
-
-
-def _all_kept(files: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
-    if not files:
-        return {}
-    places = ds.dataset(list(files)).to_table([TOPIC, PARTITION]).group_by([TOPIC, PARTITION])
-    found: dict[str, dict[int, dict[str, int]]] = {}
-    for row in places.aggregate([([], "count_all")]).to_pylist():
-        count = row["count_all"]
-        terms = {"read": count, "kept": count, "late": 0, "quarantined": 0}
-        found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
-    return found
-
-
-def _counted(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int]]]:
-    rows = split.groupBy(TOPIC, PARTITION).agg(
-        F.count(F.lit(1)).alias("read"),
-        F.count_if(~bad & ~F.col(_LATE)).alias("kept"),
-        F.count_if(~bad & F.col(_LATE)).alias("late"),
-        F.count_if(bad).alias("quarantined"),
-    )
-    found: dict[str, dict[int, dict[str, int]]] = {}
-    for row in rows.collect():
-        terms = {name: row[name] for name in ("read", "kept", "late", "quarantined")}
-        found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
-    return found
 
 
 def late_terms(job: Job) -> dict[str, Any]:

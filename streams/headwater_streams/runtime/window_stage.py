@@ -11,14 +11,17 @@ from pyspark.sql import functions as F
 
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.direct_input import stateful_input
 from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.read_ranges import ReadRanges
 from headwater_streams.runtime.stateful import (
     SplitBatch,
-    StatefulInput,
     count_entering,
     entered,
     late_terms,
@@ -28,10 +31,11 @@ from headwater_streams.runtime.stateful import (
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sinks.upsert import upsert_rows
-from headwater_streams.sources.coordinates import ROWS, SOURCES, commit_columns, reveal
+from headwater_streams.sources.coordinates import ROWS, SOURCES, changing, commit_columns, reveal
+from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.overlapping import OverlappingWindow
-from headwater_streams.windows.provenance import entering, with_sources
-from headwater_streams.windows.spec import PLACED_METRIC, WINDOW_KEY, FoldedWindow
+from headwater_streams.windows.provenance import entering, with_ranges, with_sources
+from headwater_streams.windows.spec import PLACED_METRIC, SINCE, WINDOW_KEY, FoldedWindow
 
 EMITTED_METRIC = "headwater_emitted"
 """The observation of the windows that Spark gave: how many (`windows`), and the rows in them (`rows`)."""
@@ -50,9 +54,12 @@ class WindowStage:
         self._name = next(iter(self._job.inputs))
         overlap = self._window if isinstance(self._window, OverlappingWindow) else None
         closes = self._window.closes if self._window.closing else None
-        self._input = StatefulInput(context, plan, generation, self._name, closes, overlap)
+        declared = self._job.inputs[self._name]
+        self.values = BatchValues(context.spark) if isinstance(declared, TopicInput) else None
+        self._input = stateful_input(context, plan, generation, self._name, closes, overlap, self.values)
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
+        self._ranges = ReadRanges(self._table, self._job.name)
         self.readers = [self._input.reader]
 
     def prepare(self) -> None:
@@ -69,10 +76,12 @@ class WindowStage:
         """The query's plan: rows in time, folded by the job's function."""
         with counting(count_entering):
             result = self._job.function(**{self._name: self._input.stream()})
-        result = reveal(result, [ROWS, WINDOW_KEY])
+        traced = self._is_final and self.values is not None
+        result = reveal(result, [ROWS, WINDOW_KEY, *([SINCE] if traced else [])])
         if self._is_final:
-            rows = F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")
-            result = result.observe(EMITTED_METRIC, F.count(F.lit(1)).alias("windows"), rows)
+            terms = [F.count(F.lit(1)).alias("windows"), F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")]
+            terms += [F.min(SINCE).alias("since")] if traced else []
+            result = result.observe(EMITTED_METRIC, *terms)
         return observe_output(self._job, result)
 
     def run_batch(
@@ -89,13 +98,13 @@ class WindowStage:
             return
         if not observed(metrics, f"{self._name}_read") and not observed(metrics, EMITTED_METRIC, "windows"):
             return  # Spark's own batch, to move its watermark, and no window closed
-        gate_in, gate_out = CheckGate(self._job, "input"), CheckGate(self._job, "output")
-        gate_out.judge(metrics.get(OUTPUT_METRIC, {}), batch)
+        gate = CheckGate(self._job, "output")
+        gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         split = self._input.divert(batch, inputs[self._name], metrics)
-        gate_in.judge_rows(split.in_time, batch)
+        warnings = [*self._input.judge(batch, split, metrics), *gate.warnings]
         extra = late_terms(self._job)
-        if gate_in.warnings or gate_out.warnings:
-            extra["warnings"] = [*gate_in.warnings, *gate_out.warnings]
+        if warnings:
+            extra["warnings"] = warnings
         entry = LedgerEntry(
             self._job.name,
             self._generation,
@@ -108,13 +117,13 @@ class WindowStage:
             extra=extra,
             partitions=split.partitions,
         )
+        self._ranges.note(batch, inputs[self._name].source.ranges)
         if self._is_final:
             emitted = observed(metrics, EMITTED_METRIC, "windows")
-            closed = self._with_all_sources(df, inputs[self._name]) if emitted else None
+            closed = self._with_all_sources(df, batch, inputs[self._name], metrics) if emitted else None
             self._append(transaction, closed, emitted, entry)
         else:
-            rows = entering(self._job.function, self._name, split.in_time)
-            self._update(with_sources(df, self._window, rows), entry)
+            self._update(self._with_sources(df, batch, split), entry)
         self._context.step(self._job.name, "after commit", batch)
 
     def _update(self, windows: DataFrame, entry: LedgerEntry) -> None:
@@ -143,8 +152,21 @@ class WindowStage:
         self._context.step(self._job.name, "before commit", entry.batch)
         transaction.commit(self._app_id, entry.batch, entry.to_json(), files)
 
-    def _with_all_sources(self, df: DataFrame, batch_input: BatchInput) -> DataFrame:
+    def _with_sources(self, df: DataFrame, batch: int, split: SplitBatch) -> DataFrame:
+        """Windows with what this batch gave them."""
+        if isinstance(split, KeptBatch):
+            rows = entering(self._job.function, self._name, split.in_time)
+            return with_sources(df, self._window, rows)
+        now = changing(F.lit(batch).cast("long"))
+        return with_ranges(df.withColumn(SINCE, now), self._ranges.between(batch, batch))
+
+    def _with_all_sources(
+        self, df: DataFrame, batch: int, batch_input: BatchInput, metrics: dict[str, Any]
+    ) -> DataFrame:
         """Closed windows with their sources: their rows came in earlier batches, and are looked up in the input."""
+        if not isinstance(self._input, KeptInput):
+            since = observed(metrics, EMITTED_METRIC, "since")
+            return with_ranges(df, self._ranges.between(since, batch))
         start, end = (F.unix_micros(F.col(f"{WINDOW_KEY}.window_{bound}")) for bound in ("start", "end"))
         bounds = df.agg(F.min(start).alias("start_us"), F.max(end).alias("end_us")).first()
         assert bounds is not None

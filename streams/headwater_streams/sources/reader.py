@@ -32,6 +32,9 @@ Starts = Mapping[str, Mapping[int, int]]
 class RecordSource(Protocol):
     """A place where topics are."""
 
+    may_repeat: bool
+    """Whether a query may be given an offset again that it has read."""
+
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """The topic's partitions, each with its earliest and its next offset.
 
@@ -68,6 +71,8 @@ class RecordSource(Protocol):
 
 class KafkaSource:
     """Topics of a broker that speaks Kafka's protocol, through Spark's own source."""
+
+    may_repeat = False
 
     def __init__(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
         """Args: the broker's `host:port`, and further options of Spark's Kafka source."""

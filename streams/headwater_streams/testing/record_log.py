@@ -35,6 +35,8 @@ _RECORD = pa.schema(
 class RecordLog:
     """Topics as Delta tables below a folder; a `RecordSource` for jobs."""
 
+    may_repeat = True
+
     def __init__(self, spark: SparkSession, root: Path) -> None:
         self._spark, self._root = spark, root
         self._ids: dict[str, tuple[tuple[int, int], str]] = {}

@@ -8,8 +8,8 @@ from pyspark.sql import functions as F
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.operators import counted, record
-from headwater_streams.sources.coordinates import ROWS, hide
-from headwater_streams.windows.spec import WINDOW, WINDOW_KEY, FoldedWindow, quoted
+from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
+from headwater_streams.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow, quoted
 
 
 @dataclass(frozen=True)
@@ -27,19 +27,22 @@ class Windowed:
         record(self.spec)
         by = self.spec.by
         rows, window = self.spec.grouping(counted(self.df, "window"))
-        counts = F.count(F.lit(1)).alias(ROWS)
+        counts, traces = [F.count(F.lit(1)).alias(ROWS)], [ROWS]
+        if has_hidden(rows, SINCE):
+            rows, traces = reveal(rows, [SINCE]), [ROWS, SINCE]
+            counts.append(F.min(SINCE).alias(SINCE))
         windows = [] if window is None else [window.alias(WINDOW)]
-        grouped = rows.groupBy(*quoted(by), *windows).agg(*aggregates, counts)
-        names = [name for name in grouped.columns if name not in (*by, WINDOW, ROWS)]
+        grouped = rows.groupBy(*quoted(by), *windows).agg(*aggregates, *counts)
+        names = [name for name in grouped.columns if name not in (*by, WINDOW, *traces)]
         bounds = [F.col(f"{WINDOW}.{bound}").alias(f"window_{bound}") for bound in ("start", "end")]
         flat = grouped.select(
             *quoted(by),
             *(bounds if windows else []),
             *quoted(tuple(names)),
-            ROWS,
+            *traces,
             self.spec.key().alias(WINDOW_KEY),
         )
-        return hide(flat, [ROWS, WINDOW_KEY])
+        return hide(flat, [*traces, WINDOW_KEY])
 
 
 def require_columns(operator: str, df: DataFrame, names: Sequence[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -15,7 +16,7 @@ from headwater_streams.sources.coordinates import (
     hide,
     reveal,
 )
-from headwater_streams.windows.spec import WINDOW_KEY, FoldedWindow
+from headwater_streams.windows.spec import SINCE, WINDOW_KEY, FoldedWindow
 
 
 def entering(function: Callable[..., DataFrame], name: str, rows: DataFrame) -> DataFrame:
@@ -46,3 +47,15 @@ def with_sources(result: DataFrame, spec: FoldedWindow, rows: DataFrame) -> Data
     one = F.struct(F.col(TOPIC).alias("topic"), F.col(PARTITION).alias("partition"), "start", "end")
     sources = ranges.groupBy("_of").agg(F.sort_array(F.collect_list(one)).alias(SOURCES))
     return result.join(sources, F.col(WINDOW_KEY).eqNullSafe(F.col("_of")), "left").drop(WINDOW_KEY, "_of")
+
+
+def with_ranges(result: DataFrame, ranges: pa.Table) -> DataFrame:
+    """Adds `_sources` to windows of rows that nothing kept, and takes `_window_key` and `_since` from them.
+
+    Args:
+        result: The windows, with `_window_key` and `_since`.
+        ranges: By the batch that read a window's first row (`_of`) the ranges that its rows are in (`_sources`).
+    """
+    known = result.sparkSession.createDataFrame(ranges)
+    placed = result.join(F.broadcast(known), F.col(SINCE) == F.col("_of"), "left")
+    return placed.drop(WINDOW_KEY, SINCE, "_of")

@@ -14,6 +14,9 @@ WINDOW_KEY = "_window_key"
 """The hidden column that names a window whatever the function calls its columns."""
 CLOSED_UNTIL = "_closed_until"
 """A hidden column of streamed rows: windows that end here or before are closed for the row. NULL: none is."""
+SINCE = "_since"
+"""A hidden column of streamed rows that nothing keeps, and of the windows made of them: the batch that read the (first)
+row."""
 PLACED_METRIC = "headwater_placed"
 """The observation of overlapping windows: `placed` and `missed`, the pairs of a row and a window."""
 

@@ -34,6 +34,12 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
             f"the job {job.name!r} removes duplicates by key, and which of them it kept depends on the order in which "
             "they came, so a part of its rows cannot be repaired; run it under a new target to read everything again"
         )
+    if found.kind == "window" and found.job.topics:
+        raise BackfillError(
+            f"the job {job.name!r} only counts its late rows (late='count'), so no table holds its rows by event "
+            "time, and a part of its windows cannot be repaired; build all of them again: headwater backfill plan "
+            "--rebuild"
+        )
     if found.kind == "window":
         if not isinstance(found.operator, TumblingWindow):
             raise BackfillError(

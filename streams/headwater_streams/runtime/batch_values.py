@@ -1,0 +1,85 @@
+"""Numbers in a stream's plan that are others in each batch: the batch's own, and the watermark that it runs with.
+
+A stream's plan is made once, and a literal in it is the same for ever. But of an array the plan holds the array itself:
+Spark optimises the plan anew for each batch and sends the array with its tasks as it is by then.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+from pyspark.sql.classic.column import Column as ClassicColumn
+
+from headwater_streams.errors import DataLossError
+from headwater_streams.gateway import jvm_class
+from headwater_streams.runtime.checkpoint import next_batch
+
+_CATALYST = "org.apache.spark.sql.catalyst"
+_BATCH, _WATERMARK_US = range(2)
+_US_PER_MS = 1000
+
+
+class BatchValues:
+    """What a query's plan takes from the batch that it is run for."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        """Args: the session of the query."""
+        java: Any = spark._jsparkSession  # noqa: SLF001 - a literal that can be written has no public door
+        gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
+        numbers = gateway.new_array(jvm_class(spark, "java.lang.Object"), 2)
+        self._numbers = jvm_class(spark, f"{_CATALYST}.util.GenericArrayData")(numbers)
+        self._now = (0, 0)
+        self._set(0, 0)
+        kind = java.parseDataType(T.ArrayType(T.LongType(), containsNull=False).json())
+        literal = jvm_class(spark, f"{_CATALYST}.expressions.Literal")(self._numbers, kind)
+        expressions = jvm_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
+        self._array = ClassicColumn(expressions.column(literal))
+
+    @property
+    def batch(self) -> Column:
+        """The number of the batch, a BIGINT."""
+        return self._at(_BATCH)
+
+    @property
+    def watermark(self) -> Column:
+        """The watermark of the batch, a TIMESTAMP; 1970 before there is one, as Spark has it."""
+        return F.timestamp_micros(self._at(_WATERMARK_US))
+
+    def resume(self, checkpoint: Path) -> None:
+        """Takes the batch that Spark runs next from the query's checkpoint, before the query starts."""
+        self._set(*next_batch(checkpoint))
+
+    def advance(self, batch: int, execution: Any) -> None:
+        """Takes the next batch's from a batch that is done but for Spark's own commit.
+
+        Args:
+            batch: The batch that is done.
+            execution: The `MicroBatchExecution` that runs it.
+        """
+        # Spark does the same as soon as the batch function returns; to do it twice changes nothing.
+        tracker = execution.watermarkTracker()
+        tracker.updateWatermark(execution.lastExecution().executedPlan())
+        self._set(batch + 1, int(tracker.currentWatermark()))
+
+    def require(self, batch: int, watermark_ms: int) -> None:
+        """Sees to it that a batch ran with its own values.
+
+        Raises:
+            DataLossError: It did not, so rows may have been taken for late that were not.
+        """
+        if self._now != (batch, watermark_ms):
+            raise DataLossError(
+                f"batch {batch} has the watermark {watermark_ms} ms, and its rows were split as those of batch "
+                f"{self._now[0]} by {self._now[1]} ms; nothing was committed, and the job can be started again"
+            )
+
+    def _set(self, batch: int, watermark_ms: int) -> None:
+        self._now = (batch, watermark_ms)
+        self._numbers.setLong(_BATCH, batch)
+        self._numbers.setLong(_WATERMARK_US, watermark_ms * _US_PER_MS)
+
+    def _at(self, place: int) -> Column:
+        # A look-up that can be folded away would put the number into the Java that Spark compiles for each batch.
+        return F.get(self._array, F.lit(place) + F.spark_partition_id() * 0)

@@ -1,0 +1,135 @@
+"""An input of a stateful stage over the topic itself, for jobs that only count their late rows.
+
+Nothing keeps the rows on the way. A row is late when its state is gone by the watermark that Spark runs the batch with,
+which the checkpoint holds: a batch that is run again splits its rows as before. It is told from the others in the
+stream, and counted; were Spark left to drop it, nobody would know how many there were. The bytes of a bad record are
+read from the topic once more, for the quarantine table.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.dedup import ByOffset
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.batch_values import BatchValues
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.generations import starts_of
+from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.kept_input import KeptInput
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stateful import LATE, PARTLY_LATE, Overlap, SplitBatch, StatefulInput, observed
+from headwater_streams.sources.coordinates import ROW_COLUMNS, hide
+from headwater_streams.sources.decode import BAD, RecordDecoder
+from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.reader import RecordSource, Starts
+from headwater_streams.windows.spec import CLOSED_UNTIL, SINCE, FoldedWindow
+
+
+def reads_directly(plan: JobPlan, source: RecordSource) -> bool:
+    """Whether a stateful job reads its topics itself: its late rows are counted, and no offset comes twice."""
+    dedup = plan.job.dedup
+    nothing_twice = dedup is None or (
+        isinstance(dedup, ByOffset) and not dedup.origin and not source.may_repeat
+    )
+    folds = isinstance(plan.operator, FoldedWindow | IntervalJoin)
+    return plan.job.late == "count" and nothing_twice and folds
+
+
+def stateful_input(
+    context: StageContext,
+    plan: JobPlan,
+    generation: int,
+    name: str,
+    closes: Callable[[], Column] | None,
+    overlap: Overlap | None = None,
+    values: BatchValues | None = None,
+) -> StatefulInput:
+    """An input of a stage; see `StatefulInput`. What a topic's plan takes from each batch is in `values`."""
+    if not isinstance(plan.job.inputs[name], TopicInput):
+        return KeptInput(context, plan, generation, name, closes, overlap)
+    assert values is not None
+    return DirectInput(context, plan, generation, name, closes, overlap, values)
+
+
+class DirectInput(StatefulInput):
+    """See `StatefulInput`."""
+
+    def __init__(
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        generation: int,
+        name: str,
+        closes: Callable[[], Column] | None,
+        overlap: Overlap | None,
+        values: BatchValues,
+    ) -> None:
+        """See `StatefulInput`."""
+        super().__init__(context, plan, generation, name, closes, overlap)
+        self._values = values
+        self._starts: Starts = {}
+        empty = context.spark.createDataFrame([], plan.inputs[name])
+        assert isinstance(self._declared, TopicInput)
+        self._decoder = RecordDecoder(self._declared, self._quarantining(empty), origin=False)
+        self._gate = CheckGate(plan.job, "input").over(empty)
+        self._is_final = plan.kind == "window" and plan.job.target.mode == "append"
+
+    def prepare(self) -> None:
+        """See `StatefulInput`."""
+        job = self._plan.job
+        entry = last_entry(self._context.home.table(job.target.name), job.name, self._generation)
+        self._starts = starts_of(entry) if entry is not None else {}
+
+    def stream(self) -> DataFrame:
+        """See `StatefulInput`."""
+        decoded = self._decoder.decode(self._decoder.locate(self.reader.stream(self._starts)))
+        split = self._marked(decoded, self._values.watermark)
+        bad, late = F.col(BAD), F.col(LATE)
+        read = split.frame.observe(
+            f"{self.name}_read",
+            F.count(F.lit(1)).alias("rows"),
+            F.count(F.when(bad, 1)).alias("quarantined"),
+            F.count(F.when(~bad & late, 1)).alias("late"),
+        )
+        counts = [F.count(F.lit(1)).alias("rows")]
+        hidden, more = list(ROW_COLUMNS), []
+        if self._overlap is not None:
+            counts.append(F.count(F.when(F.col(PARTLY_LATE), 1)).alias("partly_late"))
+            hidden.append(CLOSED_UNTIL)
+        if self._is_final:
+            more.append(self._values.batch.alias(SINCE))
+        kept = read.filter(~bad & ~late).observe(f"{self.name}_kept", *counts)
+        rows = kept.select(*split.columns.values(), *hidden, *more)
+        if self._gate.aggregates():
+            rows = rows.observe(f"{self.name}_checks", *self._gate.aggregates())
+        return hide(self._with_watermark(rows), [*hidden, *([SINCE] if more else [])])
+
+    def divert(self, batch: int, batch_input: BatchInput, metrics: Mapping[str, Any]) -> SplitBatch:
+        """See `StatefulInput`."""
+        read = f"{self.name}_read"
+        quarantined = observed(metrics, read, "quarantined")
+        if quarantined:
+            self._quarantine(self._rejected(batch_input), batch, batch_input, quarantined)
+        partly_late = observed(metrics, f"{self.name}_kept", "partly_late")
+        return SplitBatch(observed(metrics, read, "late"), quarantined, {}, partly_late)
+
+    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
+        """See `StatefulInput`."""
+        gate = CheckGate(self._plan.job, "input").over(
+            self._context.spark.createDataFrame([], self._plan.inputs[self.name])
+        )
+        gate.judge(metrics.get(f"{self.name}_checks", {}), batch)
+        return gate.warnings
+
+    def _rejected(self, batch_input: BatchInput) -> DataFrame:
+        source, spark = self._context.source, self._context.spark
+        ranges = batch_input.source.ranges
+        records = [source.read(spark, topic, partitions) for topic, partitions in ranges.items()]
+        decoded = self._decoder.decode(self._decoder.locate(reduce(DataFrame.unionByName, records)))
+        return decoded.rejected(decoded.frame.filter(BAD))

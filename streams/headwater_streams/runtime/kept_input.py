@@ -1,0 +1,193 @@
+"""An input of a stateful stage over a table that keeps its rows: the ingest table, or one of a row-by-row job.
+
+Late and bad are decided on the row alone, with `_seen_until`, so that every reading of it decides alike: the batch
+reads its rows back from the same files, and commits them to the side tables before the main table.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow.dataset as ds
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.durations import interval_sql, parse_duration
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.gates import CheckGate
+from headwater_streams.runtime.inputs import BatchInput
+from headwater_streams.runtime.plan import JobPlan, require_ingest
+from headwater_streams.runtime.stateful import LATE, PARTLY_LATE, Overlap, SplitBatch, StatefulInput, observed
+from headwater_streams.sinks.side import MISSED, late_schema
+from headwater_streams.sources.coordinates import (
+    INPUT,
+    PARTITION,
+    ROW_COLUMNS,
+    SEEN_UNTIL,
+    TOPIC,
+    changing,
+    commit_columns,
+    hide,
+)
+from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
+from headwater_streams.sources.inputs import TableInput
+from headwater_streams.windows.spec import CLOSED_UNTIL
+
+
+@dataclass(frozen=True)
+class KeptBatch(SplitBatch):
+    """See `SplitBatch`.
+
+    Attributes:
+        in_time: The rows that state was fed with, with their coordinates.
+    """
+
+    in_time: DataFrame
+
+
+class KeptInput(StatefulInput):
+    """See `StatefulInput`."""
+
+    def __init__(
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        generation: int,
+        name: str,
+        closes: Callable[[], Column] | None,
+        overlap: Overlap | None = None,
+    ) -> None:
+        """See `StatefulInput`."""
+        super().__init__(context, plan, generation, name, closes, overlap)
+        assert isinstance(self._declared, TableInput), "the runner puts an ingest table before a topic"
+        self._columns = plan.inputs[name].fieldNames()
+
+    def prepare(self) -> None:
+        """See `StatefulInput`: the table says of each row what had been seen before it."""
+        if self._closes is not None:
+            assert isinstance(self._declared, TableInput)
+            require_ingest(self._plan.job, self._declared, self.reader.schema)
+
+    def stream(self) -> DataFrame:
+        """See `StatefulInput`."""
+        rows = self.reader.stream().observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"))
+        split = self._split(rows)
+        in_time = split.frame.filter(~F.col(LATE) & ~F.col(BAD))
+        counts = [F.count(F.lit(1)).alias("rows")]
+        hidden = list(ROW_COLUMNS)
+        if self._overlap is not None:
+            counts.append(F.count(F.when(F.col(PARTLY_LATE), 1)).alias("partly_late"))
+            hidden.append(CLOSED_UNTIL)
+        kept = in_time.observe(f"{self.name}_kept", *counts).select(*split.columns.values(), *hidden)
+        return hide(self._with_watermark(kept), hidden)
+
+    def divert(self, batch: int, batch_input: BatchInput, metrics: Mapping[str, Any]) -> KeptBatch:
+        """See `StatefulInput`; where the stream kept every row there is nothing to divert."""
+        partly_late = observed(metrics, f"{self.name}_kept", "partly_late")
+        all_kept = observed(metrics, f"{self.name}_read") == observed(metrics, f"{self.name}_kept")
+        if all_kept and not partly_late:
+            rows = self.reader.read_back(batch_input).select(*self._columns, *ROW_COLUMNS)
+            return KeptBatch(0, 0, _all_kept(batch_input.files), 0, rows)
+        decoded = self._split(self.reader.read_back(batch_input))
+        split = decoded.frame.persist()
+        try:
+            bad = F.col(BAD)
+            bad_rows = split.filter(bad)
+            partitions = _counted(split, bad)
+            terms = [terms for found in partitions.values() for terms in found.values()]
+            late, quarantined = (sum(t[name] for t in terms) for name in ("late", "quarantined"))
+            if quarantined:
+                self._quarantine(decoded.rejected(bad_rows), batch, batch_input, quarantined)
+            if (late or partly_late) and self._plan.job.late == "table":
+                self._context.step(self._plan.job.name, "before late", batch)
+                missed = F.col(LATE) if self._overlap is None else F.col(LATE) | F.col(PARTLY_LATE)
+                rows = self._late_rows(split.filter(~bad & missed), batch)
+                total = late + partly_late
+                self._write_side("late", self._plan.job.target.late_table, rows, batch, batch_input, total)
+        finally:
+            split.unpersist()
+        in_time = split.filter(~bad & ~F.col(LATE)).select(*decoded.columns.values(), *ROW_COLUMNS)
+        return KeptBatch(late, quarantined, partitions, partly_late, in_time)
+
+    def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
+        """See `StatefulInput`."""
+        assert isinstance(split, KeptBatch)
+        gate = CheckGate(self._plan.job, "input").over(split.in_time)
+        gate.judge_rows(split.in_time, batch)
+        return gate.warnings
+
+    def in_time_between(self, version: int, start_us: int | None, end_us: int) -> DataFrame:
+        """The rows in time of the table's versions up to this one whose event time is in `[start_us, end_us)`.
+
+        Args:
+            version: The version; -1 for a table without rows.
+            start_us: The first microsecond since the epoch; None for all that is before `end_us`.
+            end_us: One past the last.
+
+        Raises:
+            DataLossError: The log of that version is gone.
+        """
+        rows = self.reader.read_between(version, start_us, end_us)
+        time_us = F.unix_micros(F.col(f"`{self._declared.event_time}`"))
+        inside = time_us < changing(F.lit(end_us))
+        if start_us is not None:
+            inside &= time_us >= changing(F.lit(start_us))
+        split = self._split(rows.filter(inside))
+        in_time = split.frame.filter(~F.col(BAD) & ~F.col(LATE))
+        return in_time.select(*split.columns.values(), *ROW_COLUMNS)
+
+    def _split(self, rows: DataFrame) -> Decoded:
+        """Every row with `_bad` and `_late`."""
+        decoded = RowDecoder(self._declared, self._columns, self._quarantining(rows)).decode(rows)
+        if self._closes is None:
+            return self._marked(decoded, None)
+        assert self._declared.watermark is not None
+        delay = F.expr(interval_sql(parse_duration(self._declared.watermark)))
+        return self._marked(decoded, F.col(SEEN_UNTIL) - delay)
+
+    def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
+        there = set(self._columns)
+        columns = [
+            F.col(f"{VALUE}.`{f.name}`").cast(f.dataType).alias(f.name)
+            if f.name in there
+            else F.lit(None).cast(f.dataType).alias(f.name)
+            for f in late_schema(self._plan.inputs).fields
+            if not f.name.startswith("_")
+        ]
+        missed: list[Column] = []
+        if self._overlap is not None:
+            late = late.select("*", F.col(f"{VALUE}.`{self._declared.event_time}`"))
+            closed = F.filter(self._overlap.windows(), lambda w: w["end"] <= F.col(CLOSED_UNTIL))
+            missed = [closed.alias(MISSED)]
+        return late.select(
+            *columns,
+            F.lit(self.name).alias(INPUT),
+            *missed,
+            *ROW_COLUMNS,
+        ).withColumns(commit_columns(batch, self._generation))
+
+
+def _all_kept(files: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
+    if not files:
+        return {}
+    places = ds.dataset(list(files)).to_table([TOPIC, PARTITION]).group_by([TOPIC, PARTITION])
+    found: dict[str, dict[int, dict[str, int]]] = {}
+    for row in places.aggregate([([], "count_all")]).to_pylist():
+        count = row["count_all"]
+        terms = {"read": count, "kept": count, "late": 0, "quarantined": 0}
+        found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
+    return found
+
+
+def _counted(split: DataFrame, bad: Column) -> dict[str, dict[int, dict[str, int]]]:
+    rows = split.groupBy(TOPIC, PARTITION).agg(
+        F.count(F.lit(1)).alias("read"),
+        F.count_if(~bad & ~F.col(LATE)).alias("kept"),
+        F.count_if(~bad & F.col(LATE)).alias("late"),
+        F.count_if(bad).alias("quarantined"),
+    )
+    found: dict[str, dict[int, dict[str, int]]] = {}
+    for row in rows.collect():
+        terms = {name: row[name] for name in ("read", "kept", "late", "quarantined")}
+        found.setdefault(row[TOPIC], {})[row[PARTITION]] = terms
+    return found
