@@ -63,6 +63,8 @@ if "HEADWATER_DRIVER_KILLS" in os.environ:
         "gold.runs": ("who", "window_index"),
         "gold.runs__late": ("_offset",),
         "silver.both": ("_offset",),
+        "gold.final": ("who", "window_start"),
+        "gold.final__quarantine": ("_partition", "_offset"),
     }
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from pathlib import Path
 
-from killed_jobs import both, clean, pairs, per_minute, runs
+from killed_jobs import both, clean, final, pairs, per_minute, runs
 
 from headwater.running.leases import lease_factory
 from headwater.running.pytest_plugin import SMALL_BATCHES
@@ -60,7 +60,7 @@ def main(bootstrap: str, home: Path, mode: str, nth: int) -> None:
     session = spark_session(home, app_name="killed", cores=2, extra=_QUICK_START)
     trap = Trap(mode, nth)
     context = StageContext(session, Home(home), KafkaSource(bootstrap), step=trap)
-    more = (runs, both) if "HEADWATER_DRIVER_KILLS" in os.environ else ()
+    more = (runs, both, final) if "HEADWATER_DRIVER_KILLS" in os.environ else ()
     runner = JobRunner(
         context,
         [bind(job) for job in (clean, per_minute, pairs, *more)],

@@ -1,6 +1,6 @@
 """The jobs whose driver is killed: rows with quarantine, windows with late rows, a join whose one side is a topic.
 
-In the long form also count windows and a union of two topics.
+In the long form also count windows, a union of two topics, and windows that only count their late rows.
 """
 
 import os
@@ -45,6 +45,11 @@ def per_minute(good: DataFrame) -> DataFrame:
 @hw.job(target=hw.delta("gold.runs"))
 def runs(good: DataFrame) -> DataFrame:
     return hw.count_window(good, "at", 7, by=["who"]).agg(F.sum("n").alias("total"))
+
+
+@hw.job(target=hw.delta("gold.final"), late="count")
+def final(clicks: DataFrame) -> DataFrame:
+    return hw.tumbling(clicks, "at", "1 minute", by=["who"]).agg(F.sum("n").alias("total"))
 
 
 @hw.job(target=hw.delta("silver.both"), dedup=hw.by_offset(origin=True))
