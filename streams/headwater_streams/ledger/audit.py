@@ -112,6 +112,7 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
         of_it = [entry for entry in entries if entry.generation == generation]
         _sum_up(audit, of_it)
         _check_sequence(audit, of_it)
+        _check_reads(audit, of_it)
     for entry in entries:
         audit.findings += entry.imbalances()
     audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
@@ -156,7 +157,11 @@ def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
     spans: dict[tuple[str, int], tuple[int, int]] = {}
     of_topics: set[str] = set()
     terms: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    gaps: Counter[tuple[str, int]] = Counter()
     for entry in entries:
+        for of_input in entry.extra.get("gaps", {}).values():
+            for topic, by_partition in of_input.items():
+                gaps.update({(topic, int(partition)): count for partition, count in by_partition.items()})
         for name, found in entry.accounting.items():
             total = Counter(audit.totals.get(name, {}))
             total.update(found)
@@ -175,15 +180,34 @@ def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
         parts = sum(value for term, value in summed.items() if term != "read")
         ok = summed.get("read", 0) == parts
         # A table's rows may be fewer than its records, or more: what was filtered is gone, pairs share a record.
-        if audit.kind in ("row", "scd") and topic in of_topics and summed and summed["read"] != end - start:
+        expected = end - start - gaps[topic, partition]
+        if audit.kind in ("row", "scd") and topic in of_topics and summed and summed["read"] != expected:
             ok = False
+            empty = f", {gaps[topic, partition]} of them without a record" if gaps[topic, partition] else ""
             audit.findings.append(
-                f"{audit.table}: {topic} {partition} has offsets [{start}, {end}), "
+                f"{audit.table}: {topic} {partition} has offsets [{start}, {end}){empty}, "
                 f"and {summed['read']} records were read"
             )
         if not ok:
             audit.findings.append(f"{audit.table}: {topic} {partition}: {summed} do not add up")
         audit.partitions.append(PartitionAudit(audit.table, topic, partition, start, end, summed, ok))
+
+
+def _check_reads(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
+    """Where what was read is not counted by partition: as many records as the topics' offsets, less those without."""
+    offsets: Counter[str] = Counter()
+    for entry in entries:
+        for source in entry.sources:
+            if source.table is None and not entry.partitions:
+                spans = [end - start for found in source.ranges.values() for start, end in found.values()]
+                empty = entry.extra.get("gaps", {}).get(source.input, {})
+                offsets[source.input] += sum(spans) - sum(sum(counts.values()) for counts in empty.values())
+                offsets[source.input] -= entry.accounting[source.input]["read"]
+    for name, missing in offsets.items():
+        if missing:
+            audit.findings.append(
+                f"{audit.table}: {missing} records of {name} were not read that its topic holds"
+            )
 
 
 def _check_sequence(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:

@@ -35,6 +35,9 @@ row stages all of them (up to 64 partitions in a batch), for stateful stages `re
   late + quarantined`, for a row may be the answer to any number of others. `extra.watermark_us` is the right side's
   watermark, `extra.seen_us` the greatest event time behind it
 
+Where offsets of a topic hold no record (markers of transactions, aborted records, compacted ones), `extra.gaps` counts
+them: `{"input": {"topic": {"0": 3}}}`.
+
 A row job's `extra.lookups` names the version of each look-up that the batch read: `{"airports": {"table":
 "dim.airports", "version": 7, "id": "..."}}`.
 

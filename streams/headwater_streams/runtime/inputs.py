@@ -36,6 +36,12 @@ class BatchInput:
     source: SourceRange
     files: tuple[str, ...] = ()
 
+    @property
+    def has_offsets(self) -> bool:
+        """Whether offsets of a topic were read, of which not one may hold a record."""
+        spans = [span for found in self.source.ranges.values() for span in found.values()]
+        return self.source.table is None and any(start < end for start, end in spans)
+
 
 class InputReader:
     """Reads one input of a job."""

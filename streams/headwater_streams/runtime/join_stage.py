@@ -17,6 +17,7 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.direct_input import stateful_input
+from headwater_streams.runtime.gaps import gaps_extra
 from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import Place, counting
@@ -106,7 +107,7 @@ class JoinStage:
             return
         flowed = [observed(metrics, f"{name}_read") for name in self._inputs]
         expired_now = [observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in ("left", "right")]
-        if not any(flowed) and not any(expired_now):
+        if not any(flowed) and not any(expired_now) and not any(i.has_offsets for i in inputs.values()):
             return  # Spark's own batch, to move its watermark
         pairs = self._pairs(df)
         fresh = pairs.now - pairs.before
@@ -148,6 +149,7 @@ class JoinStage:
             "how": self._join.how,
             "sides": self._sides,
             **late_terms(self._job),
+            **gaps_extra(self._context, self._job.name, sources_of(inputs), accounting),
         }
         if warnings:
             extra["warnings"] = warnings

@@ -23,6 +23,7 @@ from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import last_entry, seen_of
 from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.gaps import gaps_extra
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.key_log import KeyLog
@@ -126,7 +127,9 @@ class RowStage:
                 accounting=passed.accounting(written.rows, table),
                 seen=None,
                 seen_changed=None,
-                extra={"beside": self._job.target.name} | lookups_extra(self._plan, pinned),
+                extra={"beside": self._job.target.name}
+                | lookups_extra(self._plan, pinned)
+                | {name: entry.extra[name] for name in ("gaps",) if name in entry.extra},
                 partitions=passed.partitions(table),
             )
             branch.commit(self._app_id, batch, of_table.to_json(), written)
@@ -150,6 +153,7 @@ class RowStage:
         times = [t for t in (self._state.max_event_time_us, passed.max_event_time_us) if t is not None]
         state = RowState(seen, max(times, default=None))
         extra: dict[str, Any] = {"warnings": passed.warnings} if passed.warnings else {}
+        extra |= gaps_extra(self._context, self._job.name, sources, accounting)
         if self._keys is not None:
             extra |= self._keys.entry_terms(batch)
         entry = LedgerEntry(

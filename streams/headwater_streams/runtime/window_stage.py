@@ -14,6 +14,7 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.direct_input import stateful_input
+from headwater_streams.runtime.gaps import gaps_extra
 from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.kept_input import KeptBatch, KeptInput
@@ -96,13 +97,16 @@ class WindowStage:
         transaction = self._begin()
         if self._name not in inputs or transaction.last_batch(self._app_id) >= batch:
             return
-        if not observed(metrics, f"{self._name}_read") and not observed(metrics, EMITTED_METRIC, "windows"):
+        closed = observed(metrics, EMITTED_METRIC, "windows")
+        if not (observed(metrics, f"{self._name}_read") or closed or inputs[self._name].has_offsets):
             return  # Spark's own batch, to move its watermark, and no window closed
         gate = CheckGate(self._job, "output")
         gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         split = self._input.divert(batch, inputs[self._name], metrics)
         warnings = [*self._input.judge(batch, split, metrics), *gate.warnings]
+        accounting = {self._name: self._accounting(split, metrics)}
         extra = late_terms(self._job)
+        extra |= gaps_extra(self._context, self._job.name, sources_of(inputs), accounting)
         if warnings:
             extra["warnings"] = warnings
         entry = LedgerEntry(
@@ -112,16 +116,15 @@ class WindowStage:
             self._job.target.name,
             "window",
             sources_of(inputs),
-            {self._name: self._accounting(split, metrics)},
+            accounting,
             self._job.fingerprint,
             extra=extra,
             partitions=split.partitions,
         )
         self._ranges.note(batch, inputs[self._name].source.ranges)
         if self._is_final:
-            emitted = observed(metrics, EMITTED_METRIC, "windows")
-            closed = self._with_all_sources(df, batch, inputs[self._name], metrics) if emitted else None
-            self._append(transaction, closed, emitted, entry)
+            windows = self._with_all_sources(df, batch, inputs[self._name], metrics) if closed else None
+            self._append(transaction, windows, closed, entry)
         else:
             self._update(self._with_sources(df, batch, split), entry)
         self._context.step(self._job.name, "after commit", batch)

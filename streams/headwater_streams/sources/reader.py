@@ -10,10 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.checkpoint import kafka_start
+from headwater_streams.sources.held_records import held
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.topic_metadata import TopicIds, partitions
 
 _EARLIEST, _LATEST = -2, -1
+_ISOLATION = "kafka.isolation.level"
 _PATIENCE = {
     # How long Spark asks a broker that is away, before the job says so and is tried again after a pause of its own.
     # Each try takes the api's timeout: three of 10 s took 34 s; with the defaults, three of 60 s, it was still asking
@@ -55,6 +57,13 @@ class RecordSource(Protocol):
             DataLossError: A part of a range is not there any more.
         """
 
+    def held(self, topic: str, partition: int, start: int, end: int) -> int:
+        """How many records the offsets `[start, end)` hold; counted without Spark.
+
+        Raises:
+            UnavailableError: Nobody answers.
+        """
+
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """Whether a line of the checkpoint's offset log speaks of one of these topics."""
 
@@ -70,7 +79,10 @@ class RecordSource(Protocol):
 
 
 class KafkaSource:
-    """Topics of a broker that speaks Kafka's protocol, through Spark's own source."""
+    """Topics of a broker that speaks Kafka's protocol, through Spark's own source.
+
+    Records of transactions are read once these are committed, and not at all where they are aborted.
+    """
 
     may_repeat = False
 
@@ -81,6 +93,7 @@ class KafkaSource:
         self._options = {
             "kafka.bootstrap.servers": bootstrap,
             "includeHeaders": "true",
+            _ISOLATION: "read_committed",
             **_PATIENCE,
             **(options or {}),
         }
@@ -126,6 +139,10 @@ class KafkaSource:
         reader = reader.option("startingOffsets", _offsets_json({topic: starts}, _EARLIEST))
         reader = reader.option("endingOffsets", _offsets_json({topic: ends}, _LATEST))
         return reader.load().drop("timestampType")
+
+    def held(self, topic: str, partition: int, start: int, end: int) -> int:
+        """See `RecordSource`."""
+        return held(self._bootstrap, self._options[_ISOLATION], topic, partition, start, end)
 
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""

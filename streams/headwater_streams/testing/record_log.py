@@ -94,6 +94,13 @@ class RecordLog:
             wanted |= (F.col("partition") == partition) & inside
         return rows.filter(wanted)
 
+    def held(self, topic: str, partition: int, start: int, end: int) -> int:
+        """See `RecordSource`; an offset delivered twice counts once."""
+        rows = (
+            DeltaTable(str(self._root / topic)).to_pyarrow_table(columns=["partition", "offset"]).to_pylist()
+        )
+        return len({r["offset"] for r in rows if r["partition"] == partition and start <= r["offset"] < end})
+
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""
         return self._topic_of(declared, offset) is not None
