@@ -74,10 +74,9 @@ class DirectInput(StatefulInput):
         super().__init__(context, plan, generation, name, closes, overlap)
         self._values = values
         self._starts: Starts = {}
-        empty = context.spark.createDataFrame([], plan.inputs[name])
+        self._empty = context.spark.createDataFrame([], plan.inputs[name])
         assert isinstance(self._declared, TopicInput)
-        self._decoder = RecordDecoder(self._declared, self._quarantining(empty), origin=False)
-        self._gate = CheckGate(plan.job, "input").over(empty)
+        self._decoder = RecordDecoder(self._declared, self._quarantining(self._empty), origin=False)
         self._is_final = plan.kind == "window" and plan.job.target.mode == "append"
 
     def prepare(self) -> None:
@@ -106,8 +105,9 @@ class DirectInput(StatefulInput):
             more.append(self._values.batch.alias(SINCE))
         kept = read.filter(~bad & ~late).observe(f"{self.name}_kept", *counts)
         rows = kept.select(*split.columns.values(), *hidden, *more)
-        if self._gate.aggregates():
-            rows = rows.observe(f"{self.name}_checks", *self._gate.aggregates())
+        judging = self._gate().aggregates()
+        if judging:
+            rows = rows.observe(f"{self.name}_checks", *judging)
         return hide(self._with_watermark(rows), [*hidden, *([SINCE] if more else [])])
 
     def divert(self, batch: int, batch_input: BatchInput, metrics: Mapping[str, Any]) -> SplitBatch:
@@ -121,11 +121,12 @@ class DirectInput(StatefulInput):
 
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
         """See `StatefulInput`."""
-        gate = CheckGate(self._plan.job, "input").over(
-            self._context.spark.createDataFrame([], self._plan.inputs[self.name])
-        )
+        gate = self._gate()
         gate.judge(metrics.get(f"{self.name}_checks", {}), batch)
         return gate.warnings
+
+    def _gate(self) -> CheckGate:
+        return CheckGate(self._plan.job, "input").over(self._empty)
 
     def _rejected(self, batch_input: BatchInput) -> DataFrame:
         source, spark = self._context.source, self._context.spark

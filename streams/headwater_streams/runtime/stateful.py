@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.quality.check import Check
-from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.gates import speaking_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
@@ -59,9 +58,6 @@ class SplitBatch:
 
 class StatefulInput(ABC):
     """One input of a stateful stage: the stream into the state, and what became of a batch's rows."""
-
-    values: BatchValues | None = None
-    """What its plan takes from each batch, if anything."""
 
     def __init__(
         self,
