@@ -26,9 +26,9 @@ import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import DataLossError, IncompatibleStateError, JobDefinitionError
-from headwater_streams.runtime import open_rows
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.runner import JobRunner, plan_jobs
+from headwater_streams.runtime.stages import open_rows
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 events = hw.topic(

@@ -1,16 +1,32 @@
 """The ingest table that the library puts between a topic and a stateful job.
 
 It holds every good row, in time or not, with `_seen_until`, so that lateness is decided on the row alone. It is an
-ordinary row-by-row job of its own, `<job>__ingest_<input>`, with the stateful job's deduplication and quarantine.
+ordinary row-by-row job of its own, `<job>__ingest_<input>`, with the stateful job's deduplication and quarantine. A job
+that only counts its late rows does without.
 """
 
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
+from headwater_streams.dedup import ByOffset
+from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
+from headwater_streams.sources.reader import RecordSource
+from headwater_streams.windows.spec import FoldedWindow
+
+
+def reads_directly(plan: JobPlan, source: RecordSource) -> bool:
+    """Whether a stateful job reads its topics itself: its late rows are counted, and no offset comes twice."""
+    dedup = plan.job.dedup
+    nothing_twice = dedup is None or (
+        isinstance(dedup, ByOffset) and not dedup.origin and not source.may_repeat
+    )
+    folds = isinstance(plan.operator, FoldedWindow | IntervalJoin)
+    return plan.job.late == "count" and nothing_twice and folds
 
 
 def with_ingest(job: Job) -> list[Job]:

@@ -19,7 +19,6 @@ from headwater_streams.errors import (
 )
 from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.checkpoint import last_planned, read_offsets
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
@@ -30,6 +29,7 @@ from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import check_positions, made_again, next_offsets
+from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.tables import require_tables
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep

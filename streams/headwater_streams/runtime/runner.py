@@ -10,23 +10,22 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError, StreamsError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
-from headwater_streams.runtime.as_of_stage import AsOfStage
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.count_stage import CountStage
-from headwater_streams.runtime.direct_input import reads_directly
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import current_generation, require_same_code
-from headwater_streams.runtime.ingest import with_ingest
+from headwater_streams.runtime.ingest import reads_directly, with_ingest
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.join_stage import JoinStage
 from headwater_streams.runtime.ownership import LeaseFactory, NoLease
 from headwater_streams.runtime.plan import JobPlan, analyse
 from headwater_streams.runtime.progress import Event, ProgressLog
 from headwater_streams.runtime.query import JobQuery, Stage, explain
-from headwater_streams.runtime.row_stage import RowStage
-from headwater_streams.runtime.scd_stage import ScdStage
+from headwater_streams.runtime.stages.as_of import AsOfStage
+from headwater_streams.runtime.stages.count import CountStage
+from headwater_streams.runtime.stages.join import JoinStage
+from headwater_streams.runtime.stages.row import RowStage
+from headwater_streams.runtime.stages.scd import ScdStage
+from headwater_streams.runtime.stages.window import WindowStage
 from headwater_streams.runtime.upkeep import Upkeep, tidy
-from headwater_streams.runtime.window_stage import WindowStage
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.counted import CountWindow
 

@@ -18,7 +18,7 @@ and a function that is called on a plain DataFrame leaves it out likewise.
 A row is late when `time <= _seen_until - delay`. It would shift all windows after it, so it is in none.
 
 The state is a number for each key that was ever seen, and the rows that are in no written window yet. It grows with the
-number of keys; `runtime.open_rows` says where it is.
+number of keys; `runtime.stages.open_rows` says where it is.
 """
 
 from collections.abc import Callable, Iterator, Sequence

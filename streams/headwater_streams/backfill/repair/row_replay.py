@@ -25,7 +25,7 @@ from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, Versions
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.row_pass import PassedRows, RowPass
+from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
 from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import (
     BATCH,

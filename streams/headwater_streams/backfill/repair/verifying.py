@@ -19,8 +19,8 @@ from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
 

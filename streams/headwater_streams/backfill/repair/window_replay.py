@@ -15,9 +15,9 @@ from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, Pinne
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import (
     BATCH,

@@ -8,7 +8,7 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.checkpoint import is_committed, read_offsets
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.open_rows import OpenRows
+from headwater_streams.runtime.stages.open_rows import OpenRows
 
 _REMEDY = "plan a rebuild: headwater backfill plan --rebuild"
 

@@ -14,15 +14,15 @@ from pyspark.sql import functions as F
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.direct_input import stateful_input
-from headwater_streams.runtime.gaps import gaps_extra
-from headwater_streams.runtime.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stateful import (
+from headwater_streams.runtime.stages.batch_values import BatchValues
+from headwater_streams.runtime.stages.direct_input import stateful_input
+from headwater_streams.runtime.stages.gaps import gaps_extra
+from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
+from headwater_streams.runtime.stages.stateful import (
     count_entering,
     entered,
     late_terms,

@@ -14,10 +14,17 @@ from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan, require_ingest
-from headwater_streams.runtime.stateful import LATE, PARTLY_LATE, Overlap, SplitBatch, StatefulInput, observed
+from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.stateful import (
+    LATE,
+    PARTLY_LATE,
+    Overlap,
+    SplitBatch,
+    StatefulInput,
+    observed,
+)
 from headwater_streams.sinks.side import MISSED, late_schema
 from headwater_streams.sources.coordinates import (
     INPUT,

@@ -20,9 +20,9 @@ from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.row_pass import PassedRows
-from headwater_streams.runtime.row_stage import RowStage, in_few_tasks
-from headwater_streams.runtime.stateful import sources_of
+from headwater_streams.runtime.stages.row import RowStage, in_few_tasks
+from headwater_streams.runtime.stages.row_pass import PassedRows
+from headwater_streams.runtime.stages.stateful import sources_of
 from headwater_streams.sinks.apply_changes import apply_changes
 from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
 from headwater_streams.sinks.scd_target import DELETED, ScdTarget

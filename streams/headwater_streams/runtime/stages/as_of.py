@@ -19,19 +19,19 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stateful import (
+from headwater_streams.runtime.stages.batch_values import BatchValues
+from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
+from headwater_streams.runtime.stages.stateful import (
     late_terms,
     observed,
     sources_of,
 )
+from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.runtime.tables import prepare_tables
-from headwater_streams.runtime.watermark import Watermark
 from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, commit_columns, hide, reveal
 
 _US = timedelta(microseconds=1)

@@ -21,7 +21,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.watermark import Watermark
+from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sources.coordinates import changing
 from headwater_streams.windows.counted import NUMBER, PLACE, CountWindow, key_of
 from headwater_streams.windows.spec import quoted

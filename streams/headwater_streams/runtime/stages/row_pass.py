@@ -18,8 +18,8 @@ from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.errors import DataLossError, LookupKeyError
 from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
-from headwater_streams.runtime.gates import CheckGate, speaking_of
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
 from headwater_streams.sources.coordinates import (
     INPUT,
     OFFSET,

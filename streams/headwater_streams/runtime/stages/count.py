@@ -15,17 +15,17 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.kept_input import KeptInput
-from headwater_streams.runtime.open_rows import OpenRows
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stateful import late_terms, observed, sources_of
+from headwater_streams.runtime.stages.batch_values import BatchValues
+from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.kept_input import KeptInput
+from headwater_streams.runtime.stages.open_rows import OpenRows
+from headwater_streams.runtime.stages.stateful import late_terms, observed, sources_of
+from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.runtime.tables import prepare_tables
-from headwater_streams.runtime.watermark import Watermark
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, commit_columns, hide, reveal
 from headwater_streams.windows.counted import CountWindow, placing
 

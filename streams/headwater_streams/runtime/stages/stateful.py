@@ -16,11 +16,11 @@ from pyspark.sql import functions as F
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import speaking_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.decode import Decoded
 from headwater_streams.windows.spec import CLOSED_UNTIL

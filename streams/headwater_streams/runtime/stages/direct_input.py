@@ -13,32 +13,27 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.dedup import ByOffset
-from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gates import CheckGate
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.kept_input import KeptInput
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stateful import LATE, PARTLY_LATE, Overlap, SplitBatch, StatefulInput, observed
+from headwater_streams.runtime.stages.batch_values import BatchValues
+from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.kept_input import KeptInput
+from headwater_streams.runtime.stages.stateful import (
+    LATE,
+    PARTLY_LATE,
+    Overlap,
+    SplitBatch,
+    StatefulInput,
+    observed,
+)
 from headwater_streams.sources.coordinates import ROW_COLUMNS, hide
 from headwater_streams.sources.decode import BAD, RecordDecoder
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.sources.reader import RecordSource, Starts
-from headwater_streams.windows.spec import CLOSED_UNTIL, SINCE, FoldedWindow
-
-
-def reads_directly(plan: JobPlan, source: RecordSource) -> bool:
-    """Whether a stateful job reads its topics itself: its late rows are counted, and no offset comes twice."""
-    dedup = plan.job.dedup
-    nothing_twice = dedup is None or (
-        isinstance(dedup, ByOffset) and not dedup.origin and not source.may_repeat
-    )
-    folds = isinstance(plan.operator, FoldedWindow | IntervalJoin)
-    return plan.job.late == "count" and nothing_twice and folds
+from headwater_streams.sources.reader import Starts
+from headwater_streams.windows.spec import CLOSED_UNTIL, SINCE
 
 
 def stateful_input(

@@ -21,16 +21,16 @@ from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, account
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import last_entry, seen_of
-from headwater_streams.runtime.batch_values import BatchValues
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.gaps import gaps_extra
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
-from headwater_streams.runtime.key_log import KeyLog
 from headwater_streams.runtime.lookups import Lookups, PinnedLookups, lookups_extra
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.row_pass import PassedRows, RowPass
-from headwater_streams.runtime.stateful import sources_of
+from headwater_streams.runtime.stages.batch_values import BatchValues
+from headwater_streams.runtime.stages.gaps import gaps_extra
+from headwater_streams.runtime.stages.key_log import KeyLog
+from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
+from headwater_streams.runtime.stages.stateful import sources_of
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.sinks.side import quarantine_rows, write_side
