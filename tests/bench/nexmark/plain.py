@@ -2,7 +2,7 @@
 
 `same_writes=False` reads the topics and writes the result, no more. `same_writes=True` writes what the library writes:
 row-by-row queries keep the record's coordinates, stateful ones read tables that a query before them fills from the
-topics.
+topics, as with `late="table"`.
 """
 
 from __future__ import annotations
