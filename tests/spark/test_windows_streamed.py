@@ -346,7 +346,25 @@ def test_windows_over_the_topic_bad_rows_and_failed_checks(drive: Callable[..., 
         "quarantined": 2,
     }
     assert [raw for _, raw in driver.quarantined("gold.tumbling_updated")][1] == b"not JSON"
+    (audit,) = audit_home(driver.home)
+    assert [partition.terms for partition in audit.partitions] == [
+        {"read": 5, "kept": 3, "late": 0, "quarantined": 2}
+    ]
     assert driver.rows("gold.tumbling_updated", "key", "n", "total") == [("a", 1, 1), ("a", 1, 2)]
+
+
+def test_windows_over_more_partitions_than_are_counted_each_balance_in_all(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(counting(tumbling_updated))
+    for partition in range(20):
+        at = (START + partition * MINUTE).isoformat()
+        driver.send("events", {"key": "a", "at": at, "value": 1}, b"bad", timestamp=AT, partition=partition)
+    driver.run()
+    (audit,) = audit_home(driver.home)
+    assert (len(audit.partitions), audit.findings) == (20, [])
+    assert not any(partition.terms for partition in audit.partitions)
+    assert driver.accounting("gold.tumbling_updated") == {"read": 40, "folded": 20, "quarantined": 20}
 
 
 def naive(moment: datetime) -> datetime:

@@ -57,19 +57,37 @@ def _plain(found: "TableAudit") -> dict[str, Any]:
 
 def _print(audits: "list[TableAudit]") -> None:
     rows = [
-        (p.table, p.topic, p.partition, f"[{p.start:,}, {p.end:,})", _terms(p.terms), "✓" if p.ok else "✗")
+        (
+            p.table,
+            p.topic,
+            p.partition,
+            f"[{p.start:,}, {p.end:,})",
+            _terms(p.terms),
+            "✓" if p.ok else "✗",
+        )
         for found in audits
         for p in found.partitions
     ]
     columns = ["table", "topic", "partition", "offsets", "read = …", ""]
     print_table(columns, rows, empty="no table that a job writes: headwater jobs run")
     for found in audits:
+        if any(not p.terms for p in found.partitions):  # more than are counted each
+            for name, terms in found.totals.items():
+                print(f"{found.table}: of all partitions of {name}: {_terms(_identity(found, terms))}")
         for sentence in (*found.notes, *found.findings):
             print(sentence)
     if audits and all(found.ok for found in audits):
         print(f"{len(audits)} tables: every offset is accounted for")
 
 
+def _identity(found: "TableAudit", terms: dict[str, int]) -> dict[str, int]:
+    from headwater_streams.ledger.entry import TERMS
+
+    return {term: terms[term] for term in ("read", *TERMS[found.kind]) if term in terms}
+
+
 def _terms(terms: dict[str, int]) -> str:
+    if not terms:
+        return ""
     parts = [f"{value:,} {term}" for term, value in terms.items() if term != "read" and value]
     return f"{terms.get('read', 0):,} = {' + '.join(parts) or '0'}"

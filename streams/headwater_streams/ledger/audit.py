@@ -155,7 +155,7 @@ def _moved_by(repair: LedgerEntry) -> str:
 
 def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
     spans: dict[tuple[str, int], tuple[int, int]] = {}
-    of_topics: set[str] = set()
+    readers: dict[str, set[tuple[str, bool]]] = defaultdict(set)
     terms: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
     gaps: Counter[tuple[str, int]] = Counter()
     for entry in entries:
@@ -167,8 +167,8 @@ def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
             total.update(found)
             audit.totals[name] = dict(total)
         for source in entry.sources:
-            of_topics.update(source.ranges if source.table is None else ())
             for topic, partitions in source.ranges.items():
+                readers[topic].add((source.input, source.table is None))
                 for partition, (start, end) in partitions.items():
                     known = spans.get((topic, partition), (start, end))
                     spans[topic, partition] = (min(start, known[0]), max(end, known[1]))
@@ -180,8 +180,9 @@ def _sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
         parts = sum(value for term, value in summed.items() if term != "read")
         ok = summed.get("read", 0) == parts
         # A table's rows may be fewer than its records, or more: what was filtered is gone, pairs share a record.
+        is_counted = [direct for _, direct in readers[topic]] == [True] and all(e.partitions for e in entries)
         expected = end - start - gaps[topic, partition]
-        if audit.kind in ("row", "scd") and topic in of_topics and summed and summed["read"] != expected:
+        if is_counted and summed.get("read", 0) != expected:
             ok = False
             empty = f", {gaps[topic, partition]} of them without a record" if gaps[topic, partition] else ""
             audit.findings.append(

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.ledger.entry import Partitions
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
@@ -29,7 +30,7 @@ from headwater_streams.runtime.stages.stateful import (
     StatefulInput,
     observed,
 )
-from headwater_streams.sources.coordinates import ROW_COLUMNS, hide
+from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, hide
 from headwater_streams.sources.decode import BAD, RecordDecoder
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.reader import Starts
@@ -52,6 +53,10 @@ def stateful_input(
     return DirectInput(context, plan, generation, name, closes, overlap, values)
 
 
+_MOST_PARTITIONS = 16  # each costs three counts of every row
+_TERMS = ("kept", "late", "quarantined")
+
+
 class DirectInput(StatefulInput):
     """See `StatefulInput`."""
 
@@ -69,6 +74,7 @@ class DirectInput(StatefulInput):
         super().__init__(context, plan, generation, name, closes, overlap)
         self._values = values
         self._starts: Starts = {}
+        self._places: list[tuple[str, int]] = []
         self._empty = context.spark.createDataFrame([], plan.inputs[name])
         assert isinstance(self._declared, TopicInput)
         self._decoder = RecordDecoder(self._declared, self._quarantining(self._empty), origin=False)
@@ -85,12 +91,12 @@ class DirectInput(StatefulInput):
         decoded = self._decoder.decode(self._decoder.locate(self.reader.stream(self._starts)))
         split = self._marked(decoded, self._values.watermark)
         bad, late = F.col(BAD), F.col(LATE)
-        read = split.frame.observe(
-            f"{self.name}_read",
-            F.count(F.lit(1)).alias("rows"),
-            F.count(F.when(bad, 1)).alias("quarantined"),
-            F.count(F.when(~bad & late, 1)).alias("late"),
-        )
+        became = dict(zip(_TERMS, (~bad & ~late, ~bad & late, bad), strict=True))
+        terms = [F.count(F.when(which, 1)).alias(term) for term, which in became.items() if term != "kept"]
+        for place, (topic, partition) in enumerate(self._counted_places()):
+            here = (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition)
+            terms += [F.count(F.when(here & which, 1)).alias(f"{t}_{place}") for t, which in became.items()]
+        read = split.frame.observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"), *terms)
         counts = [F.count(F.lit(1)).alias("rows")]
         hidden, more = list(ROW_COLUMNS), []
         if self._overlap is not None:
@@ -112,13 +118,33 @@ class DirectInput(StatefulInput):
         if quarantined:
             self._quarantine(self._rejected(batch_input), batch, batch_input, quarantined)
         partly_late = observed(metrics, f"{self.name}_kept", "partly_late")
-        return SplitBatch(observed(metrics, read, "late"), quarantined, {}, partly_late)
+        return SplitBatch(
+            observed(metrics, read, "late"), quarantined, self._partitions(metrics), partly_late
+        )
 
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
         """See `StatefulInput`."""
         gate = self._gate()
         gate.judge(metrics.get(f"{self.name}_checks", {}), batch)
         return gate.warnings
+
+    def _counted_places(self) -> list[tuple[str, int]]:
+        """The partitions that are counted each, where they are not too many: those that were there at the start."""
+        assert isinstance(self._declared, TopicInput)
+        source = self._context.source
+        self._places = [(topic, p) for topic in self._declared.names for p in source.partitions(topic)]
+        if len(self._places) > _MOST_PARTITIONS:
+            self._places = []
+        return self._places
+
+    def _partitions(self, metrics: Mapping[str, Any]) -> Partitions:
+        """The terms by topic and partition; empty where one has come that is not counted."""
+        found: dict[str, dict[int, dict[str, int]]] = {}
+        for place, (topic, partition) in enumerate(self._places):
+            terms = {t: observed(metrics, f"{self.name}_read", f"{t}_{place}") for t in _TERMS}
+            found.setdefault(topic, {})[partition] = {"read": sum(terms.values()), **terms}
+        counted = sum(terms["read"] for of_topic in found.values() for terms in of_topic.values())
+        return found if counted == observed(metrics, f"{self.name}_read") else {}
 
     def _gate(self) -> CheckGate:
         return CheckGate(self._plan.job, "input").over(self._empty)
