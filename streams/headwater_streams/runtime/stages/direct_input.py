@@ -7,7 +7,7 @@ read from the topic once more, for the quarantine table.
 """
 
 from collections.abc import Callable, Mapping
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -47,10 +47,8 @@ def stateful_input(
     values: BatchValues | None = None,
 ) -> StatefulInput:
     """An input of a stage; see `StatefulInput`. What a topic's plan takes from each batch is in `values`."""
-    if not isinstance(plan.job.inputs[name], TopicInput):
-        return KeptInput(context, plan, generation, name, closes, overlap)
-    assert values is not None
-    return DirectInput(context, plan, generation, name, closes, overlap, values)
+    kind = DirectInput if isinstance(plan.job.inputs[name], TopicInput) else KeptInput
+    return kind(context, plan, generation, name, closes, overlap, values)
 
 
 _MOST_PARTITIONS = 16  # each costs three counts of every row
@@ -60,40 +58,21 @@ _TERMS = ("kept", "late", "quarantined")
 class DirectInput(StatefulInput):
     """See `StatefulInput`."""
 
-    def __init__(
-        self,
-        context: StageContext,
-        plan: JobPlan,
-        generation: int,
-        name: str,
-        closes: Callable[[], Column] | None,
-        overlap: Overlap | None,
-        values: BatchValues,
-    ) -> None:
-        """See `StatefulInput`."""
-        super().__init__(context, plan, generation, name, closes, overlap)
-        self._values = values
-        self._starts: Starts = {}
-        self._places: list[tuple[str, int]] = []
-        self._empty = context.spark.createDataFrame([], plan.inputs[name])
-        assert isinstance(self._declared, TopicInput)
-        self._decoder = RecordDecoder(self._declared, self._quarantining(self._empty), origin=False)
-        self._is_final = plan.kind == "window" and plan.job.target.mode == "append"
-
     def prepare(self) -> None:
         """See `StatefulInput`."""
         job = self._plan.job
         entry = last_entry(self._context.home.table(job.target.name), job.name, self._generation)
-        self._starts = starts_of(entry) if entry is not None else {}
+        self._starts: Starts = starts_of(entry) if entry is not None else {}
 
     def stream(self) -> DataFrame:
         """See `StatefulInput`."""
+        assert self._values is not None
         decoded = self._decoder.decode(self._decoder.locate(self.reader.stream(self._starts)))
         split = self._marked(decoded, self._values.watermark)
         bad, late = F.col(BAD), F.col(LATE)
         became = dict(zip(_TERMS, (~bad & ~late, ~bad & late, bad), strict=True))
         terms = [F.count(F.when(which, 1)).alias(term) for term, which in became.items() if term != "kept"]
-        for place, (topic, partition) in enumerate(self._counted_places()):
+        for place, (topic, partition) in enumerate(self._places):
             here = (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition)
             terms += [F.count(F.when(here & which, 1)).alias(f"{t}_{place}") for t, which in became.items()]
         read = split.frame.observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"), *terms)
@@ -102,7 +81,7 @@ class DirectInput(StatefulInput):
         if self._overlap is not None:
             counts.append(F.count(F.when(F.col(PARTLY_LATE), 1)).alias("partly_late"))
             hidden.append(CLOSED_UNTIL)
-        if self._is_final:
+        if self._plan.kind == "window" and self._plan.job.target.mode == "append":
             more.append(self._values.batch.alias(SINCE))
         kept = read.filter(~bad & ~late).observe(f"{self.name}_kept", *counts)
         rows = kept.select(*split.columns.values(), *hidden, *more)
@@ -128,14 +107,22 @@ class DirectInput(StatefulInput):
         gate.judge(metrics.get(f"{self.name}_checks", {}), batch)
         return gate.warnings
 
-    def _counted_places(self) -> list[tuple[str, int]]:
+    @cached_property
+    def _empty(self) -> DataFrame:
+        return self._context.spark.createDataFrame([], self._plan.inputs[self.name])
+
+    @cached_property
+    def _decoder(self) -> RecordDecoder:
+        assert isinstance(self._declared, TopicInput)
+        return RecordDecoder(self._declared, self._quarantining(self._empty), origin=False)
+
+    @cached_property
+    def _places(self) -> list[tuple[str, int]]:
         """The partitions that are counted each, where they are not too many: those that were there at the start."""
         assert isinstance(self._declared, TopicInput)
         source = self._context.source
-        self._places = [(topic, p) for topic in self._declared.names for p in source.partitions(topic)]
-        if len(self._places) > _MOST_PARTITIONS:
-            self._places = []
-        return self._places
+        found = [(topic, p) for topic in self._declared.names for p in source.partitions(topic)]
+        return found if len(found) <= _MOST_PARTITIONS else []
 
     def _partitions(self, metrics: Mapping[str, Any]) -> Partitions:
         """The terms by topic and partition; empty where one has come that is not counted."""

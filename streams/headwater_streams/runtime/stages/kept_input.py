@@ -4,8 +4,9 @@ Late and bad are decided on the row alone, with `_seen_until`, so that every rea
 reads its rows back from the same files, and commits them to the side tables before the main table.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -13,14 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
-from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.plan import JobPlan, require_ingest
+from headwater_streams.runtime.plan import require_ingest
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.stateful import (
     LATE,
     PARTLY_LATE,
-    Overlap,
     SplitBatch,
     StatefulInput,
     observed,
@@ -54,20 +53,6 @@ class KeptBatch(SplitBatch):
 
 class KeptInput(StatefulInput):
     """See `StatefulInput`."""
-
-    def __init__(
-        self,
-        context: StageContext,
-        plan: JobPlan,
-        generation: int,
-        name: str,
-        closes: Callable[[], Column] | None,
-        overlap: Overlap | None = None,
-    ) -> None:
-        """See `StatefulInput`."""
-        super().__init__(context, plan, generation, name, closes, overlap)
-        assert isinstance(self._declared, TableInput), "the runner puts an ingest table before a topic"
-        self._columns = plan.inputs[name].fieldNames()
 
     def prepare(self) -> None:
         """See `StatefulInput`: the table says of each row what had been seen before it."""
@@ -142,6 +127,10 @@ class KeptInput(StatefulInput):
         split = self._split(rows.filter(inside))
         in_time = split.frame.filter(~F.col(BAD) & ~F.col(LATE))
         return in_time.select(*split.columns.values(), *ROW_COLUMNS)
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        return self._plan.inputs[self.name].fieldNames()
 
     def _split(self, rows: DataFrame) -> Decoded:
         """Every row with `_bad` and `_late`."""

@@ -20,6 +20,7 @@ from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.decode import Decoded
@@ -67,6 +68,7 @@ class StatefulInput(ABC):
         name: str,
         closes: Callable[[], Column] | None,
         overlap: Overlap | None = None,
+        values: BatchValues | None = None,
     ) -> None:
         """Prepares to read one input.
 
@@ -77,12 +79,13 @@ class StatefulInput(ABC):
             name: The input's name.
             closes: When the state of a row is gone, as a column over its rows; None where state is never dropped.
             overlap: How the windows of a row close, where it is in several.
+            values: What a topic's plan takes from each batch.
         """
         self.name = name
         self._context, self._plan, self._generation = context, plan, generation
         self._declared = plan.job.inputs[name]
         self.reader = InputReader(context, name, self._declared, plan.job.name)
-        self._closes, self._overlap = closes, overlap
+        self._closes, self._overlap, self._values = closes, overlap, values
 
     @abstractmethod
     def prepare(self) -> None:
