@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver e2e docs bench-broker bench-nexmark bench-streams clean
+.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver e2e docs bench-broker bench-nexmark bench-operators bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -40,6 +40,9 @@ bench-streams: setup  ## Rows/s beside plain PySpark, produce-to-table times, th
 
 bench-nexmark: setup  ## Nexmark through the library, in plain PySpark and in Apache Flink (from PyPI and Maven), compared row by row
 	@PYTHONPATH=tests/bench $(BIN)/python -m nexmark $(ARGS)
+
+bench-operators: setup  ## Deduplication by offset, row checks and batches of one record, beside plain PySpark, as JSON and tables
+	@PYTHONPATH=tests/bench $(BIN)/python -m operators $(ARGS)
 
 bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load: rates and CPU a request, as JSON and a table
 	@$(BIN)/python tests/bench/beside_kafka.py $(ARGS)

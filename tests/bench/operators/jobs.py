@@ -1,0 +1,51 @@
+"""The library's jobs: one function, with and without what is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+import headwater as hw
+from headwater_streams.quality.check import Check
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.loader import load_jobs
+from operators.topic import SCHEMA, TIME
+
+TOPIC = "readings"
+REJECTED_OF = 1000
+"""Of so many rows `rejecting` takes one aside."""
+
+readings = hw.topic(TOPIC, schema=SCHEMA, event_time=TIME)
+
+_CONDITIONS = {
+    "has_device": "device IS NOT NULL",
+    "device_is_one": "device RLIKE '^dev-[0-9]{4}$'",
+    "kind_is_known": "kind IN ('temperature', 'humidity', 'pressure')",
+    "unit_is_of_kind": "(kind = 'temperature') = (unit = 'C')",
+    "value_is_sane": "value BETWEEN -50 AND 1100",
+}
+
+
+@hw.job(target=hw.delta("silver.readings"))
+def taken(readings: DataFrame) -> DataFrame:
+    """Every reading, as it came."""
+    return readings
+
+
+def jobs_over(topic: str) -> dict[str, Job]:
+    """The jobs by the names of the contenders, reading a topic."""
+    (declared,) = load_jobs([str(Path(__file__))])
+    plain = replace(declared, inputs={"readings": replace(readings, name=topic)})
+    checks = tuple(Check(name, condition) for name, condition in _CONDITIONS.items())
+    warned = tuple(Check(name, condition, action="warn") for name, condition in _CONDITIONS.items())
+    rejects = Check("is_not_one_of_many", f"id % {REJECTED_OF} <> 0")
+    return {
+        "none": plain,
+        "by_offset": replace(plain, dedup=hw.by_offset()),
+        "origin": replace(plain, dedup=hw.by_offset(origin=True)),
+        "checks": replace(plain, checks=checks),
+        "rejecting": replace(plain, checks=(*checks, rejects)),
+        "warned": replace(plain, checks=warned),
+    }
