@@ -23,6 +23,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from headwater.stack.session import spark_session
 from operators import growing, jobs, plain, smallest
 from operators.topic import Topic
@@ -66,11 +68,12 @@ def ratio_table(ratios: Mapping[str, Mapping[str, float]]) -> str:
 def smallest_table(found: Mapping[str, Any]) -> str:
     """The times of batches of one record, p50 / p99 in milliseconds."""
     told = {name: of for name, of in found.items() if isinstance(of, Mapping)}
-    phases = list(next(iter(told.values())))
+    phases = [name for name, of in next(iter(told.values())).items() if isinstance(of, Mapping)]
     lines = [f"| ms, p50 / p99 | {' | '.join(told)} |", f"|---|{'--:|' * len(told)}"]
     for phase in phases:
         cells = [f"{of[phase]['p50']} / {of[phase]['p99']}" for of in told.values()]
         lines.append(f"| {phase.removesuffix('_ms')} | {' | '.join(cells)} |")
+    lines.append(f"| CPU a batch | {' | '.join(str(of['cpu_ms_a_batch']) for of in told.values())} |")
     return "\n".join(lines)
 
 
@@ -78,13 +81,26 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def _growing(
+    spark: SparkSession, address: str, folder: Path, seed: int, sizes: Sequence[int], names: Sequence[str]
+) -> dict[str, Any]:
+    warm = Topic(address, "warm", seed)
+    growing.grow(growing.Growing(spark, address, warm, folder / "warm"), warm, [_WARM_ROWS], names)
+    topic = Topic(address, jobs.TOPIC, seed)
+    found = growing.grow(growing.Growing(spark, address, topic, folder / "growing"), topic, sizes, names)
+    ratios = growing.ratios(found)
+    _say(f"{growing_table(found)}\n\n{ratio_table(ratios)}\n")
+    about = {"value_bytes_per_row": round(topic.value_bytes / topic.rows)}
+    return about | {"growing": found, "ratio": ratios}
+
+
 def main() -> None:
     """Runs everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--millions", default="0.5,1,1.5,2", help="sizes of the topic, growing; empty: none")
+    parser.add_argument("--millions", default="0.5,1,1.5", help="sizes of the topic, growing; empty: none")
     parser.add_argument("--contenders", default=",".join(_DEFAULT), help="names, with commas")
-    parser.add_argument("--batches", type=int, default=50, help="of one record that are counted; 0: none")
-    parser.add_argument("--warm", type=int, default=20, help="of one record that are not counted")
+    parser.add_argument("--batches", type=int, default=40, help="of one record that are counted; 0: none")
+    parser.add_argument("--warm", type=int, default=30, help="of one record that are not counted")
     parser.add_argument("--one-by-one", default=",".join(smallest.CONTENDERS), help="names, with commas")
     parser.add_argument(
         "--interval-s", type=float, default=0.1, help="the trigger's, for batches of one record"
@@ -111,17 +127,7 @@ def main() -> None:
         spark = spark_session(folder, app_name="operators", cores=cores, extra=extra)
         try:
             if sizes:
-                warm = Topic(address, "warm", arguments.seed)
-                growing.grow(
-                    growing.Growing(spark, address, warm, folder / "warm"), warm, [_WARM_ROWS], names
-                )
-                topic = Topic(address, jobs.TOPIC, arguments.seed)
-                found = growing.grow(
-                    growing.Growing(spark, address, topic, folder / "growing"), topic, sizes, names
-                )
-                figures["value_bytes_per_row"] = round(topic.value_bytes / topic.rows)
-                figures |= {"growing": found, "ratio": growing.ratios(found)}
-                _say(f"{growing_table(found)}\n\n{ratio_table(figures['ratio'])}\n")
+                figures |= _growing(spark, address, folder, arguments.seed, sizes, names)
             if arguments.batches:
                 figures["smallest"] = smallest.smallest(
                     spark,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 from collections.abc import Mapping, Sequence
@@ -144,7 +145,8 @@ def grow(growing: Growing, topic: Topic, sizes: Sequence[int], names: Sequence[s
                 file=sys.stderr,
                 flush=True,
             )
-        found.append({"rows": size, "contenders": {name: _told(steps[name]) for name in names}})
+        told = {name: _told(steps[name]) for name in names}
+        found.append({"rows": size, "load": os.getloadavg()[0], "contenders": told})
     return found
 
 
