@@ -139,12 +139,8 @@ def grow(growing: Growing, topic: Topic, sizes: Sequence[int], names: Sequence[s
         turn = place % len(names)
         steps = {}
         for name in (*names[turn:], *names[:turn]):
-            steps[name] = step = growing.step(name)
-            print(
-                f"{size / 1e6:5.1f} M  {name:22} {step.rows / step.batches_s / 1000:7.1f} k rows/s",
-                file=sys.stderr,
-                flush=True,
-            )
+            steps[name] = growing.step(name)
+            print(f"{size / 1e6:5.1f} M  {name:22} {_told(steps[name])}", file=sys.stderr, flush=True)
         told = {name: _told(steps[name]) for name in names}
         found.append({"rows": size, "load": os.getloadavg()[0], "contenders": told})
     return found

@@ -26,7 +26,7 @@ from support.processes import cpu_s
 
 CONTENDERS = ("plain", "by_offset", "checks")
 _PHASES = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets", "triggerExecution")
-_PATIENCE_S = 60
+_PATIENCE_S = 300
 
 Told = Callable[[], Sequence[Mapping[str, Any]]]
 """Spark's account of the batches so far."""
