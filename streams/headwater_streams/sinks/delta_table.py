@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+
+# Loaded before the first conflict, not by the handler that looks for it: only then does PySpark raise Delta's conflicts
+# as what they are, and until then as a bare Py4JJavaError.
+from delta import exceptions
 from deltalake import DeltaTable as DeltaLake
 from deltalake import Schema
 from pyspark.sql import DataFrame, SparkSession
@@ -277,8 +281,6 @@ def _schema_of(path: Path) -> T.StructType:
 
 def conflicts() -> tuple[type[Exception], ...]:
     """What Delta raises when another commit came first; in Python they have no common base of their own."""
-    from delta import exceptions
-
     return (
         exceptions.DeltaConcurrentModificationException,
         exceptions.ConcurrentAppendException,
