@@ -5,7 +5,9 @@ offset   0    1    2    3    4     5    6        of partition 0; [1, 5) is repai
          |- batch 0 -|  |- batch 1 -|   | 2
 """
 
+import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -198,6 +200,29 @@ def both_mended() -> Job:
         return coasts
 
     return bind(both_coasts)
+
+
+def test_row_backfill_is_swapped_in_though_each_try_meets_a_batch(drive: Callable[..., JobDriver]) -> None:
+    driver, job = live(drive), mended()
+    planned = backfill.plan(driver.context, job, offsets=RANGE)
+    backfill.run(driver.context, planned.id, job)
+    assert backfill.verify(driver.context, planned.id, job).passed
+    batches: list[threading.Thread] = []
+
+    def batch_comes_first(_job: str, step: str, _batch: int) -> None:
+        if step == "before swap":
+            driver.send("departures", event(7, 7), timestamp=AT)
+            batches.append(threading.Thread(target=driver.run))
+            batches[-1].start()
+            batches[-1].join(5)  # it has committed by then, unless the swap holds it
+
+    backfill.swap(replace(driver.context, step=batch_comes_first), planned.id)
+    for batch in batches:
+        batch.join()
+    assert len(batches) > 1
+    assert rows(driver)[: len(REPAIRED)] == REPAIRED
+    assert len(rows(driver)) == len(REPAIRED) + len(batches)
+    assert driver.audit() == []
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
@@ -15,14 +15,14 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import conflicts, read_version
-from headwater_streams.sinks.file_swap import FileSwap, Swapped
+from headwater_streams.sinks.file_swap import FileSwap
 
 _MARKS = {SWAP: 1, ROLLBACK: 2}
 _ATTEMPTS = 10
+_BESIDE_BATCHES = 3  # of the attempts; in the others the live job waits
 _PAUSE_S = 0.2
-
-Result = TypeVar("Result")
 
 
 def swap(
@@ -45,10 +45,16 @@ def swap(
         require_done(folder, planned)
         *_, last = commits(folder.shadow)
         verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
-        if planned.kind == "row":
-            _require_unmoved(context, planned, FileSwap(context.spark, context.home.table(planned.target)))
-            _swap_quarantine(context, planned, folder)
-        _commit_swap(context, planned, folder, verdict)
+
+        def attempt() -> None:
+            if planned.kind == "row":
+                _require_unmoved(
+                    context, planned, FileSwap(context.spark, context.home.table(planned.target))
+                )
+                _swap_quarantine(context, planned, folder)
+            _commit_swap(context, planned, folder, verdict)
+
+        _beside_the_job(context, planned, attempt)
     return _swap_result(context, planned, folder)
 
 
@@ -65,8 +71,12 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
         raise BackfillError(
             f"the backfill {planned.id!r} was not swapped in, so there is nothing to roll back"
         )
-    for table in planned.tables:
-        _roll_back_table(context, planned, table)
+
+    def attempt() -> None:
+        for table in planned.tables:
+            _roll_back_table(context, planned, table)
+
+    _beside_the_job(context, planned, attempt)
     stored = folder.read("rollback")
     if stored is None:
         made = (_by_action(context, planned, table).get(ROLLBACK) for table in reversed(planned.tables))
@@ -80,45 +90,29 @@ def _commit_swap(
     context: StageContext, planned: BackfillPlan, folder: BackfillFolder, verdict: Mapping[str, Any]
 ) -> None:
     target, affected = context.home.table(planned.target), planned.affected.condition()
-
-    def attempt() -> Swapped:
-        transaction = FileSwap(context.spark, target)
-        _require_unmoved(context, planned, transaction)
-        entry = _entry(planned, SWAP, planned.target, verdict["accounting"], transaction.version)
-        context.step(planned.job, "before swap", 0)
-        done = transaction.replace(
-            affected, planned.app_id, _MARKS[SWAP], entry.to_json(), shadow=folder.shadow
-        )
-        context.step(planned.job, "after swap", 0)
-        return done
-
-    _retried(attempt, planned.target)
+    transaction = FileSwap(context.spark, target)
+    _require_unmoved(context, planned, transaction)
+    entry = _entry(planned, SWAP, planned.target, verdict["accounting"], transaction.version)
+    context.step(planned.job, "before swap", 0)
+    transaction.replace(affected, planned.app_id, _MARKS[SWAP], entry.to_json(), shadow=folder.shadow)
+    context.step(planned.job, "after swap", 0)
 
 
 def _swap_quarantine(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> None:
     table, affected = context.home.table(planned.quarantine), planned.affected.condition()
-
-    def attempt() -> None:
-        transaction = FileSwap(context.spark, table)
-        if transaction.last_batch(planned.app_id) >= _MARKS[SWAP]:
-            return
-        before = transaction.frame().filter(affected).count()
-        shadow = context.spark.read.format("delta").load(str(folder.quarantine))
-        after = shadow.count()
-        if not before and not after:
-            return
-        entry = _entry(
-            planned,
-            SWAP,
-            planned.quarantine,
-            {"quarantined": after, "before": before},
-            transaction.version,
-        )
-        context.step(planned.job, "before quarantine swap", 0)
-        transaction.replace(affected, planned.app_id, _MARKS[SWAP], entry.to_json(), shadow=folder.quarantine)
-        context.step(planned.job, "after quarantine swap", 0)
-
-    _retried(attempt, planned.quarantine)
+    transaction = FileSwap(context.spark, table)
+    if transaction.last_batch(planned.app_id) >= _MARKS[SWAP]:
+        return
+    before = transaction.frame().filter(affected).count()
+    shadow = context.spark.read.format("delta").load(str(folder.quarantine))
+    after = shadow.count()
+    if not before and not after:
+        return
+    terms = {"quarantined": after, "before": before}
+    entry = _entry(planned, SWAP, planned.quarantine, terms, transaction.version)
+    context.step(planned.job, "before quarantine swap", 0)
+    transaction.replace(affected, planned.app_id, _MARKS[SWAP], entry.to_json(), shadow=folder.quarantine)
+    context.step(planned.job, "after quarantine swap", 0)
 
 
 def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) -> None:
@@ -128,18 +122,13 @@ def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) ->
         return
     swapped_at, swapped = made[SWAP]
     replaced = read_version(context.spark, table, int(swapped.extra["replaced_version"])).filter(affected)
-
-    def attempt() -> Swapped:
-        transaction = FileSwap(context.spark, table)
-        _require_unmoved(context, planned, transaction, name, swapped_at)
-        (terms,) = swapped.accounting.values()
-        entry = _entry(planned, ROLLBACK, name, _undone(terms), transaction.version)
-        context.step(planned.job, "before rollback", 0)
-        done = transaction.replace(affected, planned.app_id, _MARKS[ROLLBACK], entry.to_json(), rows=replaced)
-        context.step(planned.job, "after rollback", 0)
-        return done
-
-    _retried(attempt, name)
+    transaction = FileSwap(context.spark, table)
+    _require_unmoved(context, planned, transaction, name, swapped_at)
+    (terms,) = swapped.accounting.values()
+    entry = _entry(planned, ROLLBACK, name, _undone(terms), transaction.version)
+    context.step(planned.job, "before rollback", 0)
+    transaction.replace(affected, planned.app_id, _MARKS[ROLLBACK], entry.to_json(), rows=replaced)
+    context.step(planned.job, "after rollback", 0)
 
 
 def _undone(terms: Mapping[str, int]) -> dict[str, int]:
@@ -246,13 +235,21 @@ def _by_action(
     return TableHistory(context.home.table(table), table).backfill(planned.id)
 
 
-def _retried(attempt: Callable[[], Result], table: str) -> Result:
-    """Tries again while other writers of the table come first."""
-    for _ in range(_ATTEMPTS):
+def _beside_the_job(context: StageContext, planned: BackfillPlan, attempt: Callable[[], None]) -> None:
+    """Changes the tables beside the batches of the live job, and never beside the swap of another kind of backfill.
+
+    Where batches come first it is tried again, after some tries with the job held: they may come faster than one
+    attempt is made.
+    """
+    turn = Turn(context.home, planned.job)
+    for number in range(_ATTEMPTS):
         try:
-            return attempt()
+            with turn.of_batch() if number < _BESIDE_BATCHES else turn.of_swap():
+                attempt()
+            return
         except conflicts():
             time.sleep(_PAUSE_S)
     raise BackfillError(
-        f"{table} was changed by others {_ATTEMPTS} times while its commit was prepared; try again when it is quieter"
+        f"{planned.target} was changed by others {_ATTEMPTS} times while its commit was prepared; try again when it is "
+        "quieter"
     )
