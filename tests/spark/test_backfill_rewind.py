@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
+from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
@@ -111,6 +112,71 @@ def test_rewind_of_rows_reads_them_again_and_can_be_taken_back(drive: Callable[.
     driver.run()
     assert rows(driver) == everything
     assert driver.accounting("silver.clicks")["duplicate"] == 2, "the one sent again, in two generations"
+    assert driver.audit() == []
+
+
+def version_at(driver: JobDriver, batch: int) -> int:
+    """The version in which a batch was committed to a table that was repaired between."""
+    made = commits(driver.home.table("silver.clicks"))
+    return next(
+        c.version for c in made if c.entry is not None and c.entry.is_batch and c.entry.batch == batch
+    )
+
+
+def test_rewind_leaves_what_repairs_did_to_the_quarantine(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(name="clean", target=hw.delta("silver.clicks"), dedup=hw.by_offset(origin=True))
+    @hw.check("known", "who <> 'u0'", action="quarantine")
+    def clean_better(clicks: DataFrame) -> DataFrame:
+        return clicks
+
+    driver, job, better = drive(clean), bind(clean), bind(clean_better)
+
+    def repaired(offsets: tuple[int, int]) -> str:
+        planned = backfill.plan(driver.context, better, offsets={"clicks": {0: offsets}})
+        backfill.run(driver.context, planned.id, better)
+        assert backfill.verify(driver.context, planned.id, better).passed
+        backfill.swap(driver.context, planned.id)
+        return planned.id
+
+    send(driver, click("10:00", "u0", 0), click("10:00", None, 1), of=0)
+    driver.run()
+    backfill.rollback(driver.context, repaired((0, 2)))
+    for number in (2, 3):
+        send(driver, click("10:00", f"u{number}", number), of=number)
+        driver.run()
+    everything = rows(driver)
+
+    # A repair that came after the plan, in whole or half, would be undone unawares.
+    version = version_at(driver, batch=1)
+    planned = backfill.plan_rewind(driver.context, job, version=version)
+    assert backfill.verify(driver.context, planned.id, job).passed
+    half = backfill.plan(driver.context, better, offsets={"clicks": {0: (0, 3)}})
+    backfill.run(driver.context, half.id, better)
+    assert backfill.verify(driver.context, half.id, better).passed
+    driver.crash_at("after quarantine swap")
+    with pytest.raises(SimulatedCrash):
+        backfill.swap(driver.context, half.id)
+    with pytest.raises(
+        BackfillError, match=r"has changed silver\.clicks__quarantine and not silver\.clicks yet"
+    ):
+        backfill.swap(driver.context, planned.id)
+    backfill.swap(driver.context, half.id)
+    with pytest.raises(BackfillError, match=r"was repaired by clean-\w+ since the backfill"):
+        backfill.swap(driver.context, planned.id)
+    backfill.rollback(driver.context, half.id)
+    with pytest.raises(BackfillError, match="roll that back first"):
+        backfill.plan_rewind(driver.context, job, version=version)
+
+    send(driver, click("10:00", "u4", 4), of=4)
+    driver.run()
+    send(driver, click("10:00", None, 5), of=5)
+    driver.run()
+    put_back(driver, job, version_at(driver, batch=3))
+    assert rows(driver) == [*everything, ("u4", 4)]
+    assert [offset for (offset,) in driver.rows("silver.clicks__quarantine", "_offset")] == [1]
+    assert driver.audit() == []
+    driver.run()
+    assert [offset for (offset,) in driver.rows("silver.clicks__quarantine", "_offset")] == [1, 5]
     assert driver.audit() == []
 
 

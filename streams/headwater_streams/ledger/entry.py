@@ -218,8 +218,13 @@ def _pairs(seen: dict[str, list[list[int]]] | None) -> dict[str, list[tuple[int,
 
 
 def is_undone(entry: LedgerEntry, after: Mapping[str, int]) -> bool:
-    """Whether a commit is of a batch that came after the last one of a generation that was renewed, see above."""
-    return entry.generation == after["generation"] and entry.batch > after["batch"]
+    """Whether a commit is of a batch that came after the last one of a generation that was renewed, see above.
+
+    A repair's is of none: its `batch` is the mark of the swap.
+    """
+    return (
+        entry.kind != "backfill" and entry.generation == after["generation"] and entry.batch > after["batch"]
+    )
 
 
 def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -17,6 +17,7 @@ from headwater_streams.backfill.handover import (
     take_checkpoint,
     told,
 )
+from headwater_streams.backfill.history import ROLLBACK, TableHistory
 from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
@@ -80,7 +81,7 @@ def swap(
         `{"backfill", "target", "version", "replaced_version", "generation", "held_s"}`, the last as of a rebuild.
 
     Raises:
-        BackfillError: There is no passing verdict, or the job has begun another generation.
+        BackfillError: There is no passing verdict, the job has begun another generation, or a repair came between.
         DataLossError: A file of that version is gone; nothing is changed.
     """
     table = context.home.table(planned.target)
@@ -95,6 +96,7 @@ def swap(
         rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
+            _require_unrepaired(context, planned)
             old = context.home.checkpoint(planned.job, planned.base_generation)
             entry = restored_entry(planned, planned.target, planned.version, table, planned.generation)
             require_remembered(context, planned.job, old, entry)
@@ -111,6 +113,38 @@ def swap(
         stored = told(planned, *made_by(table, planned.id)[REWIND]) | {"held_s": held_s}
         folder.write("swap", stored)
     return stored
+
+
+def _require_unrepaired(context: StageContext, planned: RewindPlan) -> None:
+    """Sees to it that no repair is undone unawares; the job's turn must be held, which a repair's swap takes, too.
+
+    Raises:
+        BackfillError: The table was repaired since the rewind was planned, or a repair is half swapped in.
+    """
+    made = _repairs(context, planned.target)
+    for repair, versions in made.items():
+        if max(versions.values()) > planned.base_version:
+            raise BackfillError(
+                f"{planned.target} was repaired by {repair} since the backfill {planned.id!r} was planned; plan again"
+            )
+    for name in planned.sides:
+        for repair, versions in _repairs(context, name).items():
+            if repair not in made and ROLLBACK not in versions:
+                raise BackfillError(
+                    f"the backfill {repair!r} has changed {name} and not {planned.target} yet; swap that one in, or "
+                    "roll it back, first"
+                )
+
+
+def _repairs(context: StageContext, name: str) -> dict[str, dict[str, int]]:
+    """The versions of a table that repairs made, by their ids and what they did."""
+    table = context.home.table(name)
+    found: dict[str, dict[str, int]] = {}
+    for commit in TableHistory(table, name).commits if next_commit(table) else ():
+        if commit.entry is not None and commit.entry.kind == "backfill":
+            extra = commit.entry.extra
+            found.setdefault(extra["backfill"], {})[extra["action"]] = commit.version
+    return found
 
 
 def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_target: LedgerEntry) -> None:
