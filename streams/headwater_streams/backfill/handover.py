@@ -20,7 +20,7 @@ from headwater_streams.runtime.facts import move_facts
 from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.job import app_id
 from headwater_streams.runtime.turn import Turn
-from headwater_streams.sinks.delta_table import ensure_table
+from headwater_streams.sinks.delta_table import conflicts, ensure_table
 from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.sinks.live_files import LiveFile
 from headwater_streams.sinks.marks import last_batch
@@ -33,6 +33,8 @@ def rehearse(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
 
     In the fresh JVM of a command the classes of a commit take seconds to load, and so do the tables' logs.
     """
+    for left in folder.path.glob("rehearsal-*"):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     with TemporaryDirectory(dir=folder.path, prefix="rehearsal-") as name:
         scratch = Path(name)
         ensure_table(context.spark, scratch, "rehearsal", T.StructType([T.StructField("n", T.LongType())]))
@@ -225,15 +227,20 @@ def exchange(
     what = f"{action} of {'the table' if is_target else 'another table'}"
     told_entry = replace(entry, extra={"replaced_version": transaction.version, **entry.extra})
     context.step(planned.job, f"before {what}", 0)
-    transaction.exchange(
-        mark,
-        entry.generation,
-        told_entry.to_json(),
-        removed=removed,
-        added=added,
-        marks={name: batch for name, batch in marks.items() if name != mark},
-        keeps_columns=entry.table in planned.sides,
-    )
+    try:
+        transaction.exchange(
+            mark,
+            entry.generation,
+            told_entry.to_json(),
+            removed=removed,
+            added=added,
+            marks={name: batch for name, batch in marks.items() if name != mark},
+            keeps_columns=entry.table in planned.sides,
+        )
+    except conflicts() as error:
+        raise BackfillError(
+            f"{entry.table} was changed by others while the commit of {planned.id!r} was prepared; do the same again"
+        ) from error
     context.step(planned.job, f"after {what}", 0)
 
 
