@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import last_entry, lineage, seen_of, since_rebuilt
 
 SHADOW = "backfills/a/rebuilt/tables/gold/x"
@@ -81,3 +81,10 @@ def test_lineage_of_a_rewind_that_was_taken_back_has_what_the_rewind_left_out(ta
     write(table, *log)
     assert batches(table) == [(1, 1, 0), (2, 1, 1), (3, 1, 2)]
     assert seen_of(table, "job", 1, until=3) == {"\tclicks\t0": [(0, 11)]}
+
+
+def test_ledger_repairs_are_of_no_batch_that_a_rewind_undoes() -> None:
+    back = LedgerEntry("job", 1, 2, "gold.x__quarantine", "backfill", extra={"action": "rollback"})
+    after = {"generation": 1, "batch": 1}
+    assert is_undone(batch(1, 2), after)
+    assert not is_undone(back, after), "its number is the rollback's mark"
