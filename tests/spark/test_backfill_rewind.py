@@ -160,6 +160,13 @@ def test_rewind_leaves_what_repairs_did_to_the_quarantine(drive: Callable[..., J
         BackfillError, match=r"has changed silver\.clicks__quarantine and not silver\.clicks yet"
     ):
         backfill.swap(driver.context, planned.id)
+    other = backfill.plan(driver.context, better, offsets={"clicks": {0: (0, 2)}})
+    backfill.run(driver.context, other.id, better)
+    assert backfill.verify(driver.context, other.id, better).passed
+    with pytest.raises(
+        BackfillError, match=r"has changed silver\.clicks__quarantine and not silver\.clicks yet"
+    ):
+        backfill.swap(driver.context, other.id)
     backfill.swap(driver.context, half.id)
     with pytest.raises(BackfillError, match=r"was repaired by clean-\w+ since the backfill"):
         backfill.swap(driver.context, planned.id)

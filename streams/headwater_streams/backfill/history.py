@@ -1,6 +1,6 @@
 """What the live job did, read from its target's ledger entries: its batches, its progress, earlier backfills."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,8 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId, Span, micros
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import lineage, since_rebuilt
+from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
+from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.lookups import Versions, versions_of
 
 SWAP, ROLLBACK = "swap", "rollback"
@@ -142,6 +143,34 @@ class TableHistory:
             windows = tuple((micros(start), micros(end)) for start, end in extra["windows"])
             found[extra["backfill"]] = Folded(windows, (extra["until"][0], extra["until"][1]))
         return list(found.values())
+
+
+def repairs_of(home: Home, name: str) -> dict[str, dict[str, int]]:
+    """The versions of a table that repairs made, by their ids and what they did; none where it does not exist."""
+    found: dict[str, dict[str, int]] = {}
+    if not next_commit(home.table(name)):
+        return found
+    for commit in TableHistory(home.table(name), name).commits:
+        if commit.entry is not None and commit.entry.kind == "backfill":
+            extra = commit.entry.extra
+            found.setdefault(extra["backfill"], {})[extra["action"]] = commit.version
+    return found
+
+
+def require_none_half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") -> None:
+    """Sees to it that no repair, but one, has changed another table of a job and not its target.
+
+    Raises:
+        BackfillError: One has.
+    """
+    made = repairs_of(home, target)
+    for name in others:
+        for repair, versions in repairs_of(home, name).items():
+            if repair not in (*made, but) and ROLLBACK not in versions:
+                raise BackfillError(
+                    f"the backfill {repair!r} has changed {name} and not {target} yet; swap that one in, or roll it "
+                    "back, first"
+                )
 
 
 def ranges_of(sources: Iterable[SourceRange]) -> dict[str, dict[int, tuple[int, int]]]:

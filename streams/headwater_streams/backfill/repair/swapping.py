@@ -1,11 +1,13 @@
 """Swaps a verified shadow into its table, and takes a swap back: one Delta commit each."""
 
+import fcntl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from headwater_streams.backfill.diff import content_of
-from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
+from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory, require_none_half_done
 from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
@@ -47,6 +49,7 @@ def swap(
         verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
 
         def attempt() -> None:
+            require_none_half_done(context.home, planned.target, planned.tables[:-1], but=planned.id)
             if planned.kind == "row":
                 _require_unmoved(
                     context, planned, FileSwap(context.spark, context.home.table(planned.target))
@@ -236,7 +239,7 @@ def _by_action(
 
 
 def _beside_the_job(context: StageContext, planned: BackfillPlan, attempt: Callable[[], None]) -> None:
-    """Changes the tables beside the batches of the live job, and never beside the swap of another kind of backfill.
+    """Changes the tables beside the batches of the live job, and never beside the swap of another backfill.
 
     Where batches come first it is tried again, after some tries with the job held: they may come faster than one
     attempt is made.
@@ -244,7 +247,7 @@ def _beside_the_job(context: StageContext, planned: BackfillPlan, attempt: Calla
     turn = Turn(context.home, planned.job)
     for number in range(_ATTEMPTS):
         try:
-            with turn.of_batch() if number < _BESIDE_BATCHES else turn.of_swap():
+            with _alone(context, planned), turn.of_batch() if number < _BESIDE_BATCHES else turn.of_swap():
                 attempt()
             return
         except conflicts():
@@ -253,3 +256,13 @@ def _beside_the_job(context: StageContext, planned: BackfillPlan, attempt: Calla
         f"{planned.target} was changed by others {_ATTEMPTS} times while its commit was prepared; try again when it is "
         "quieter"
     )
+
+
+@contextmanager
+def _alone(context: StageContext, planned: BackfillPlan) -> Iterator[None]:
+    """Holds back other repairs of the job, which would change hands between the two tables of this one."""
+    path = context.home.checkpoint(planned.job, 0).with_name("repair")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -17,7 +17,7 @@ from headwater_streams.backfill.handover import (
     take_checkpoint,
     told,
 )
-from headwater_streams.backfill.history import ROLLBACK, TableHistory
+from headwater_streams.backfill.history import repairs_of, require_none_half_done
 from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
@@ -121,30 +121,12 @@ def _require_unrepaired(context: StageContext, planned: RewindPlan) -> None:
     Raises:
         BackfillError: The table was repaired since the rewind was planned, or a repair is half swapped in.
     """
-    made = _repairs(context, planned.target)
-    for repair, versions in made.items():
+    for repair, versions in repairs_of(context.home, planned.target).items():
         if max(versions.values()) > planned.base_version:
             raise BackfillError(
                 f"{planned.target} was repaired by {repair} since the backfill {planned.id!r} was planned; plan again"
             )
-    for name in planned.sides:
-        for repair, versions in _repairs(context, name).items():
-            if repair not in made and ROLLBACK not in versions:
-                raise BackfillError(
-                    f"the backfill {repair!r} has changed {name} and not {planned.target} yet; swap that one in, or "
-                    "roll it back, first"
-                )
-
-
-def _repairs(context: StageContext, name: str) -> dict[str, dict[str, int]]:
-    """The versions of a table that repairs made, by their ids and what they did."""
-    table = context.home.table(name)
-    found: dict[str, dict[str, int]] = {}
-    for commit in TableHistory(table, name).commits if next_commit(table) else ():
-        if commit.entry is not None and commit.entry.kind == "backfill":
-            extra = commit.entry.extra
-            found.setdefault(extra["backfill"], {})[extra["action"]] = commit.version
-    return found
+    require_none_half_done(context.home, planned.target, planned.sides)
 
 
 def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_target: LedgerEntry) -> None:
