@@ -18,6 +18,7 @@ from headwater_streams.ledger.log import commits, lineage, seen_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import move_facts
 from headwater_streams.runtime.generations import generation_id
+from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import app_id
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import conflicts, ensure_table
@@ -134,13 +135,18 @@ def stage_checkpoint(
         raise DataLossError(
             f"job {planned.job!r}: there is no checkpoint {origin.name} any more; nothing was changed"
         )
-    staged = context.home.checkpoint(planned.job, 0).with_name(f".{planned.id}.staged")
+    staged = staged_checkpoint(context.home, planned)
     shutil.rmtree(staged, ignore_errors=True)  # of a swap that died before its commit
     shutil.copytree(origin, staged, copy_function=_link)
     if last is not None:
         _cut(staged, last)
     move_facts(staged, context)
     return staged
+
+
+def staged_checkpoint(home: Home, planned: WholePlan) -> Path:
+    """Where a backfill's checkpoint is staged; nothing is there before its swap or after it."""
+    return home.checkpoint(planned.job, 0).with_name(f".{planned.id}.staged")
 
 
 def take_checkpoint(context: StageContext, job: str, staged: Path, generation: int) -> None:

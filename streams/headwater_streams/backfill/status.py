@@ -92,8 +92,12 @@ def abort(home: Home, backfill: str) -> dict[str, Any]:
         if state == "rolled back":
             raise BackfillError(f"the backfill {backfill!r} was rolled back already")
         folder.set_flag("aborted")
-        for shadow in (folder.shadow, folder.quarantine, folder.rebuilt):
-            shutil.rmtree(shadow, ignore_errors=True)
+        left = [folder.shadow, folder.quarantine, folder.rebuilt, *folder.path.glob("rehearsal-*")]
+        planned = folder.plan()
+        if not isinstance(planned, BackfillPlan):
+            left.append(handover.staged_checkpoint(home, planned))  # of a swap that was refused or killed
+        for path in left:
+            shutil.rmtree(path, ignore_errors=True)
     return status(home, backfill)
 
 
