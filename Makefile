@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver e2e docs bench-broker bench-nexmark bench-operators bench-streams clean
+.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver crash-backfill e2e docs bench-broker bench-nexmark bench-operators bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -34,6 +34,9 @@ unit property docs clients spark crash e2e: setup
 
 crash-driver: setup  ## kill -9 of the driver of running jobs, 100 times, at each step of a batch and at random instants
 	@HEADWATER_DRIVER_KILLS=$${HEADWATER_DRIVER_KILLS:-100} $(BIN)/python -m pytest tests/crash/test_driver_kill.py -s --timeout 0 $(ARGS)
+
+crash-backfill: setup  ## kill -9 of backfills 100 times, at each step of repairs, rebuilds and rewinds and at random instants
+	@HEADWATER_BACKFILL_KILLS=$${HEADWATER_BACKFILL_KILLS:-100} $(BIN)/python -m pytest tests/crash/test_backfill_kill.py -s --timeout 0 $(ARGS)
 
 bench-streams: setup  ## Rows/s beside plain PySpark, produce-to-table times, the demo's time, as JSON
 	@$(BIN)/python tests/bench/streams.py --demo $(ARGS)

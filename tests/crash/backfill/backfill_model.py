@@ -1,0 +1,136 @@
+"""What the tables must hold, in plain Python: each row by the code that made it, up to what the live job has read.
+
+Record n stands in partition n % 2 at offset n // 2, and its time follows from n, so a table's rows tell how far it was
+read in each partition. Codes change hands by backfills: a table is looked at under the codes of before or of after.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from deltalake import DeltaTable
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+STEP_S = 3
+NOT_JSON = 19  # each so-manieth record is none
+COLUMNS = {
+    "silver.clicks": ["n", "who", "code", "_partition", "_offset"],
+    "gold.per_minute": ["who", "window_start", "clicks", "total", "even", "odd", "code"],
+}
+_DIGESTED = {
+    "silver.clicks": lambda r: (r[0], r[2], r[0] * r[2]),
+    "gold.per_minute": lambda r: (r[2], r[3], r[6], r[3] * r[6]),
+}
+_SUMS = {"silver.clicks": 3, "gold.per_minute": 4}
+Row = tuple[Any, ...]
+Rows = list[Row]
+
+
+def value_of(n: int) -> bytes:
+    """What is sent as record n."""
+    if n % NOT_JSON == 0:
+        return b"not JSON"
+    return json.dumps({"who": who_of(n), "n": n, "at": at_of(n).isoformat()}).encode()
+
+
+def who_of(n: int) -> str:
+    """Whose record it is."""
+    return "abc"[n * 7 // 3 % 3]
+
+
+def at_of(n: int) -> datetime:
+    """Its time."""
+    return BEGIN + timedelta(seconds=n * STEP_S)
+
+
+def window_of(n: int) -> datetime:
+    """The minute it is in."""
+    return at_of(n).replace(second=0)
+
+
+def is_kept(n: int, code: int) -> bool:
+    """Whether a code keeps it."""
+    return n % NOT_JSON != 0 and n % (7 + code % 5) != 0
+
+
+@dataclass(frozen=True)
+class Codes:
+    """Which code made which rows of a table.
+
+    Attributes:
+        base: The live job's.
+        repaired: In a row table the codes of single records; in a window table of the windows' starts.
+    """
+
+    base: int
+    repaired: Mapping[Any, int] = field(default_factory=dict)
+
+    def repaired_by(self, code: int, places: Sequence[Any]) -> "Codes":
+        """The same after a repair."""
+        return replace(self, repaired={**self.repaired, **dict.fromkeys(places, code)})
+
+    def of(self, place: Any) -> int:
+        """The code of a row's place."""
+        return self.repaired.get(place, self.base)
+
+
+def expected(table: str, codes: Codes, until: Sequence[int]) -> Rows:
+    """The rows made of the records up to one of each partition, sorted."""
+    records = [n for n in range(max(until) + 1) if n <= until[n % 2]]
+    if table == "silver.clicks":
+        return [(n, who_of(n), codes.of(n), n % 2, n // 2) for n in records if is_kept(n, codes.of(n))]
+    windows: dict[tuple[str, datetime], list[int]] = {}
+    for n in records:
+        if is_kept(n, codes.of(window_of(n))):
+            windows.setdefault((who_of(n), window_of(n)), []).append(n)
+    return sorted(
+        (
+            who,
+            start,
+            len(found),
+            sum(found),
+            max((n for n in found if n % 2 == 0), default=None),
+            max((n for n in found if n % 2), default=None),
+            codes.of(start),
+        )
+        for (who, start), found in windows.items()
+    )
+
+
+def rejected(codes: Codes, until: Sequence[int]) -> list[int]:
+    """The records up to one of each partition that the row job's quarantine holds."""
+    return [n for n in range(max(until) + 1) if n <= until[n % 2] and not is_kept(n, codes.of(n))]
+
+
+def opened(path: Path, version: int | None = None) -> ds.Dataset:
+    """A version of a table, read by Arrow's own file system as `headwater_streams.delta_rows` does."""
+    files = SubTreeFileSystem(str(path), LocalFileSystem())
+    return DeltaTable(str(path), version=version).to_pyarrow_dataset(filesystem=files)
+
+
+def read(path: Path, table: str, version: int | None = None) -> Rows:
+    """A table's rows, sorted."""
+    found: pa.Table = opened(path, version).to_table(columns=COLUMNS[table])
+    rows = zip(*(column.to_pylist() for column in found.columns), strict=True)
+    return sorted(rows, key=lambda row: row[:2])
+
+
+def reach(table: str, rows: Rows) -> tuple[int, int]:
+    """The last record of each partition that rows know of, -1 for none."""
+    if table == "silver.clicks":
+        return tuple(max((r[0] for r in rows if r[3] == p), default=-1) for p in (0, 1))  # type: ignore[return-value]
+    return tuple(max((r[i] for r in rows if r[i] is not None), default=-1) for i in (4, 5))  # type: ignore[return-value]
+
+
+def digest(table: str, rows: Rows) -> Row:
+    """A few numbers that differ wherever rows do not come of the same codes and records."""
+    sums = [0] * _SUMS[table]
+    for row in rows:
+        sums = [known + more for known, more in zip(sums, _DIGESTED[table](row), strict=True)]
+    return (len(rows), *sums)

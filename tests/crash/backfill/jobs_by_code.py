@@ -1,0 +1,56 @@
+"""The jobs whose tables are repaired, rebuilt and rewound: each is made for a code, a number that its rows tell.
+
+A code decides which rows there are (one of some residue is rejected, or left out) and what stands in them, so that no
+row of one code is a row of another. `backfill_model` says the same in plain Python.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams.runtime.job import Job, bind
+
+clicks = hw.topic(
+    "clicks",
+    schema="who STRING, n INT, at TIMESTAMP",
+    event_time="at",
+    watermark="20 minutes",
+    max_ahead="3650 days",
+    max_offsets_per_batch=400,
+)
+
+
+def clean(code: int) -> Job:
+    """A row-by-row job: `silver.clicks`."""
+
+    @hw.job(name="clean", target=hw.delta("silver.clicks"), dedup=hw.by_offset())
+    @hw.check(f"code_{code}", f"n % {7 + code % 5} <> 0")
+    def clean(clicks: DataFrame) -> DataFrame:
+        return clicks.select("n", "who", F.lit(code).alias("code"))
+
+    return bind(clean)
+
+
+def per_minute(code: int) -> Job:
+    """A job of tumbling windows behind an ingest table: `gold.per_minute`."""
+
+    @hw.job(
+        name="per_minute",
+        target=hw.delta("gold.per_minute", keys=["who", "window_start"], mode="update"),
+        dedup=hw.by_offset(),
+    )
+    @hw.check(f"code_{code}", f"code = {code}", on="output", action="warn")
+    def per_minute(clicks: DataFrame) -> DataFrame:
+        kept = clicks.filter(F.col("n") % (7 + code % 5) != 0)
+        return hw.tumbling(kept, "at", "1 minute", by=["who"]).agg(
+            F.count("*").alias("clicks"),
+            F.sum("n").alias("total"),
+            F.max(F.when(F.col("n") % 2 == 0, F.col("n"))).alias("even"),
+            F.max(F.when(F.col("n") % 2 == 1, F.col("n"))).alias("odd"),
+            F.max(F.lit(code)).alias("code"),
+        )
+
+    return bind(per_minute)
+
+
+JOBS = {"clean": clean, "per_minute": per_minute}

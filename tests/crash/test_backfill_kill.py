@@ -1,0 +1,446 @@
+"""kill -9 of backfills, at each step of their verbs and at random instants, while the live jobs go on.
+
+`HEADWATER_BACKFILL_KILLS=100` (`make crash-backfill`) runs the long form; `HEADWATER_SEED` repeats a run.
+
+A row job and a job of windows run over a topic into which records come without end. In turns one of their tables is
+repaired, rebuilt or rewound by a process that is killed, sometimes together with the driver of the live jobs, and
+started again until all verbs are done. What must hold: each version of a table that was ever there is made of the codes
+of before the swap, or of those of after it, to the last row; each reading of deltalake, DuckDB and Spark is of one of
+these versions; the ledger's identities are exact; the next backfill is not refused; of two of one table at once one is
+refused in a sentence.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from backfill_books import Books
+from backfill_feed import Feed
+from backfill_model import (
+    BEGIN,
+    STEP_S,
+    Codes,
+    opened,
+    reach,
+    read,
+    rejected,
+)
+from backfill_processes import Child, DiedError
+from backfill_readers import Readers
+
+from headwater_broker.testing import broker
+from headwater_streams import backfill
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.home import Home
+
+ROUNDS = int(os.environ.get("HEADWATER_BACKFILL_KILLS", "3"))
+SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
+IS_LONG = "HEADWATER_BACKFILL_KILLS" in os.environ
+ROUNDS_PER_HOME = 20
+TARGETS = {"clean": "silver.clicks", "per_minute": "gold.per_minute"}
+MODES = ("repair", "rebuild", "rewind")
+SETTLED_S = 240
+_CHUNK = ("before chunk", "after chunk")
+_BATCH = ("starting", "started", "start", "before commit", "after commit", "end")
+_EITHER = ("another table", "the table")
+STEPS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
+    ("repair", "clean"): {
+        "run": _CHUNK,
+        "swap": ("before quarantine swap", "after quarantine swap", "before swap", "after swap"),
+        "rollback": ("before rollback", "after rollback"),
+    },
+    ("repair", "per_minute"): {
+        "run": _CHUNK,
+        "swap": ("before swap", "after swap"),
+        "rollback": ("before rollback", "after rollback"),
+    },
+    **{
+        ("rebuild", job): {
+            "run": tuple(f"shadow {step}" for step in _BATCH),
+            "swap": tuple(f"{when} rebuild of {what}" for when in ("before", "after") for what in _EITHER),
+            "rollback": tuple(
+                f"{when} restore of {what}" for when in ("before", "after") for what in _EITHER
+            ),
+        }
+        for job in TARGETS
+    },
+    **{
+        ("rewind", job): {
+            "swap": tuple(f"{when} rewind of {what}" for when in ("before", "after") for what in _EITHER),
+            "rollback": tuple(
+                f"{when} restore of {what}" for when in ("before", "after") for what in _EITHER
+            ),
+        }
+        for job in TARGETS
+    },
+}
+RIVALS = (
+    ("repair", "repair"),
+    ("rebuild", "rebuild"),
+    ("repair", "rebuild"),
+    ("rewind", "repair"),
+    ("rewind", "rebuild"),
+)
+
+
+@pytest.mark.timeout((2 + ROUNDS) * 300)
+def test_backfill_killed_at_any_instant_leaves_the_old_table_or_the_new(tmp_path: Path) -> None:
+    print("HEADWATER_SEED", SEED)
+    rng, deaths, reads = random.Random(SEED), Counter[str](), Counter[str]()
+    cards = Cards(rng)
+    for first in range(0, ROUNDS, ROUNDS_PER_HOME):
+        with broker() as running:
+            world = World(running.bootstrap, tmp_path / str(first), rng, deaths)
+            try:
+                for number in range(first, min(first + ROUNDS_PER_HOME, ROUNDS)):
+                    world.round(number, *cards.draw(MODES[(SEED + number) % 3]))
+                reads += world.readers.count
+            finally:
+                world.close()
+    print(dict(deaths), "readings", dict(reads))
+    assert sum(deaths.values()) >= ROUNDS // 2
+
+
+class Cards:
+    """At which step of which verb a round's backfill is killed: all steps come before one comes again."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._left: dict[str, list[tuple[str, str, str]]] = {}
+
+    def draw(self, mode: str) -> tuple[str, str, str, str]:
+        """The mode, the job, the verb and the step."""
+        if not self._left.get(mode):
+            whole = [
+                (job, verb, step)
+                for (of, job), verbs in STEPS.items()
+                for verb, steps in verbs.items()
+                for step in steps
+                if of == mode
+            ]
+            self._left[mode] = self._rng.sample(whole, len(whole))
+        return mode, *self._left[mode].pop()
+
+
+@dataclass
+class Kill:
+    """How a backfill's process is killed in a verb: at a step, or at random where it has no name."""
+
+    step: str = ""
+    nth: int = 1
+    orphans_jvm: bool = False
+    with_live: bool = False
+
+
+@dataclass
+class Doing:
+    """A backfill that is being done."""
+
+    mode: str
+    job: str
+    code: int
+    given: Mapping[str, Any]
+    id: str = ""
+    kills: dict[str, list[Kill]] = field(default_factory=dict)
+
+    @property
+    def table(self) -> str:
+        """Its target."""
+        return TARGETS[self.job]
+
+
+class World:
+    """A broker's topic, a home, the live jobs, their readers, and a process for backfills."""
+
+    def __init__(self, bootstrap: str, home: Path, rng: random.Random, deaths: "Counter[str]") -> None:
+        home.mkdir()
+        self._bootstrap, self.home, self._rng, self._deaths = bootstrap, Home(home), rng, deaths
+        self._feed = Feed(bootstrap)
+        self._code = 1
+        self._took_s: dict[tuple[str, str, str], float] = {}
+        self._running: dict[str, int] = {}
+        self._books = {table: Books() for table in TARGETS.values()}
+        self._children: list[Child] = []
+        self._live, self._actor = self._child(of_live=True), self._child()
+        self.readers = Readers({table: self.home.table(table) for table in self._books}, home / "read")
+        try:
+            for job in TARGETS:
+                self._start(job, 1)
+            self._settle()
+        except BaseException:
+            self.close()
+            raise
+        self._feed.start()
+
+    def close(self) -> None:
+        """Ends all processes and threads."""
+        self.readers.stop()
+        if self._feed.is_alive():
+            self._feed.stop()
+        for child in self._children:
+            child.close()
+
+    def round(self, number: int, mode: str, job: str, verb: str, step: str) -> None:
+        """One backfill, killed on its way, and what must hold after it."""
+        started, rng = time.monotonic(), self._rng
+        doing = self._doing(mode, job)
+        verbs = ["plan", "run", "verify", "swap"]
+        if verb == "rollback" or rng.random() < 0.15:
+            verbs.append("rollback")
+        doing.kills.setdefault(verb, []).append(self._kill(step))
+        if rng.random() < 0.5:
+            doing.kills.setdefault(rng.choice(verbs), []).append(self._kill())
+        print(number, mode, job, doing.given, doing.kills, flush=True)
+        for each in verbs:
+            self._until_done(doing, each)
+        if number % (5 if IS_LONG else ROUNDS) == 1:
+            self._two_at_once(job)
+        if self._feed.is_alive():
+            self._settle()
+        print(f"  {time.monotonic() - started:.1f} s, {self._feed.sent} records", flush=True)
+
+    def _doing(self, mode: str, job: str, given: Mapping[str, Any] | None = None) -> Doing:
+        self._code += 1
+        doing = Doing(mode, job, self._code, {})
+        if mode == "repair":
+            doing.given = given or self._range(job)
+        elif mode == "rewind":
+            doing.given = {"version": self._earlier(doing.table, job)}
+        return doing
+
+    def _range(self, job: str) -> dict[str, Any]:
+        """Some of what the live job has read; of windows such as no record comes to any more."""
+        table, rng = TARGETS[job], self._rng
+        until = reach(table, read(self.home.table(table), table))
+        last = min(until) // 2 - 60 // STEP_S
+        if job == "per_minute" and rng.random() < 0.7:
+            start, end = sorted(rng.sample(range(last * 2 * STEP_S // 60), 2))
+            moments = [
+                (BEGIN + timedelta(minutes=m, seconds=rng.choice([0, 0, 7]))).isoformat()
+                for m in (start, end)
+            ]
+            return {"event_time": moments, "rows_per_chunk": rng.choice([30, 100])}
+        pairs = {str(p): sorted(rng.sample(range(last), 2)) for p in rng.choice([(0,), (1,), (0, 1)])}
+        return {"offsets": {"clicks": pairs}, "rows_per_chunk": rng.choice([30, 100])}
+
+    def _earlier(self, table: str, job: str) -> int:
+        """A version that the job can be put back to, once there is one."""
+        until = time.monotonic() + SETTLED_S
+        while True:
+            found: list[int] = []
+            for commit in commits(self.home.table(table)):
+                entry = commit.entry
+                if entry is not None and entry.kind in ("backfill", "generation"):
+                    found = []
+                elif entry is not None and entry.is_batch and entry.job == job:
+                    found.append(commit.version)
+            if len(found) > 3:
+                return self._rng.choice(found[:-1][-30:])
+            self._look_after(job)
+            assert time.monotonic() < until, f"{job} makes no batches; {self._live.log()}"
+            time.sleep(0.5)
+
+    def _kill(self, step: str = "") -> Kill:
+        rng = self._rng
+        nth = (
+            rng.choice([1, 2])
+            if step.startswith("shadow") and "tarted" not in step and "ting" not in step
+            else 1
+        )
+        return Kill(step, nth, rng.random() < 0.3, rng.random() < 0.25)
+
+    def _until_done(self, doing: Doing, verb: str) -> dict[str, Any]:
+        """Does a verb until no kill comes between; if it has not been planned yet, it is planned."""
+        kills = doing.kills.get(verb, [])
+        while True:
+            kill = kills.pop(0) if kills else None
+            begun = time.monotonic()
+            try:
+                answer = self._ask(doing, verb, kill)
+            except DiedError:
+                self._died(doing, verb, kill)
+                continue
+            assert "done" in answer, f"{doing} {verb}: {answer.get('failed') or answer}"
+            if answer["done"].get("state") == "paused":
+                backfill.resume(self.home, doing.id)
+                continue
+            break
+        done: dict[str, Any] = answer["done"]
+        print(f"  {verb} {time.monotonic() - begun:.1f} s", flush=True)
+        key = (doing.mode, doing.job, verb)
+        self._took_s[key] = max(self._took_s.get(key, 0.0), time.monotonic() - begun)
+        if verb == "plan":
+            self._planned(doing, done)
+        elif verb == "verify":
+            assert done["passed"], done
+        elif verb in ("swap", "rollback"):
+            state = backfill.status(self.home, doing.id)["state"]
+            assert state == ("swapped" if verb == "swap" else "rolled back")
+            self._follow(doing.job)
+        return done
+
+    def _ask(self, doing: Doing, verb: str, kill: Kill | None) -> dict[str, Any]:
+        if not self._actor.is_alive:
+            self._actor = self._child()
+        asked = self._asked(doing, verb)
+        if kill is not None and kill.step:
+            asked |= {"trap": [kill.step, kill.nth], "orphan": kill.orphans_jvm}
+        number = self._actor.send(**asked)
+        if kill is not None and not kill.step:
+            time.sleep(self._rng.uniform(0, self._took_s.get((doing.mode, doing.job, verb), 3.0)))
+            self._actor.kill(orphans_jvm=kill.orphans_jvm)
+        return self._actor.answer(number)
+
+    def _planned(self, doing: Doing, plan: Mapping[str, Any]) -> None:
+        doing.id = plan["id"]
+        books, code = self._books[doing.table], doing.code
+        if doing.mode == "rewind":
+            books.restored[doing.id] = plan["version"]
+            books.effects[doing.id] = lambda _: books.codes[plan["version"]]
+        elif doing.mode == "rebuild":
+            books.effects[doing.id] = lambda _: Codes(code)
+        else:
+            places = _places(doing.job, plan)
+            books.effects[doing.id] = lambda codes: codes.repaired_by(code, places)
+
+    def _died(self, doing: Doing, verb: str, kill: Kill | None) -> None:
+        """What must hold whenever a process was killed; then all go on."""
+        assert kill is not None, self._actor.log()
+        if kill.with_live:
+            self._live.kill()
+        where = f"{verb}: {self._actor.gone()}"
+        self._deaths[where] += 1
+        print("  died at", where, "with the live jobs" if kill.with_live else "", flush=True)
+        for table, books in self._books.items():
+            books.look(self.home.table(table), table)
+        if doing.id:
+            backfill.status(self.home, doing.id)
+            if verb == "run" and self._rng.random() < 0.3:
+                backfill.pause(self.home, doing.id)
+        self._actor = self._child()
+        if kill.with_live:
+            self._live = self._child(of_live=True)
+            for job, table in TARGETS.items():
+                self._start(job, self._books[table].now.base)
+
+    def _child(self, *, of_live: bool = False) -> Child:
+        said = self.home.root / ("live.log" if of_live else "backfill.log")
+        child = Child(self._bootstrap, self.home.root, said, self.home.root / "read" if of_live else None)
+        self._children.append(child)
+        return child
+
+    def _start(self, job: str, code: int) -> None:
+        self._live.ask(start=job, code=code)
+        self._running[job] = code
+
+    def _follow(self, job: str) -> None:
+        """Starts the live job with the code that its table was given, as it asks for."""
+        table = TARGETS[job]
+        self._books[table].look(self.home.table(table), table)
+        code, until = self._books[table].now.base, time.monotonic() + SETTLED_S
+        if code == self._running[job]:
+            return
+        if self._rng.random() < 0.5:
+            while self._live.ask(running=job)["ended"] is None:
+                assert time.monotonic() < until, f"{job} goes on with the code of before; {self._live.log()}"
+                time.sleep(0.2)
+        self._start(job, code)
+
+    def _look_after(self, job: str) -> None:
+        """Starts a live job again that was right to stop."""
+        ended = self._live.ask(running=job)["ended"]
+        if ended is None:
+            return
+        assert "start the job again" in ended, f"{job} ended: {ended}; {self._live.log()}"
+        self._books[TARGETS[job]].look(self.home.table(TARGETS[job]), TARGETS[job])
+        self._start(job, self._books[TARGETS[job]].now.base)
+
+    def _settle(self) -> None:
+        """Lets the live jobs read all, and looks at everything."""
+        with self._feed.paused():
+            last, until = (self._feed.sent - 2, self._feed.sent - 1), time.monotonic() + SETTLED_S
+            for job, table in TARGETS.items():
+                path = self.home.table(table)
+                while not (path / "_delta_log").exists() or reach(table, read(path, table)) != last:
+                    self._look_after(job)
+                    assert time.monotonic() < until, f"{table} is not at {last}; {self._live.log()}"
+                    time.sleep(0.3)
+                self._books[table].look(path, table)
+            rejects = self.home.table("silver.clicks__quarantine")
+            found = opened(rejects).to_table(columns=["_partition", "_offset"]).to_pylist()
+            numbers = sorted(row["_offset"] * 2 + row["_partition"] for row in found)
+            assert numbers == rejected(self._books["silver.clicks"].now, last)
+            late = self.home.table("gold.per_minute__late")
+            assert not (late / "_delta_log").exists() or not opened(late).count_rows()
+            left = [
+                *self.home.root.glob("backfills/*/rehearsal-*"),
+                *self.home.root.glob("checkpoints/*/.*.staged"),
+            ]
+            assert not left
+            findings = {audit.table: audit.findings for audit in audit_home(self.home) if audit.findings}
+            assert not findings, findings
+            self.readers.check({table: books.digests for table, books in self._books.items()})
+
+    def _two_at_once(self, job: str) -> None:
+        """Two processes with backfills of one table: on the same one, then each with its own, swapped in at once."""
+        modes = self._rng.choice(RIVALS)
+        given = {
+            "offsets": {"clicks": {"0": [5, 40]}}
+        }  # of which some rows differ whatever the two codes are
+        rivals = [self._doing(mode, job, given) for mode in modes]
+        print("  two at once:", modes, given, flush=True)
+        if not self._actor.is_alive:
+            self._actor = self._child()
+        children = (self._actor, self._live)
+        for doing, child in zip(rivals, children, strict=True):
+            for verb in ("plan", "run", "verify"):
+                answer = child.ask(**self._asked(doing, verb))
+                assert "done" in answer, answer.get("failed") or answer
+                if verb == "plan":
+                    self._planned(doing, answer["done"])
+        numbers = [
+            child.send(**self._asked(doing, "swap")) for doing, child in zip(rivals, children, strict=True)
+        ]
+        answers = [child.answer(number) for child, number in zip(children, numbers, strict=True)]
+        print("  two at once:", answers, flush=True)
+        assert any("done" in answer for answer in answers), answers
+        if modes[0] == modes[1]:
+            assert any("refused" in answer for answer in answers), answers
+        for doing, answer in zip(rivals, answers, strict=True):
+            if "done" in answer:
+                continue
+            assert "BackfillError" in answer.get("refused", ""), answer.get("failed") or answer
+            state = backfill.status(self.home, doing.id)["state"]
+            if state in ("verified", "failed"):
+                assert backfill.abort(self.home, doing.id)["state"] == "aborted"
+        self._follow(job)
+
+    @staticmethod
+    def _asked(doing: Doing, verb: str) -> dict[str, Any]:
+        asked = {"verb": verb, "mode": doing.mode, "job": doing.job, "code": doing.code}
+        return asked | {"given": dict(doing.given), "id": doing.id}
+
+
+def _places(job: str, plan: Mapping[str, Any]) -> list[Any]:
+    """What a repair replaces: records, or the starts of windows."""
+    if job == "clean":
+        return [
+            offset * 2 + int(partition)
+            for partition, (start, end) in plan["ranges"]["clicks"].items()
+            for offset in range(start, end)
+        ]
+    minutes = []
+    for start, end in plan["windows"]:
+        at = datetime.fromisoformat(start)
+        while at < datetime.fromisoformat(end):
+            minutes.append(at)
+            at += timedelta(minutes=1)
+    return minutes
