@@ -221,15 +221,16 @@ class World:
         table, rng = TARGETS[job], self._rng
         until = reach(table, read(self.home.table(table), table))
         last = min(until) // 2 - 60 // STEP_S
+        per_chunk = max(30, last // 2)  # a few chunks: each is a Spark job or two
         if job == "per_minute" and rng.random() < 0.7:
             start, end = sorted(rng.sample(range(last * 2 * STEP_S // 60), 2))
             moments = [
                 (BEGIN + timedelta(minutes=m, seconds=rng.choice([0, 0, 7]))).isoformat()
                 for m in (start, end)
             ]
-            return {"event_time": moments, "rows_per_chunk": rng.choice([30, 100])}
+            return {"event_time": moments, "rows_per_chunk": per_chunk}
         pairs = {str(p): sorted(rng.sample(range(last), 2)) for p in rng.choice([(0,), (1,), (0, 1)])}
-        return {"offsets": {"clicks": pairs}, "rows_per_chunk": rng.choice([30, 100])}
+        return {"offsets": {"clicks": pairs}, "rows_per_chunk": per_chunk}
 
     def _earlier(self, table: str, job: str) -> int:
         """A version that the job can be put back to, once there is one."""
