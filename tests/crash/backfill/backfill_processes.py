@@ -83,7 +83,7 @@ class Child:
 
     def _ends(self, answer: dict[str, Any]) -> bool:
         """Whether an answer tells of a trap in which the process ended."""
-        return "at" in answer and not answer["held"]
+        return "at" in answer
 
     @property
     def is_alive(self) -> bool:

@@ -4,12 +4,11 @@
 
     {"start": "clean", "code": 3}       runs a job from now on, in the place of what ran under its name
     {"running": "clean"}                why it ended, null while it runs
-    {"verb": "run", "id": ..., "job": "clean", "code": 4, "trap": ["before chunk", 1], "hold": false}
-    {"go": true}                        what is held goes on; the verb is answered, not this
+    {"verb": "run", "id": ..., "job": "clean", "code": 4, "trap": ["before chunk", 1]}
 
 A trap is sprung when its step is reached the so-manieth time in that verb: the process is ended as by kill -9, its JVM
-with it or left to find out alone (`"orphan": true`); with `hold` it says so and waits for one more line instead. Where
-HEADWATER_READ_TO names a file, what Spark reads of the tables meanwhile is appended to it.
+with it or left to find out alone (`"orphan": true`). Where HEADWATER_READ_TO names a file, what Spark reads of the
+tables meanwhile is appended to it.
 """
 
 import json
@@ -107,7 +106,6 @@ class Backfills:
 
     def __init__(self, context: StageContext, answers: "queue.Queue[dict[str, Any]]") -> None:
         self._context, self._answers = context, answers
-        self.goes_on = threading.Event()
 
     def do(self, asked: dict[str, Any]) -> None:
         """Does one verb and answers."""
@@ -130,11 +128,8 @@ class Backfills:
             left -= 1
             if left:
                 return
-            _say({"at": name, "held": bool(asked.get("hold")), "to": asked["number"]})
-            if not asked.get("hold"):
-                die(orphan=bool(asked.get("orphan")))
-            self.goes_on.wait()
-            self.goes_on.clear()
+            _say({"at": name, "to": asked["number"]})
+            die(orphan=bool(asked.get("orphan")))
 
         return step
 
@@ -218,8 +213,6 @@ def main(bootstrap: str, home: Path) -> None:
             _say({"ended": jobs.ended(command["running"]), "to": command["number"]})
         elif "verb" in command:
             threading.Thread(target=backfills.do, args=(command,), daemon=True).start()
-        elif "go" in command:
-            backfills.goes_on.set()
         jobs.look()
         while not answers.empty():
             _say(answers.get())
