@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater.cli.late import late
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.ledger.log import commits
@@ -223,7 +224,7 @@ def hours(timed: DataFrame) -> DataFrame:
 
 
 def test_windows_that_nothing_keeps_the_rows_of_are_put_back_and_rebuilt(
-    drive: Callable[..., JobDriver], deployed: None
+    drive: Callable[..., JobDriver], deployed: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The job reads the topic itself, so state and offsets are in one checkpoint, and no part can be repaired."""
     driver, job = drive(hours), bind(hours)
@@ -240,6 +241,8 @@ def test_windows_that_nothing_keeps_the_rows_of_are_put_back_and_rebuilt(
     everything = found()
     assert everything == [(11, 0, 3), (100, 2, 5)]  # the one of 10:20 was late
     assert driver.accounting("gold.hours")["late"] == 1
+    late("gold.hours", limit=20, json_output=False, home=driver.home.root)
+    assert "late rows of gold.hours, whose job only counts them: 1" in capsys.readouterr().err
     with pytest.raises(BackfillError, match=r"only counts its late rows.*headwater backfill plan --rebuild"):
         backfill.plan(driver.context, job)
     put_back(driver, job, version_of(driver, "gold.hours", 1))

@@ -5,6 +5,7 @@ from pathlib import Path
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_broker.testing import broker
@@ -79,3 +80,52 @@ def test_kafka_topics_are_read_and_accounted_for_side_by_side(spark: SparkSessio
         "west": {"read": 3, "written": 1, "filtered": 1, "duplicate": 0, "quarantined": 1},
     }
     assert [audit.findings for audit in audit_home(home)] == [[], []]
+
+
+clicks = hw.topic(
+    "clicks",
+    schema="at TIMESTAMP",
+    event_time="at",
+    watermark="30 minutes",
+    max_offsets_per_batch=2,
+    max_ahead="400 days",
+)
+
+
+@hw.job(target=hw.delta("gold.hours"), dedup=hw.by_offset(), late="count")
+def hours(clicks: DataFrame) -> DataFrame:
+    return hw.tumbling(clicks, "at", "1 hour").agg(F.count("*").alias("n"))
+
+
+def test_kafka_batches_of_one_query_each_have_a_watermark_of_their_own(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    home, late = Home(tmp_path), ["10:59", "10:58"]
+    with broker() as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap, "log_level": 0})
+        admin.create_topics([NewTopic("clicks", 1, 1)])["clicks"].result()
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        for at in [
+            "10:00",
+            "10:20",
+            "11:29",
+            "10:30",
+            "11:40",
+            "11:10",
+            *late,
+            "12:45",
+            "11:20",
+            "14:00",
+            "13:40",
+        ]:
+            producer.produce("clicks", f'{{"at": "2026-01-01T{at}:00Z"}}')
+        assert producer.flush(10) == 0
+        runner = JobRunner(StageContext(spark, home, KafkaSource(running.bootstrap)), [bind(hours)])
+        runner.run_once()
+        runner.stop()
+    entries = [c.entry for c in commits(home.table("gold.hours")) if c.entry is not None]
+    # 11:29 and 11:40 leave the watermark at 10:59 and 11:10: 10:30 is in time, what follows 11:40 is late before 11:00.
+    assert [entry.totals["late"] for entry in entries] == [0, 0, 0, 2, 0, 0]
+    windows = spark.read.format("delta").load(str(home.table("gold.hours"))).select("n", "_sources")
+    assert sorted((row["n"], row["_sources"][0]["start"]) for row in windows.collect()) == [(3, 0), (4, 2)]
+    assert [audit.findings for audit in audit_home(home)] == [[]]

@@ -6,8 +6,8 @@ from headwater.cli._common import console, print_json
 from headwater.errors import UsageError
 
 
-def show_side(home: Path, table: str, suffix: str, limit: int, order: str, json_output: bool) -> None:
-    """Prints the newest rows of `<table><suffix>`.
+def show_side(home: Path, table: str, suffix: str, limit: int, order: str, json_output: bool) -> int:
+    """Prints the newest rows of `<table><suffix>`; says how many these are.
 
     Raises:
         UsageError: There is no such table.
@@ -32,3 +32,4 @@ def show_side(home: Path, table: str, suffix: str, limit: int, order: str, json_
         print_table(result, console(), max_rows=limit)
     else:
         print(f"{name} is empty", file=sys.stderr)
+    return len(result)
