@@ -6,49 +6,36 @@ stream, and counted; were Spark left to drop it, nobody would know how many ther
 read from the topic once more, for the quarantine table.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import Partitions
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import KeptInput
 from headwater_streams.runtime.stages.stateful import (
     LATE,
     PARTLY_LATE,
-    Overlap,
     SplitBatch,
     StatefulInput,
     observed,
 )
 from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, hide
 from headwater_streams.sources.decode import BAD, RecordDecoder
-from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.reader import Starts
 from headwater_streams.windows.spec import CLOSED_UNTIL, SINCE
 
 
-def stateful_input(
-    context: StageContext,
-    plan: JobPlan,
-    generation: int,
-    name: str,
-    closes: Callable[[], Column] | None,
-    overlap: Overlap | None = None,
-    values: BatchValues | None = None,
-) -> StatefulInput:
-    """An input of a stage; see `StatefulInput`. What a topic's plan takes from each batch is in `values`."""
-    kind = DirectInput if isinstance(plan.job.inputs[name], TopicInput) else KeptInput
-    return kind(context, plan, generation, name, closes, overlap, values)
+def input_kind(declared: Input) -> type[StatefulInput]:
+    """What an input of a stage is made by: a topic stands here only where the job reads it itself."""
+    return DirectInput if isinstance(declared, TopicInput) else KeptInput
 
 
 _MOST_PARTITIONS = 16  # each costs three counts of every row

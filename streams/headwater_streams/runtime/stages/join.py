@@ -19,7 +19,7 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
-from headwater_streams.runtime.stages.direct_input import stateful_input
+from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.stages.stateful import (
@@ -57,7 +57,7 @@ class JoinStage:
         self._job = plan.job
         self.values = BatchValues(context.spark) if plan.job.topics else None
         self._inputs = {
-            name: stateful_input(
+            name: input_kind(declared)(
                 context,
                 plan,
                 generation,

@@ -16,7 +16,7 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
-from headwater_streams.runtime.stages.direct_input import stateful_input
+from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
@@ -57,7 +57,8 @@ class WindowStage:
         closes = self._window.closes if self._window.closing else None
         declared = self._job.inputs[self._name]
         self.values = BatchValues(context.spark) if isinstance(declared, TopicInput) else None
-        self._input = stateful_input(context, plan, generation, self._name, closes, overlap, self.values)
+        make = input_kind(declared)
+        self._input = make(context, plan, generation, self._name, closes, overlap, self.values)
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
         self._ranges = ReadRanges(self._table, self._job.name)
@@ -121,7 +122,8 @@ class WindowStage:
             extra=extra,
             partitions=split.partitions,
         )
-        self._ranges.note(batch, inputs[self._name].source.ranges)
+        if self.values is not None:
+            self._ranges.note(batch, inputs[self._name].source.ranges)
         if self._is_final:
             windows = self._with_all_sources(df, batch, inputs[self._name], metrics) if closed else None
             self._append(transaction, windows, closed, entry)
