@@ -57,14 +57,7 @@ def _plain(found: "TableAudit") -> dict[str, Any]:
 
 def _print(audits: "list[TableAudit]") -> None:
     rows = [
-        (
-            p.table,
-            p.topic,
-            p.partition,
-            f"[{p.start:,}, {p.end:,})",
-            _terms(p.terms),
-            "✓" if p.ok else "✗",
-        )
+        (p.table, p.topic, p.partition, f"[{p.start:,}, {p.end:,})", _terms(p.terms), "✓" if p.ok else "✗")
         for found in audits
         for p in found.partitions
     ]

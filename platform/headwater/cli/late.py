@@ -32,10 +32,10 @@ def late(
 
 def _tell_counted(home: Path, table: str) -> None:
     """Says how many rows were late, where the job only counts them."""
-    from headwater_streams.ledger.audit import audit_table
+    from headwater_streams.ledger.log import lineage, since_rebuilt
     from headwater_streams.runtime.home import Home
 
-    audit = audit_table(Home(home), table)
-    count = sum(terms.get("late", 0) for terms in audit.totals.values()) if audit is not None else 0
+    entries = [c.entry for c in since_rebuilt(lineage(Home(home).table(table))) if c.entry is not None]
+    count = sum(e.totals["late"] for e in entries if e.is_batch and e.extra.get("late") == "count")
     if count:
         print(f"late rows of {table}, whose job only counts them: {count:,}", file=sys.stderr)

@@ -1,6 +1,7 @@
 """Whose turn it is with a job's table: a batch's, or that of a swap, which waits for the batch that is running.
 
 <home>/checkpoints/<job>/turn       locked by the process that has its turn, and free again when it dies
+<home>/checkpoints/<job>/repair     the same between two repairs
 """
 
 import fcntl
@@ -18,26 +19,32 @@ class Turn:
 
     def __init__(self, home: Home, job: str) -> None:
         """Args: the home whose table is meant, the job that writes it."""
-        self._path: Path = home.checkpoint(job, 0).parent / "turn"
+        self._folder: Path = home.checkpoint(job, 0).parent
         self.held_s = 0.0
 
     @contextmanager
     def of_batch(self) -> Iterator[None]:
         """Holds a swap back while the block runs; waits for one that is going on."""
-        with self._locked(fcntl.LOCK_SH):
+        with self._locked("turn", fcntl.LOCK_SH):
             yield
 
     @contextmanager
     def of_swap(self) -> Iterator[Self]:
         """Holds the job at the end of its batch while the block runs; `held_s` says afterwards for how many seconds."""
-        with self._locked(fcntl.LOCK_EX):
+        with self._locked("turn", fcntl.LOCK_EX):
             started = time.monotonic()
             yield self
             self.held_s = round(time.monotonic() - started, 3)
 
     @contextmanager
-    def _locked(self, how: int) -> Iterator[None]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("w") as lock:
+    def of_repair(self) -> Iterator[None]:
+        """Holds back other repairs of the job while the block runs, but not the job."""
+        with self._locked("repair", fcntl.LOCK_EX):
+            yield
+
+    @contextmanager
+    def _locked(self, name: str, how: int) -> Iterator[None]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with (self._folder / name).open("w") as lock:
             fcntl.flock(lock, how)
             yield

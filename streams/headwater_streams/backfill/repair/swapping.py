@@ -1,9 +1,7 @@
 """Swaps a verified shadow into its table, and takes a swap back: one Delta commit each."""
 
-import fcntl
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from headwater_streams.backfill.diff import content_of
@@ -247,7 +245,8 @@ def _beside_the_job(context: StageContext, planned: BackfillPlan, attempt: Calla
     turn = Turn(context.home, planned.job)
     for number in range(_ATTEMPTS):
         try:
-            with _alone(context, planned), turn.of_batch() if number < _BESIDE_BATCHES else turn.of_swap():
+            # Two repairs at once would each change hands with one of the two tables of the other.
+            with turn.of_repair(), turn.of_batch() if number < _BESIDE_BATCHES else turn.of_swap():
                 attempt()
             return
         except conflicts():
@@ -256,13 +255,3 @@ def _beside_the_job(context: StageContext, planned: BackfillPlan, attempt: Calla
         f"{planned.target} was changed by others {_ATTEMPTS} times while its commit was prepared; try again when it is "
         "quieter"
     )
-
-
-@contextmanager
-def _alone(context: StageContext, planned: BackfillPlan) -> Iterator[None]:
-    """Holds back other repairs of the job, which would change hands between the two tables of this one."""
-    path = context.home.checkpoint(planned.job, 0).with_name("repair")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
