@@ -1,5 +1,6 @@
 """Several topics of a broker in one input and in several, through Spark's own Kafka source."""
 
+import time
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -129,3 +130,18 @@ def test_kafka_batches_of_one_query_each_have_a_watermark_of_their_own(
     windows = spark.read.format("delta").load(str(home.table("gold.hours"))).select("n", "_sources")
     assert sorted((row["n"], row["_sources"][0]["start"]) for row in windows.collect()) == [(3, 0), (4, 2)]
     assert [audit.findings for audit in audit_home(home)] == [[]]
+
+
+def test_a_range_that_ends_with_the_log_is_read_without_waiting_for_more(spark: SparkSession) -> None:
+    with broker() as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        producer.produce("one", "UA;1")
+        assert producer.flush(10) == 0
+        took_s = []
+        for options in ({}, {"kafka.fetch.max.wait.ms": "5000"}):
+            source = KafkaSource(running.bootstrap, options)
+            began_s = time.monotonic()
+            assert source.read(spark, "one", {0: (0, 1)}).count() == 1
+            took_s.append(time.monotonic() - began_s)
+    ours_s, waiting_s = took_s
+    assert ours_s < waiting_s - 2

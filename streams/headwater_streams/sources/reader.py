@@ -16,7 +16,7 @@ from headwater_streams.sources.topic_metadata import TopicIds, partitions
 
 _EARLIEST, _LATEST = -2, -1
 _ISOLATION = "kafka.isolation.level"
-_PATIENCE = {
+_WAITS = {
     # How long Spark asks a broker that is away, before the job says so and is tried again after a pause of its own.
     # Each try takes the api's timeout: three of 10 s took 34 s; with the defaults, three of 60 s, it was still asking
     # after 100 s, and a stop then took 21 s.
@@ -25,6 +25,9 @@ _PATIENCE = {
     "kafka.request.timeout.ms": "10000",
     # A task that waits for records waits as long as for an answer about them; Spark's default is 120 s.
     "kafkaConsumer.pollTimeoutMs": "30000",
+    # Having read a range, a task asks how far the log reaches, behind a fetch that the consumer has sent for what comes
+    # next; a broker answers a connection in order, and holds that fetch for as long as this: 0.5 s of each batch.
+    "kafka.fetch.max.wait.ms": "10",
 }
 
 Starts = Mapping[str, Mapping[int, int]]
@@ -94,7 +97,7 @@ class KafkaSource:
             "kafka.bootstrap.servers": bootstrap,
             "includeHeaders": "true",
             _ISOLATION: "read_committed",
-            **_PATIENCE,
+            **_WAITS,
             **(options or {}),
         }
 
