@@ -120,12 +120,14 @@ class DeltaTransaction:
 
         A column of the table that the rows do not have is NULL.
         """
-        there = set(df.columns)
-        columns = [
-            (F.col(f"`{f.name}`") if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
-            for f in self._schema.fields
-        ]
-        added = to_list(self._transaction.writeFiles(df.select(*columns)._jdf))  # noqa: SLF001
+        if _columns(df.schema) != _columns(self._schema):  # nine calls to the JVM for each column
+            there = set(df.columns)
+            columns = [
+                (F.col(f"`{f.name}`") if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
+                for f in self._schema.fields
+            ]
+            df = df.select(*columns)
+        added = to_list(self._transaction.writeFiles(df._jdf))  # noqa: SLF001
         return WrittenFiles(added, sum(json.loads(action.stats())["numRecords"] for action in added))
 
     def commit(
@@ -183,6 +185,10 @@ class DeltaTransaction:
 
     def _some(self, value: Any) -> Any:
         return jvm_class(self._spark, "scala.Some")(value)
+
+
+def _columns(schema: T.StructType) -> list[tuple[str, str]]:
+    return [(f.name, f.dataType.simpleString()) for f in schema.fields]
 
 
 def ensure_table(spark: SparkSession, path: Path, name: str, schema: T.StructType) -> None:

@@ -113,12 +113,11 @@ def reveal(df: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def has_hidden(df: DataFrame, name: str) -> bool:
-    """Whether `name` can be revealed."""
-    try:
-        reveal(df, [name])
-    except KeyError:
-        return False
-    return True
+    """Whether `name` can be revealed; a plan is asked, for an exception of Spark's takes 0.1 s to come to Python."""
+    if name in df.columns:
+        return True
+    attributes = to_list(df._jdf.queryExecution().analyzed().metadataOutput())  # noqa: SLF001
+    return [str(attribute.name()) for attribute in attributes].count(name) == 1
 
 
 def _plain(name: str) -> Column:

@@ -97,7 +97,7 @@ class RowReplay:
         rows = self._with_batches(passed.rows, chunk)
         if not self._plan.is_ingest:
             rows = rows.drop(SEEN_UNTIL)
-        rejected = quarantine_rows(passed.rejected, 0, 0).drop(BATCH, GENERATION)
+        rejected = quarantine_rows(passed.rejected(), 0, 0).drop(BATCH, GENERATION)
         return ReplayedRows(rows, self._with_batches(rejected, chunk).drop(SEEN_UNTIL), passed)
 
     def live_shortfall(self, chunk: Chunk) -> int:

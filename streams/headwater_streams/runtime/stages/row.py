@@ -117,7 +117,7 @@ class RowStage:
             accounting = passed.accounting(files.rows)
             if any(terms["quarantined"] for terms in accounting.values()):
                 self._context.step(self._job.name, "before quarantine", batch)
-                self._write_quarantine(passed.rejected, batch, sources, accounting)
+                self._write_quarantine(passed.rejected(), batch, sources, accounting)
         entry, state = self._entry(batch, sources, passed, accounting, seen, pinned)
         for table, (branch, written) in branches.items():
             self._context.step(self._job.name, "before table", batch)

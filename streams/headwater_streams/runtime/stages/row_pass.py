@@ -3,7 +3,7 @@
 The live job and a backfill make the same pass; only what they read and where they write differ.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -139,7 +139,7 @@ class RowPass:
         if verdicts is not None:
             terms = {"duplicate": repeated} | {term: ~repeated & of for term, of in terms.items()}
         hidden = [*self._hidden, INPUT] if self._is_union else list(self._hidden)
-        given, rejected, gates_in, kept = dict(lookups or {}), [], {}, []
+        given, marked, gates_in, kept = dict(lookups or {}), [], {}, []
         for place, name in enumerate(self._names):
             decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
             newest = F.max(F.when(terms["passed"], self._event_time_us(name, decoded)))
@@ -156,8 +156,7 @@ class RowPass:
                 good = good.persist()
                 kept.append(good)
             given[name] = hide(good, hidden)
-            told = decoded.rejected(decoded.frame.filter(terms["quarantined"]))
-            rejected.append(told.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS))
+            marked.append(decoded)
         results, gates = {}, {}
         written: dict[str, Column] = {"rows": F.lit(True)}
         if self._is_union:
@@ -167,9 +166,14 @@ class RowPass:
             results[table] = counted.observe(
                 ("result", table), reveal(result, hidden), written, gates[table].aggregates(), counted.ranges
             )
-        all_rejected = reduce(DataFrame.unionByName, rejected)
+
+        def rejected() -> DataFrame:
+            told = [d.rejected(d.frame.filter(terms["quarantined"])) for d in marked]
+            wanted = [rows.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS) for rows in told]
+            return reduce(DataFrame.unionByName, wanted)
+
         target = self._job.target.name
-        return PassedRows(results, all_rejected, gates_in, gates, counted, target, self._names, tuple(kept))
+        return PassedRows(results, rejected, gates_in, gates, counted, target, self._names, tuple(kept))
 
     def _gate(self, result: DataFrame) -> CheckGate:
         gate = CheckGate(self._job, "output")
@@ -229,13 +233,13 @@ class PassedRows:
 
     Attributes:
         results: The function's results with the coordinates, by table; the target's must be written first.
-        rejected: The rows for quarantine, with `_problems`; reading them is a pass of its own.
+        rejected: Gives the rows for quarantine, with `_problems`; reading them is a pass of its own.
         gates_in: The checks that judge what comes in by each input.
         gates_out: The checks that judge each result.
     """
 
     results: Mapping[str, DataFrame]
-    rejected: DataFrame
+    rejected: Callable[[], DataFrame]
     gates_in: Mapping[str, CheckGate]
     gates_out: Mapping[str, CheckGate]
     _counts: "_Counts"

@@ -119,7 +119,7 @@ class ScdStage(RowStage):
     def _rejected(self, passed: PassedRows, events: DataFrame) -> DataFrame:
         columns = [*ROW_COLUMNS, KEY, RAW, HEADERS, PROBLEMS]
         nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, told(self._problems()))
-        return passed.rejected.select(*columns).unionByName(nameless.select(*columns))
+        return passed.rejected().select(*columns).unionByName(nameless.select(*columns))
 
     def _keep(self, named: DataFrame, counts: "_Counts", sources: tuple[SourceRange, ...], batch: int) -> int:
         """Commits what the table of changes keeps of the batch, and returns how many events it is."""
