@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -167,6 +168,30 @@ SWAP_STEPS = {
     "before rebuild of the table": "swapping",
     "after rebuild of the table": "swapped",
 }
+
+
+def test_rebuild_does_not_undo_what_others_did_to_the_table_since_it_was_verified(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = live(drive), by_half_hour()
+    context = driver.context
+    planned = backfill.plan_rebuild(context, job)
+    backfill.run(context, planned.id, job)
+    backfill.verify(context, planned.id, job)
+    send(driver, event("12:31", "UA", 9))
+    driver.run()  # the job's own batches are foreseen
+    DeltaTable(str(driver.home.table("gold.delays"))).delete("carrier = 'DL'")
+    with pytest.raises(
+        BackfillError, match=r"was changed by DELETE \(version \d+\) since .* verify it again"
+    ):
+        backfill.swap(context, planned.id)
+    assert [row[:2] for row in windows(driver)] == [("UA", "10:00"), ("UA", "12:00")]
+    verdict = backfill.verify(context, planned.id, job)
+    assert verdict.diff.added == 2, "the row that was deleted, and a half hour"
+    backfill.swap(context, planned.id)
+    driver = drive(job)
+    driver.run()
+    assert ("DL", "10:00", 1, 5) in windows(driver)
 
 
 def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Callable[..., JobDriver]) -> None:

@@ -117,6 +117,26 @@ def require_generation(context: StageContext, planned: WholePlan, expected: int)
             )
 
 
+def require_foreseen(context: StageContext, planned: WholePlan, verdict: Mapping[str, Any]) -> None:
+    """Sees to it that since the verdict the live job alone has changed the table: a swap undoes what others did.
+
+    Raises:
+        BackfillError: A repair, a DELETE, or whatever else came between.
+    """
+    table, known = context.home.table(planned.target), verdict.get("table_version")
+    if known is None or any(made_by(context.home.table(name), planned.id) for name in planned.tables):
+        return
+    for commit in commits(table, since=known + 1):
+        entry = commit.entry
+        is_batch = entry is not None and entry.job == planned.job and entry.kind != "backfill"
+        if commit.data_changed and not is_batch:
+            by = entry.extra.get("backfill", entry.job) if entry is not None else commit.operation
+            raise BackfillError(
+                f"{planned.target} was changed by {by} (version {commit.version}) since the backfill {planned.id!r} "
+                "was verified, and the swap would undo that; verify it again and read what differs"
+            )
+
+
 def stage_checkpoint(
     context: StageContext, planned: WholePlan, origin: Path, *, last: int | None = None
 ) -> Path:

@@ -30,6 +30,7 @@ class Verdict:
         notes: What a person should know.
         shadow_version: The shadow's version that was verified.
         verified_at: When.
+        table_version: The live table's version that the diff speaks of; None where a swap looks for itself.
     """
 
     backfill: str
@@ -40,6 +41,7 @@ class Verdict:
     notes: tuple[str, ...]
     shadow_version: int
     verified_at: str
+    table_version: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as it is stored and printed."""
@@ -52,6 +54,7 @@ class Verdict:
             "notes": list(self.notes),
             "shadow_version": self.shadow_version,
             "verified_at": self.verified_at,
+            "table_version": self.table_version,
         }
 
     @classmethod
@@ -66,6 +69,7 @@ class Verdict:
             tuple(value["notes"]),
             value["shadow_version"],
             value["verified_at"],
+            value.get("table_version"),
         )
 
 

@@ -12,6 +12,7 @@ from headwater_streams.backfill.handover import (
     exchange,
     made_by,
     rehearse,
+    require_foreseen,
     require_generation,
     stage_checkpoint,
     take_checkpoint,
@@ -47,7 +48,8 @@ def swap(
         many seconds the live job was held, None where the process that swapped died before it could tell.
 
     Raises:
-        BackfillError: There is no passing verdict on the shadow as it is, or the job has begun another generation.
+        BackfillError: There is no passing verdict on the shadow as it is, the job has begun another generation, or
+            somebody else has changed the table since the verdict.
         DataLossError: The table does not hold the shadow's files afterwards; roll back.
     """
     made = made_by(context.home.table(planned.target), planned.id)
@@ -57,7 +59,7 @@ def swap(
     held_s = None
     if REBUILD not in made:
         version = next_commit(shadow.home.table(planned.target)) - 1
-        passing(folder.read("verdict"), planned.id, version, accept_diff)
+        verdict = passing(folder.read("verdict"), planned.id, version, accept_diff)
         rebuilt = shadow.home.checkpoint(planned.job, planned.generation)
         require_no_readers(context, (planned.target, *planned.further))
         staged = stage_checkpoint(context, planned, rebuilt)
@@ -75,6 +77,7 @@ def swap(
         rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
+            require_foreseen(context, planned, verdict)
             take_checkpoint(context, planned.job, staged, planned.generation)
             for name in planned.tables:
                 _swap_table(context, planned, name, made_anew[name])

@@ -70,7 +70,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RebuildPlan, 
     diff = keyed_diff(live, made, planned.keys, common)
     passed = all(finding.ok for finding in findings)
     verdict = Verdict(
-        planned.id, passed, findings, terms, diff, tuple(notes), then, utc_text(context.now_ms())
+        planned.id, passed, findings, terms, diff, tuple(notes), then, utc_text(context.now_ms()), now
     )
     folder.write("verdict", verdict.to_json())
     return verdict

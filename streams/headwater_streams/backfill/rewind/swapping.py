@@ -11,6 +11,7 @@ from headwater_streams.backfill.handover import (
     made_by,
     marks_as,
     rehearse,
+    require_foreseen,
     require_generation,
     restored_entry,
     stage_checkpoint,
@@ -54,7 +55,8 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
             "checkpoint", there, f"batch {planned.batch} {'is' if there else 'is not'} in the checkpoint"
         ),
     )
-    now = read_version(context.spark, table, next_commit(table) - 1)
+    version = next_commit(table) - 1
+    now = read_version(context.spark, table, version)
     diff = keyed_diff(now, read_version(context.spark, table, planned.version), planned.keys, planned.columns)
     passed = all(finding.ok for finding in findings)
     accounting = {"read": planned.rows}
@@ -67,6 +69,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
         planned.notes,
         planned.version,
         utc_text(context.now_ms()),
+        version,
     )
     folder.write("verdict", verdict.to_json())
     return verdict
@@ -90,13 +93,14 @@ def swap(
         raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
     held_s = None
     if REWIND not in made:
-        passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
+        verdict = passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
         require_no_readers(context, (planned.target,))
         before = snapshot_of(context.spark, table, planned.version)
         rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
             _require_unrepaired(context, planned)
+            require_foreseen(context, planned, verdict)
             old = context.home.checkpoint(planned.job, planned.base_generation)
             entry = restored_entry(planned, planned.target, planned.version, table, planned.generation)
             require_remembered(context, planned.job, old, entry)
