@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams.errors import IncompatibleTableError
+from headwater_streams.runtime.analysis import analyse
 from headwater_streams.runtime.job import Job, bind
-from headwater_streams.runtime.plan import analyse
 from headwater_streams.runtime.tables import table_problems
 from headwater_streams.testing import JobDriver
 

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.runtime.analysis import analyse
 from headwater_streams.runtime.loader import load_jobs
-from headwater_streams.runtime.plan import analyse
 from headwater_streams.testing import JobDriver
 
 ROWS = "SELECT flight_id, carrier, at, delay * 60 AS delay_s FROM {departures} AS d WHERE d.delay >= 0"

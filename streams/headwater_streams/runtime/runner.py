@@ -10,13 +10,14 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError, StreamsError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
+from headwater_streams.runtime.analysis import analyse
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import current_generation, require_same_code
 from headwater_streams.runtime.ingest import reads_directly, with_ingest
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory, NoLease
-from headwater_streams.runtime.plan import JobPlan, analyse
+from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.progress import Event, ProgressLog
 from headwater_streams.runtime.query import JobQuery, Stage, explain
 from headwater_streams.runtime.stages.as_of import AsOfStage

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.runtime.inputs import BatchInput
-from headwater_streams.runtime.plan import require_ingest
+from headwater_streams.runtime.requirements import require_ingest
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.stateful import (
     LATE,

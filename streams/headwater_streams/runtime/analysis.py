@@ -1,0 +1,248 @@
+"""What a job is, learnt by calling its function once on empty input: its kind, its operators, its result's columns."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from traceback import walk_tb
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import types as T
+
+from headwater_streams.dedup import ByKey, BySequence
+from headwater_streams.errors import JobDefinitionError, StreamsError
+from headwater_streams.joins.as_of import AsOf
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.nullable import as_nullable
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.operators import recording
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.requirements import (
+    REFUSED,
+    check_changes,
+    check_key,
+    check_window,
+    node_names,
+    nodes_above,
+    require_answerable,
+    require_one_input,
+    require_readable,
+    require_watermark,
+)
+from headwater_streams.runtime.state_shape import state_shape
+from headwater_streams.runtime.streamable import check_streamable
+from headwater_streams.runtime.unions import check_inputs, check_union, joined_inputs, marked
+from headwater_streams.sinks.scd_target import ScdTarget
+from headwater_streams.sources.coordinates import (
+    OFFSET,
+    ROW_COLUMNS,
+    ROW_FIELDS,
+    SOURCES,
+    has_hidden,
+    hide,
+)
+from headwater_streams.sources.decode import value_schema
+from headwater_streams.sources.inputs import Input, TopicInput
+from headwater_streams.spark_errors import first_sentence
+from headwater_streams.windows.counted import CountWindow
+from headwater_streams.windows.spec import WindowSpec
+
+
+def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -> JobPlan:
+    """Calls the job's function on empty input and looks at what it made of it.
+
+    Args:
+        job: The job.
+        spark: A session.
+        tables: The schemas of the tables that the job reads, library columns included.
+
+    Raises:
+        JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
+    """
+    schemas = {name: _own_schema(job, declared, tables) for name, declared in job.inputs.items()}
+    frames = {name: _empty(spark, name, schema) for name, schema in schemas.items()}
+    found = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
+    statics = {name: spark.createDataFrame([], schema) for name, schema in found.items()}
+    with recording() as recorder:
+        try:
+            results = job.results(**frames, **statics)
+        except PySparkException as error:
+            raise JobDefinitionError(f"job {job.name!r}: {first_sentence(error)}") from error
+        except StreamsError as error:
+            raise JobDefinitionError(f"job {job.name!r}: {error}") from error
+        except Exception as error:
+            place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
+            raise JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}") from error
+    plan = _understand(job, recorder.operators, results[job.target.name], schemas)
+    if job.branches:
+        plan = _with_branches(plan, results)
+    plan = replace(plan, lookups=found)
+    if found and plan.kind not in ("row", "scd"):
+        raise JobDefinitionError(
+            f"job {job.name!r}: only a row-by-row job can look things up in {', '.join(found)}; enrich the rows in a "
+            f"job of its own, and let this {plan.kind} job read that job's table"
+        )
+    for declared in job.tables:
+        require_readable(plan, declared, tables[declared.name])
+    if plan.kind == "window" and not isinstance(plan.operator, CountWindow):
+        check_streamable(job, schemas, job.target.mode, spark)
+    _check_expressions(job, frames, list(results.values()))
+    if plan.kind in ("row", "scd"):
+        return plan
+    return replace(plan, state=state_shape(results[job.target.name]))
+
+
+def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:
+    job, branches = plan.job, {plan.job.target.name: plan.result}
+    dimension = next((target.name for target in job.targets if isinstance(target, ScdTarget)), None)
+    if dimension is not None:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {dimension} is a slowly changing dimension, and the only table of its job; write one "
+            "job for each table"
+        )
+    if plan.kind != "row":
+        raise JobDefinitionError(
+            f"job {job.name!r}: only a row-by-row function has targets={{...}}; write one job for each table"
+        )
+    for target in job.targets[1:]:
+        part = replace(job, target=target, branches={})
+        branches[target.name] = _understand(
+            part, [], results[target.name], plan.inputs, is_target=False
+        ).result
+    for target in job.targets:
+        if target.mode != "append":
+            raise JobDefinitionError(
+                f"job {job.name!r}: {target.name}: the mode of targets={{...}} is 'append'"
+            )
+    return replace(plan, branches=branches)
+
+
+def _line_of(job: Job, error: BaseException) -> int:
+    """The line of the job's function that an error passed through."""
+    frames = walk_tb(error.__traceback__)
+    return next((line for frame, line in frames if frame.f_code is job.function.__code__), 0)
+
+
+def _understand(
+    job: Job,
+    operators: list[object],
+    result: DataFrame,
+    schemas: Mapping[str, T.StructType],
+    *,
+    is_target: bool = True,
+) -> JobPlan:
+    if len(operators) > 1:
+        chain = ", then ".join(type(operator).__name__ for operator in operators)
+        raise JobDefinitionError(
+            f"job {job.name!r}: a chain of stateful operators, {chain}; Spark tells nobody which rows the first one's "
+            "watermark takes from the second, so no ledger could account for them. Write a job for each, and between "
+            "them a row-by-row job with event_time= that reads the first one's table"
+        )
+    operator = operators[0] if operators else None
+    if operator is not None and "Union" in node_names(result):
+        raise JobDefinitionError(
+            f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "
+            "hw.union(...), and let this one read its table"
+        )
+    own = as_nullable(T.StructType([f for f in result.schema.fields if not f.name.startswith("_")]))
+    twice = sorted({n for n in own.fieldNames() if own.fieldNames().count(n) > 1})
+    if twice:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the result has two columns named {twice[0]!r}; rename one"
+        )
+    for key in job.target.keys:
+        if key not in own.fieldNames():
+            raise JobDefinitionError(
+                f"job {job.name!r}: the key {key!r} is not in the result; it has {', '.join(own.fieldNames())}"
+            )
+    if operator is not None and isinstance(job.target, ScdTarget):
+        raise JobDefinitionError(
+            f"job {job.name!r}: change events are applied row by row, and {type(operator).__name__} is none; write its "
+            "result to a table of its own"
+        )
+    if isinstance(operator, WindowSpec):
+        check_window(job, operator, result)
+        return JobPlan(job, "window", operator, own, schemas)
+    if isinstance(operator, IntervalJoin):
+        require_watermark(job)
+        if job.target.mode != "append" or len(job.inputs) != 2:
+            raise JobDefinitionError(
+                f"job {job.name!r}: a join reads two inputs and its target's mode is 'append'"
+            )
+        if not has_hidden(result, SOURCES) or nodes_above(result, "Join") & {"Filter"}:
+            raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
+        return JobPlan(job, "join", operator, own, schemas, sides=joined_inputs(job, result))
+    if isinstance(operator, AsOf):
+        sides = require_answerable(job, operator)
+        if not has_hidden(result, SOURCES) or nodes_above(result, "Join") & {"Filter"}:
+            raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.as_of(...)")
+        return JobPlan(job, "as_of", operator, own, schemas, sides=sides)
+    check_inputs(job)
+    if isinstance(job.dedup, BySequence) and not job.topics:
+        raise JobDefinitionError(
+            f"job {job.name!r}: by_sequence reads the headers of records, and a table's rows have none; put it on the "
+            "job that reads the topic"
+        )
+    if isinstance(job.dedup, ByKey):
+        check_key(job, job.dedup, next(iter(schemas.values())))
+    for node in node_names(result):
+        if node in REFUSED:
+            raise JobDefinitionError(f"job {job.name!r}: a row-by-row function cannot use {REFUSED[node]}")
+    if not has_hidden(result, OFFSET):
+        if "Union" in node_names(result):
+            raise JobDefinitionError(
+                f"job {job.name!r}: Spark's union loses the records' coordinates; use hw.union(a, b), or name several "
+                "topics of one shape in one input, hw.topic('a', 'b')"
+            )
+        raise JobDefinitionError(
+            f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter, hw.enrich "
+            "and hw.union on the inputs themselves"
+        )
+    check_union(job, result, is_target=is_target)
+    if isinstance(job.target, ScdTarget):
+        require_one_input(job, "a slowly changing dimension")
+        check_changes(job, job.target, own, result)
+        return JobPlan(job, "scd", None, own, schemas)
+    return JobPlan(job, "row", None, own, schemas)
+
+
+def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:
+    if isinstance(declared, TopicInput):
+        return value_schema(declared)
+    schema = _table_schema(job, declared.name, tables)
+    if declared.event_time is not None and declared.event_time not in schema.fieldNames():
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} has no column {declared.event_time!r} (its event_time); "
+            f"it has {', '.join(schema.fieldNames())}"
+        )
+    return schema
+
+
+def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.StructType:
+    """A table's columns without the library's."""
+    if name not in tables:
+        there = ", ".join(sorted(tables)) or "none"
+        raise JobDefinitionError(
+            f"job {job.name!r}: there is no table {name!r}; tables and jobs' targets are {there}"
+        )
+    return T.StructType([f for f in tables[name].fields if not f.name.startswith("_")])
+
+
+def _empty(spark: SparkSession, name: str, schema: T.StructType) -> DataFrame:
+    full = T.StructType([*schema.fields, *ROW_FIELDS, T.StructField(marked(name), T.BooleanType())])
+    return hide(spark.createDataFrame([], full).drop(marked(name)), ROW_COLUMNS)
+
+
+def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Sequence[DataFrame]) -> None:
+    for check in job.checks:
+        where = list(frames.values()) if check.on == "input" else results
+        errors = []
+        for frame in where:
+            try:
+                if check.level == "row":
+                    frame.filter(check.passes_sql)
+                else:
+                    frame.selectExpr(check.passes_sql)
+            except PySparkException as error:
+                errors.append(first_sentence(error))
+        if len(errors) == len(where):
+            raise JobDefinitionError(f"job {job.name!r}, check {check.name!r}: {errors[0]}")

@@ -1,0 +1,254 @@
+"""What a job of each kind must be; what is not is refused before its first run, in a sentence."""
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import types as T
+
+from headwater_streams.dedup import ByKey, ByOffset
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.joins.as_of import AsOf
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.state_shape import analysed_nodes
+from headwater_streams.sinks.scd_target import CHANGES, ScdTarget
+from headwater_streams.sources.coordinates import (
+    BATCH,
+    OFFSET,
+    ROWS,
+    SEEN_UNTIL,
+    SOURCES,
+    has_hidden,
+)
+from headwater_streams.sources.inputs import TableInput
+from headwater_streams.spark_errors import first_sentence
+from headwater_streams.windows.counted import CountWindow
+from headwater_streams.windows.spec import WindowSpec
+
+# What a row-by-row function may be made of; anything else needs an operator of the library.
+REFUSED = {
+    "Aggregate": "a grouping; use a window, as hw.tumbling(...), or hw.grouped(...)",
+    "Deduplicate": "dropDuplicates; use dedup=hw.by_offset() or dedup=hw.by_key(...)",
+    "Distinct": "distinct; use dedup=hw.by_offset() or dedup=hw.by_key(...)",
+    "Generate": "explode, which makes several rows of one record",
+    "GlobalLimit": "limit",
+    "Sort": "sort",
+    "Window": "a window function",
+}
+
+
+def check_changes(job: Job, target: ScdTarget, own: T.StructType, result: DataFrame) -> None:
+    """Checks a dimension against the columns of its change events.
+
+    Raises:
+        JobDefinitionError: It does not hold.
+    """
+    for problem in target.problems(own):
+        raise JobDefinitionError(f"job {job.name!r}: {target.name}: {problem}")
+    if target.apply_as_deletes is not None:
+        try:
+            result.filter(target.apply_as_deletes)
+        except PySparkException as error:
+            what = f"job {job.name!r}: {target.name}: apply_as_deletes {target.apply_as_deletes!r}"
+            raise JobDefinitionError(f"{what}: {first_sentence(error)}") from error
+
+
+def check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
+    """Checks a job with a window: its input, its time, its target's mode and keys.
+
+    Raises:
+        JobDefinitionError: It does not hold.
+    """
+    require_one_input(job, window.name)
+    (declared,) = job.inputs.values()
+    if window.closing:
+        require_watermark(job)
+    if window.closing and window.time != declared.event_time:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {window.name} over {window.time!r}, and the input's event_time, by which lateness is "
+            f"told, is {declared.event_time!r}; make them one"
+        )
+    if isinstance(window, CountWindow) and job.target.mode == "update":
+        raise JobDefinitionError(
+            f"job {job.name!r}: a count window has no updating result, as it is written once, when it is full and the "
+            "watermark has reached its last row; write mode='append'"
+        )
+    if job.target.mode not in window.modes:
+        because = (
+            "has no updating result, as Spark gives it once, when it is closed; write mode='append'"
+            if window.closing
+            else "has no final result; write mode='update' and keys=[...], the columns of by="
+        )
+        raise JobDefinitionError(f"job {job.name!r}: {window.name} {because}")
+    if isinstance(window, CountWindow):
+        _check_counted(job, result)
+    own = result.columns
+    unnamed = [name for name in window.by if name in own and name not in job.target.keys]
+    if job.target.mode == "update" and unnamed:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the keys {', '.join(job.target.keys)} do not name a row: there is one for each "
+            f"{unnamed[0]}, too; add it to keys=[...]"
+        )
+    if not has_hidden(result, ROWS) or nodes_above(result, "Aggregate") & {"Filter"}:
+        raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
+
+
+def _check_counted(job: Job, result: DataFrame) -> None:
+    nodes = node_names(result)
+    windows = nodes.index("Aggregate")
+    if set(nodes[:windows]) - {"Project"}:
+        raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
+    for node in nodes[windows + 1 :]:
+        if node in REFUSED or node == "Join":
+            what = REFUSED.get(node, "a join")
+            raise JobDefinitionError(
+                f"job {job.name!r}: rows on their way to hw.count_window cannot use {what}"
+            )
+
+
+def check_key(job: Job, dedup: ByKey, schema: T.StructType) -> None:
+    """Checks the columns of `by_key`.
+
+    Raises:
+        JobDefinitionError: It does not hold.
+    """
+    require_watermark(job)
+    for name in dedup.columns:
+        if name not in schema.fieldNames():
+            raise JobDefinitionError(
+                f"job {job.name!r}: by_key: no column {name!r} in the input; there are {', '.join(schema.fieldNames())}"
+            )
+        if isinstance(schema[name].dataType, T.MapType):
+            raise JobDefinitionError(
+                f"job {job.name!r}: by_key: {name!r} is a map, and maps cannot be compared"
+            )
+
+
+def require_one_input(job: Job, what: str) -> None:
+    """Checks that a job reads one input.
+
+    Raises:
+        JobDefinitionError: It does not hold.
+    """
+    if len(job.inputs) != 1:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {what} reads one input, this one names {', '.join(job.inputs)}; unite them in a "
+            "row-by-row job, hw.union(...), and let this one read its table"
+        )
+
+
+def require_watermark(job: Job) -> None:
+    """Checks that each input of a job that keeps state says when a row is late.
+
+    Raises:
+        JobDefinitionError: It does not hold.
+    """
+    for name, declared in job.inputs.items():
+        if declared.event_time is None or declared.watermark is None:
+            raise JobDefinitionError(
+                f"job {job.name!r}: the input {name!r} feeds state, so it needs event_time= and watermark="
+            )
+
+
+def require_answerable(job: Job, spec: AsOf) -> tuple[str, str]:
+    """Checks an as-of join of two streams, and gives the names of its left and its right input.
+
+    Raises:
+        JobDefinitionError: It does not hold.
+    """
+    if job.target.mode != "append" or len(job.inputs) != 2:
+        raise JobDefinitionError(
+            f"job {job.name!r}: hw.as_of over two streams reads two inputs and its target's mode is 'append'; "
+            "answers are final"
+        )
+    times = {declared.event_time: name for name, declared in job.inputs.items()}
+    for side, time in (("left", spec.left_time), ("right", spec.right_time)):
+        if time not in times:
+            raise JobDefinitionError(
+                f"job {job.name!r}: {side}_time={time!r} is not the event_time of an input; they are "
+                + ", ".join(f"{name}: {declared.event_time}" for name, declared in job.inputs.items())
+            )
+    if spec.left_time == spec.right_time:
+        raise JobDefinitionError(
+            f"job {job.name!r}: both inputs call their event time {spec.left_time!r}; the result would have it twice"
+        )
+    right = times[spec.right_time]
+    if job.inputs[right].watermark is None:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the input {right!r} needs watermark=, which says when an answer is final"
+        )
+    if spec.direction != "backward" and spec.tolerance is None:
+        raise JobDefinitionError(
+            f"job {job.name!r}: direction={spec.direction!r} between two streams needs tolerance=, "
+            "for a row would wait until its answer comes, however long that takes"
+        )
+    return times[spec.left_time], right
+
+
+def require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType) -> None:
+    """Checks that a table can be read commit by commit, and that lateness can be told of a stateful job's.
+
+    Raises:
+        JobDefinitionError: It does not hold.
+    """
+    job, names = plan.job, schema.fieldNames()
+    if CHANGES in names:
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is a slowly changing dimension, whose rows are replaced, and a stream "
+            f"reads what is added; read what feeds it, or look things up in it with hw.lookup"
+        )
+    if OFFSET not in names:
+        what = (
+            "a table of windows, whose rows are made of many records and have no coordinates to be accounted for by"
+            if ROWS in names
+            else "not written by a job that keeps its records' coordinates"
+        )
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is {what}; read what feeds it, or look things up in it with hw.lookup"
+        )
+    if SOURCES in names and isinstance(job.dedup, ByOffset):
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is the table of a join, where the pairs of one row share its "
+            "coordinates, so by_offset would take them for one; leave dedup= out, a table brings each row once"
+        )
+    if _tells_lateness(plan, declared):
+        require_ingest(job, declared, schema)
+
+
+def _tells_lateness(plan: JobPlan, declared: TableInput) -> bool:
+    """Whether rows of the table may be late for the job."""
+    if plan.kind == "window":
+        return plan.window.closing
+    if isinstance(plan.operator, AsOf):
+        return declared.event_time == plan.operator.right_time
+    return plan.kind == "join"
+
+
+def require_ingest(job: Job, declared: TableInput, schema: T.StructType) -> None:
+    """Checks that a stateful job's table says what had been seen before each row.
+
+    Raises:
+        JobDefinitionError: It does not.
+    """
+    if SEEN_UNTIL in schema.fieldNames() and BATCH in schema.fieldNames():
+        return
+    if SOURCES in schema.fieldNames():
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is the table of a join, whose rows come when their partners do, so "
+            "lateness cannot be told of them; read it with a row-by-row job that has an event_time, and that job's "
+            "table here"
+        )
+    raise JobDefinitionError(
+        f"job {job.name!r}: {declared.name} is not written by a row-by-row job whose input has an event_time, "
+        "so lateness cannot be told; add event_time= to that job's input"
+    )
+
+
+def node_names(result: DataFrame) -> list[str]:
+    """The nodes of a result's plan, from the last to the first."""
+    return [str(plan.nodeName()) for plan in analysed_nodes(result)]
+
+
+def nodes_above(result: DataFrame, operator: str) -> set[str]:
+    """What comes after the last node of a kind."""
+    nodes = node_names(result)
+    return set(nodes[: nodes.index(operator)])
