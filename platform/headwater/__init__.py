@@ -1,6 +1,7 @@
 """Headwater's face: `import headwater as hw` gives the job API; beside it the CLI, the configuration, the stack.
 
-The API needs PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it.
+`dir(hw)` lists the API's names, and `help(hw.job)`, `help(hw.tumbling)`, `help(hw.join)`, ... tell of each. It needs
+PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,14 @@ if TYPE_CHECKING:
     from headwater_streams.api import *  # noqa: F403
 
 __version__ = "0.1.0"
+
+
+def __dir__() -> list[str]:
+    try:
+        from headwater_streams import api
+    except ModuleNotFoundError:
+        return ["__version__"]
+    return sorted([*api.__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

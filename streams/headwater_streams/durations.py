@@ -31,7 +31,7 @@ def parse_duration(text: str) -> timedelta:
         part = _PART.match(rest)
         if part is None or part[2] not in _UNITS:
             raise JobDefinitionError(
-                f"{text!r} is not a duration; write a number and one of {', '.join(_UNITS)}s"
+                f"{text!r} is not a duration; write a number and one of {', '.join(f'{unit}s' for unit in _UNITS)}"
             )
         total += int(part[1]) * _UNITS[part[2]]
         rest = rest[part.end() :]

@@ -52,6 +52,16 @@ def mended() -> Job:
     return bind(delays)
 
 
+def by_half_hour() -> Job:
+    @hw.job(name="delays", target=hw.delta("gold.delays", keys=["carrier", "window_start"], mode="update"))
+    def delays(departed: DataFrame) -> DataFrame:
+        return hw.tumbling(departed, "departed_at", "30 minutes", by=["carrier"]).agg(
+            F.count("*").alias("departures"), F.max("delay_minutes").alias("max_delay")
+        )
+
+    return bind(delays)
+
+
 AT = "2013-01-01T13:00:00+00:00"
 CUT = [("DL", 10, 1, 5), ("UA", 10, 2, 100), ("UA", 11, 1, 9), ("UA", 12, 1, 100)]
 MENDED = [("DL", 10, 1, 5), ("UA", 10, 3, 500), ("UA", 11, 1, 9), ("UA", 12, 1, 300)]
@@ -83,6 +93,8 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
 ) -> None:
     driver, job = live(drive), mended()
     context, home = driver._context, driver.home
+    with pytest.raises(BackfillError, match=r"operator: Tumbling.*stand in gold.delays; .* plan --rebuild"):
+        backfill.plan(context, by_half_hour())
     planned = backfill.plan(context, job)
     assert backfill.plan(context, job).id == planned.id, "the same plan is the same backfill"
     previewed = backfill.preview(context, planned.id, job)

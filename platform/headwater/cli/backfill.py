@@ -278,6 +278,8 @@ def verify(
         print_json(verdict.to_json())
     else:
         print_verdict(verdict)
+        if html is not None:
+            typer.echo(f"as a page: {html}")
     if not verdict.passed:
         raise typer.Exit(EXIT_FAILED)
 

@@ -14,7 +14,9 @@ _SUFFIX = "__late"
 
 def late(
     table: Annotated[str, typer.Argument(help="The table whose late rows are shown.")],
-    limit: Annotated[int, typer.Option(min=1, help="The most rows to show, the newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, help="The most rows to show, those of the newest batch first.")
+    ] = 20,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:

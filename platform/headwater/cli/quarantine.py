@@ -10,7 +10,9 @@ from headwater.cli._side import show_side
 
 def quarantine(
     table: Annotated[str, typer.Argument(help="The table whose rejected records are shown.")],
-    limit: Annotated[int, typer.Option(min=1, help="The most records to show, the newest first.")] = 20,
+    limit: Annotated[
+        int, typer.Option(min=1, help="The most records to show, those of the newest batch first.")
+    ] = 20,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:

@@ -153,7 +153,10 @@ def _root(
       headwater sql "select * from silver.departures limit 10"
     """
     if config is not None:
+        from headwater.config import load_settings
+
         os.environ["HEADWATER_CONFIG"] = config
+        load_settings(os.environ)  # a verb that needs no setting of it must not pass over a mistake in it
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
         raise typer.Exit(2)

@@ -2,11 +2,14 @@
 
 import logging
 import os
+import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from headwater.config import SparkSettings, load_settings, shipped_dir
@@ -119,13 +122,38 @@ def spark_session(
         jars=jar_paths(os.environ),
     ) | dict(extra or {})
     builder = SparkSession.builder.config(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
-    with _launch_environment(here=_is_here(conf["spark.master"])):
+    with _launch_environment(here=_is_here(conf["spark.master"])), _interrupted_afterwards():
         session: SparkSession = builder.getOrCreate()
     if not conf["spark.master"].startswith("local"):
         session.sparkContext.addPyFile(str(packages_zip(Path(home).resolve() / "spark-packages", modules)))
     _silence_statement_errors()
     _know_classes(session)
     return session
+
+
+@contextmanager
+def _interrupted_afterwards() -> Iterator[None]:
+    """A Ctrl-C while the JVM starts is obeyed once it has, or at the second one.
+
+    py4j, in the middle of an answer, would end in the stack traces of three errors.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    asked: list[int] = []
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    before = signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before if before is not None else signal.default_int_handler)
+    if asked:
+        raise KeyboardInterrupt
 
 
 _CLASSES = (

@@ -195,7 +195,7 @@ def _understand(
             )
         raise JobDefinitionError(
             f"job {job.name!r}: the result lost the records' coordinates; use select, withColumn, filter, hw.enrich "
-            "and hw.union on the inputs themselves"
+            "and hw.union on the inputs themselves, and hw.join or hw.as_of to join two streams"
         )
     check_union(job, result, is_target=is_target)
     if isinstance(job.target, ScdTarget):

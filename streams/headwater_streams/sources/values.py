@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import types as T
 
@@ -16,6 +17,7 @@ from headwater_streams.sources.line_value import line_problem
 from headwater_streams.sources.parsers import Parser
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.protobuf_value import Protobuf, parse_protobuf, protobuf_problem
+from headwater_streams.spark_errors import first_sentence
 
 Found = TypeVar("Found")
 
@@ -73,11 +75,16 @@ def value_columns(declared: TopicInput) -> T.StructType:
         assert isinstance(schema, T.StructType)
     except Exception as error:
         raise JobDefinitionError(
-            f"topic {declared.name!r}: schema {given!r} is not Spark DDL; write 'name TYPE, name TYPE'"
+            f"topic {declared.name!r}: schema {given!r} is not Spark DDL ({_told(error)}); write 'name TYPE, "
+            "name TYPE'"
         ) from error
     if isinstance(form, Csv):
         _named(declared, lambda: form.check(schema))
     return schema
+
+
+def _told(error: Exception) -> str:
+    return first_sentence(error) if isinstance(error, PySparkException) else type(error).__name__
 
 
 def _fixed(value: Column, problem: Problem) -> Values:

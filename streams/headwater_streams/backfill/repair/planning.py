@@ -17,6 +17,7 @@ from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import parse_duration
 from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -74,6 +75,7 @@ def plan(
     target = job_plan.job.target.name
     history = TableHistory(context.home.table(target), target, job_plan.job.name)
     _require_columns(context, job_plan)
+    _require_same_keys(context, job_plan)
     draft = BackfillPlan(
         id="",
         job=job_plan.job.name,
@@ -104,6 +106,20 @@ def plan(
             context, job_plan, history, selection, draft, rows_per_chunk, newest_lookups=lookups == "newest"
         )
     return stored(context.home, made, context.now_ms())
+
+
+_APART = frozenset({"kind", "operator", "target keys"})
+"""Differences of a job from its last run by which its rows would stand beside those that they should replace."""
+
+
+def _require_same_keys(context: StageContext, job_plan: JobPlan) -> None:
+    differs = [each for each in since_last_run(context, job_plan) if each.what in _APART]
+    if differs:
+        raise BackfillError(
+            f"the job {job_plan.job.name!r} differs from its last run ({'; '.join(map(str, differs))}), so rows of two "
+            f"kinds would stand in {job_plan.job.target.name}; build all of them again: headwater backfill plan "
+            "--rebuild"
+        )
 
 
 def _require_columns(context: StageContext, job_plan: JobPlan) -> None:

@@ -1,0 +1,43 @@
+"""What every command has in common: its settings, and Ctrl-C."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+import headwater as hw
+from headwater.cli import main
+from headwater.stack.session import _interrupted_afterwards
+
+
+def test_root_config_with_a_mistake_is_refused_by_a_command_that_needs_no_setting(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_CONFIG", "")  # put back afterwards: the command sets it
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text("[jobs]\ntrigger_interval = 2\n")
+    for path, told in ((tmp_path / "none.toml", "cannot read"), (wrong, "did you mean")):
+        assert main(["--config", str(path), "status", "--home", str(tmp_path)]) == 2
+        assert told in capsys.readouterr().err
+
+
+def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
+    reached = []
+
+    def start(presses: int) -> None:
+        with _interrupted_afterwards():
+            for _ in range(presses):
+                os.kill(os.getpid(), signal.SIGINT)
+            reached.append(presses)
+
+    with pytest.raises(KeyboardInterrupt):
+        start(1)
+    with pytest.raises(KeyboardInterrupt):
+        start(2)
+    assert reached == [1], "the second one is obeyed at once"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_root_module_lists_the_names_of_its_api() -> None:
+    assert {"job", "topic", "tumbling", "join", "by_offset"} <= set(dir(hw))
