@@ -33,14 +33,18 @@ def renew(
     home: HomeOption = DEFAULT_HOME,
     json_output: JsonOption = False,
 ) -> None:
-    """Begin a new generation of row-by-row jobs that keeps their tables' rows.
+    """Begin a new generation of jobs that keeps their tables' rows.
 
-    It goes on where the last one ended; what is gone from a topic is passed over and named, and a topic that was made
-    again is read from its beginning.
+    It goes on where the last one ended. A row-by-row job passes over what is gone from a topic and names it; a topic
+    that was made again is read from its beginning. A job with windows or a join first reads again what its state is
+    made of, and writes nothing of that: so it takes another number of shuffle partitions, another state store or Spark,
+    and gets over a checkpoint that is lost. Where that cannot give its state (sessions, count windows, aggregates
+    without a window, joins that only count late rows), use `headwater jobs rebuild`.
 
     \b
-    Example:
+    Examples:
       headwater jobs renew jobs/flights.py:clean_departures
+      headwater jobs renew jobs/flights.py:delay_by_carrier --json
     """
     _begin("renew", references, bootstrap, home, json_output)
 
@@ -70,6 +74,7 @@ def _begin(
     from headwater.running.environment import find_jobs, open_environment
     from headwater_streams.errors import StreamsError
     from headwater_streams.runtime.renewal import begin_generations
+    from headwater_streams.runtime.warm_up import WarmUp
 
     jobs = find_jobs(references)
     with waiting("starting Spark"):
@@ -89,14 +94,19 @@ def _begin(
             "generation": entry.generation,
             "starts": entry.extra["starts"],
             "lost": entry.extra["lost"],
+            "warm_up": entry.extra.get("warm_up"),
         }
         for entry in begun
     ]
     if json_output:
         print_json(found)
         return
-    rows = [(each["job"], each["table"], each["generation"], _told(each["lost"])) for each in found]
-    print_table(["job", "table", "generation", "gone, and never read"], rows, empty="no job")
+    rows = [
+        (each["job"], each["table"], each["generation"], _told(each["lost"]), str(WarmUp.of(entry) or ""))
+        for each, entry in zip(found, begun, strict=True)
+    ]
+    columns = ["job", "table", "generation", "gone, and never read", "read again for the state"]
+    print_table(columns, rows, empty="no job")
 
 
 def _told(lost: dict[str, dict[int, list[int]]]) -> str:

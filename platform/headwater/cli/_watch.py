@@ -54,7 +54,7 @@ def _table(home: Path, jobs: Sequence[str] | None) -> "Table":
     for each in progress_of(home, jobs):
         row = each.row()
         table.add_row(*(_cell(row[name]) for name in _COLUMNS))
-        if row["message"] and row["state"] in ("failed", "waiting"):
+        if row["message"] and row["state"] in ("failed", "waiting", "running"):
             table.add_row("", row["message"])
     return table
 

@@ -168,6 +168,8 @@ def _of_state(progress: JobProgress, inputs: list[InputState], now: datetime) ->
         ended = (
             last["happened_at"] + timedelta(milliseconds=last["duration_ms"] or 0) if last else progress.at
         )
+        if progress.message:
+            yield f"it {progress.message}"
         waiting = sum(each.behind or 0 for each in inputs)
         if waiting and now - ended > _SILENT:
             yield f"it is stuck or in a long batch: none has ended for {now - ended}, and its inputs have more to read"

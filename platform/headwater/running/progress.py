@@ -21,7 +21,7 @@ class JobProgress:
         table: Its target.
         state: "running", "waiting" (it is started again after a pause), "failed" or "stopped"; "killed" where its
             process ended without a word.
-        message: Why it failed or waits.
+        message: Why it failed or waits, or what it does before it goes on.
         events: Its newest rows of the table, oldest first.
     """
 
@@ -87,4 +87,7 @@ def _of(home: Path, job: str, events: list[dict[str, Any]]) -> JobProgress:
     state = last["event"]
     if state in ("started", "batch"):
         state = "running" if running else "killed"
-    return JobProgress(job, events[-1]["table"], state, last["message"], events)
+    begun = (
+        last["event"] != "started" or last is events[-1]
+    )  # what a start had to say is done with its first batch
+    return JobProgress(job, events[-1]["table"], state, last["message"] if begun else None, events)

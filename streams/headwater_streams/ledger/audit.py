@@ -3,7 +3,8 @@
 Every finding is a sentence. What is looked at:
 
 - each entry's identity (see `ledger.entry`), in all and by partition;
-- batches follow each other without a gap or an overlap of offsets or of table versions;
+- batches follow each other without a gap or an overlap of offsets or of table versions, also from one generation to the
+  next where that was warmed up: what it read for its state only is in no batch;
 - what was read of a topic is as much as the offsets span (`control` records are said apart by the caller);
 - a row table holds, for each batch, the rows that its commit wrote: one deleted by hand, slipped in or doubled is
   named by its coordinates;
@@ -108,11 +109,10 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     live = [c for c in made if c.entry is not None and c.entry.is_batch]
     entries = [c.entry for c in live if c.entry is not None]
     repairs = [c.entry for c in made if c.entry is not None and c.entry.kind == "backfill"]
-    for generation in sorted({entry.generation for entry in entries}):
-        of_it = [entry for entry in entries if entry.generation == generation]
-        _sum_up(audit, of_it)
-        _check_sequence(audit, of_it)
-        _check_reads(audit, of_it)
+    for sequence in _sequences(made, entries):
+        _sum_up(audit, sequence)
+        _check_sequence(audit, sequence)
+        _check_reads(audit, sequence)
     for entry in entries:
         audit.findings += entry.imbalances()
     audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
@@ -210,6 +210,21 @@ def _check_reads(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
             audit.findings.append(
                 f"{audit.table}: {missing} records of {name} were not read that its topic holds"
             )
+
+
+def _sequences(made: Sequence[Commit], entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+    """The batches that read on where the one before ended: those of a generation, and of one that was warmed up those
+    of the generation before it, too."""
+    begun = [c.entry for c in made if c.entry is not None and c.entry.kind == "generation"]
+    warm = {entry.generation for entry in begun if "warm_up" in entry.extra}
+    found: list[list[LedgerEntry]] = []
+    for generation in sorted({entry.generation for entry in entries}):
+        of_it = [entry for entry in entries if entry.generation == generation]
+        if generation in warm and found:
+            found[-1] += of_it
+        else:
+            found.append(of_it)
+    return found
 
 
 def _check_sequence(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:

@@ -13,7 +13,9 @@ their batch touched, each whole (see `dedup.memory`).
 
 Ranges and versions are half-open. `partitions` has the terms by topic and partition where they were counted so: for
 row stages all of them (up to 64 partitions in a batch), for stateful stages `read = kept + late + quarantined`.
-`accounting` has one set of terms for each input:
+`accounting` has one set of terms for each input. The entries of windows and joins tell in `extra.watermark_ms` the
+watermark that Spark ran the batch with; those of row stages, and of windows that read a topic themselves, in
+`max_event_time_us` the greatest event time that had come by then. The terms:
 
 - row stages: `read = written + filtered + duplicate + quarantined`
 - slowly changing dimensions: `read = changed + deleted + filtered + duplicate + quarantined`, the change events and
@@ -63,6 +65,9 @@ goes on with, and its `extra` has `action` ("renew": the rows stay; "rebuild": t
 offset of each partition, by topic), `lost` (ranges that the old generation had not read and that are gone) and `after`
 (the generation and batch that the target ended with). In other tables of the job and in side tables its `action` is
 "rebuild" or "clear": rows of generations before, or of batches that came after that last one, were removed.
+Where a job that keeps state was renewed, `extra.warm_up` has what the new generation reads again in its batch 0, of
+which nothing is committed, and the watermark of that batch: `{"watermark_ms": 1357034400000, "sources": [...]}`, as
+above. It ends where the last batch of the generation before ended.
 
 A rebuild beside the live table (`backfill.rebuild`; `backfill` is its id) makes two of that kind. One has `shadow`, the
 folder below the home of the table whose files came in place of all rows; its log has the batches that wrote them. The
@@ -164,7 +169,7 @@ class LedgerEntry:
             "table": self.table,
             "kind": self.kind,
             "fingerprint": self.fingerprint,
-            "sources": [_source_to_json(source) for source in self.sources],
+            "sources": [source_to_json(source) for source in self.sources],
             "accounting": {name: dict(terms) for name, terms in self.accounting.items()},
         }
         if self.max_event_time_us is not None:
@@ -199,7 +204,7 @@ class LedgerEntry:
             value["batch"],
             value["table"],
             value["kind"],
-            tuple(_source_from_json(source) for source in value["sources"]),
+            tuple(source_from_json(source) for source in value["sources"]),
             value["accounting"],
             value.get("fingerprint", ""),
             value.get("max_event_time_us"),
@@ -238,7 +243,8 @@ def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:
     return merged
 
 
-def _source_to_json(source: SourceRange) -> dict[str, Any]:
+def source_to_json(source: SourceRange) -> dict[str, Any]:
+    """A source as it stands in an entry."""
     value: dict[str, Any] = {"input": source.input}
     if source.topic is not None:
         value["topic"] = source.topic
@@ -253,7 +259,8 @@ def _source_to_json(source: SourceRange) -> dict[str, Any]:
     return value
 
 
-def _source_from_json(value: dict[str, Any]) -> SourceRange:
+def source_from_json(value: Mapping[str, Any]) -> SourceRange:
+    """The source that stands in an entry."""
     ranges = {
         topic: {int(partition): (pair[0], pair[1]) for partition, pair in partitions.items()}
         for topic, partitions in value["ranges"].items()

@@ -6,9 +6,12 @@ next `reservoirVersion` with `index` -1 when whole commits were read. (Source: S
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from headwater_streams.atomic_file import atomic_file
 
 _WHOLE_COMMIT = -1
 
@@ -72,3 +75,39 @@ def next_version(offset: dict[str, Any]) -> int:
     if offset["index"] == _WHOLE_COMMIT:
         return int(offset["reservoirVersion"])
     raise ValueError(f"the batch ended inside commit {offset['reservoirVersion']}")
+
+
+def table_offset(table_id: str, version: int) -> str:
+    """The line of a Delta source that has read every commit before a version, whole."""
+    return json.dumps(
+        {
+            "sourceVersion": 1,
+            "reservoirId": table_id,
+            "reservoirVersion": version,
+            "index": _WHOLE_COMMIT,
+            "isStartingVersion": False,
+        },
+        separators=(",", ":"),
+    )
+
+
+def plan_first_batch(checkpoint: Path, query_id: str, metadata: str, sources: Sequence[str | None]) -> None:
+    """Writes the offsets of batch 0 for a query that has not begun, which then runs it as it is planned here.
+
+    Args:
+        checkpoint: The query's checkpoint.
+        query_id: The id that the query gets.
+        metadata: The batch's metadata, Spark's `OffsetSeqMetadata` as JSON.
+        sources: The end of the batch in each source, in plan order; None for one that has nothing yet.
+    """
+    with atomic_file(checkpoint / "metadata") as file:
+        file.write(json.dumps({"id": query_id}).encode())
+    with atomic_file(checkpoint / "offsets" / "0") as file:
+        file.write("\n".join(["v1", metadata, *(line or "-" for line in sources)]).encode())
+
+
+def begin_kafka(checkpoint: Path, source: int, offsets: str) -> None:
+    """Writes where a Kafka source begins, as it would itself before its first batch."""
+    with atomic_file(checkpoint / "sources" / str(source) / "0") as file:
+        # KafkaSourceInitialOffsetWriter: a byte that Spark 2.1 wants, then a version and the offsets.
+        file.write(b"\0v1\n" + offsets.encode())

@@ -11,9 +11,11 @@ from typing import Literal
 
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
-from headwater_streams.runtime.generations import current_generation
+from headwater_streams.runtime.generations import current_generation, why_not_renewed
 from headwater_streams.runtime.plan import JobPlan
 
 Remedy = Literal["keep", "renew", "rebuild"]
@@ -51,7 +53,9 @@ class Difference:
 def differences(context: StageContext, plan: JobPlan, checkpoint: Path) -> list[Difference]:
     """What differs between a job and the last run that used its checkpoint; nothing where none did."""
     before = facts_of_last_run(checkpoint)
-    return [] if before is None else compare(before, facts_of(context, plan))
+    if before is None:
+        return []
+    return compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
 
 
 def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
@@ -60,15 +64,21 @@ def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
     return differences(context, plan, context.home.checkpoint(plan.job.name, generation))
 
 
-def compare(before: RunFacts, now: RunFacts) -> list[Difference]:
-    """What differs between a job's last run and the job as it is; what does not matter to either is left out."""
-    found = [*_whole(before, now)]
+def compare(before: RunFacts, now: RunFacts, *, renewable: bool = False) -> list[Difference]:
+    """What differs between a job's last run and the job as it is; what does not matter to either is left out.
+
+    Args:
+        before: The last run.
+        now: The job.
+        renewable: Whether a new generation of it can keep the table's rows.
+    """
+    found = [*_whole(before, now, renewable=renewable)]
     if not any(each.what == "kind" for each in found):
         found += [*_inputs(before, now)]
         if now.kind == "scd":
             found += [*_order(before, now)]
         elif now.kind != "row":
-            found += [*_state(before, now)]
+            found += [*_state(before, now, renewable=renewable)]
         found += [*_result(before, now)]
     return found
 
@@ -92,7 +102,41 @@ def require_compatible(job: str, differences: Sequence[Difference]) -> None:
         )
 
 
-def _whole(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
+_MENDED = frozenset({"Spark", "state"})
+_MENDS = frozenset({"shuffle partitions", "state store"})
+
+
+def asks_to_be_renewed(context: StageContext, plan: JobPlan) -> bool:
+    """Whether a stateful job differs from its last run, or has lost its checkpoint, so that it needs new state."""
+    generation = current_generation(context, plan.job)
+    checkpoint = context.home.checkpoint(plan.job.name, generation)
+    found = differences(context, plan, checkpoint)
+    if remedy_of(found) != "keep" or any(each.what in _MENDS for each in found):
+        return True
+    last = last_entry(context.home.table(plan.job.target.name), plan.job.name, generation)
+    return last is not None and last.batch >= 0 and read_offsets(checkpoint, last.batch) is None
+
+
+def require_warmable(context: StageContext, plan: JobPlan) -> None:
+    """Sees to it that what differs from a stateful job's last run is mended by warming up new state.
+
+    Raises:
+        IncompatibleStateError: It is not; the message names it.
+    """
+    found = [
+        each
+        for each in since_last_run(context, plan)
+        if each.what.startswith("watermark of") or (each.remedy != "keep" and each.what not in _MENDED)
+    ]
+    if found:
+        told = "; ".join(str(each) for each in found)
+        raise IncompatibleStateError(
+            f"job {plan.job.name!r} cannot keep its table's rows: {told}. What can be done: "
+            f"{REMEDIES['rebuild']} {plan.job.name}"
+        )
+
+
+def _whole(before: RunFacts, now: RunFacts, *, renewable: bool) -> Iterator[Difference]:
     if before.kind != now.kind:
         yield Difference("kind", before.kind, now.kind, "rebuild", "the state is of another operator")
     yield from _targets(before.targets, now.targets)
@@ -106,7 +150,8 @@ def _whole(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
             if older
             else "Spark reads the checkpoints of older versions"
         )
-        yield Difference("Spark", before.spark, now.spark, "rebuild" if older else "keep", why)
+        mends: Remedy = "renew" if renewable else "rebuild"
+        yield Difference("Spark", before.spark, now.spark, mends if older else "keep", why)
 
 
 def _targets(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> Iterator[Difference]:
@@ -167,7 +212,7 @@ def _order(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
         yield Difference("dimension", before.operator, now.operator, "rebuild", why)
 
 
-def _state(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
+def _state(before: RunFacts, now: RunFacts, *, renewable: bool) -> Iterator[Difference]:
     if before.operator != now.operator:
         why = "the state is kept by the old one"
         yield Difference("operator", before.operator, now.operator, "rebuild", why)
@@ -175,15 +220,16 @@ def _state(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
         gone = [each for each in before.state if each not in now.state]
         new = [each for each in now.state if each not in before.state]
         why = "the state holds the old expressions' values"
+        if renewable:
+            why += "; where the new ones give the same, headwater jobs renew keeps the table's rows"
         yield Difference("state", _listed(gone), _listed(new), "rebuild", why)
+    new_one = "a new generation" + (", headwater jobs renew" if renewable else "")
     if before.shuffle_partitions != now.shuffle_partitions:
-        why = f"the checkpoint's {before.shuffle_partitions} stay in effect until a new generation"
+        why = f"the checkpoint's {before.shuffle_partitions} stay in effect until {new_one}"
         yield Difference("shuffle partitions", before.shuffle_partitions, now.shuffle_partitions, "keep", why)
     if before.state_store != now.state_store:
         store, other = (each.state_store.rpartition(".")[2] for each in (before, now))
-        yield Difference(
-            "state store", store, other, "keep", f"{store} stays in effect until a new generation"
-        )
+        yield Difference("state store", store, other, "keep", f"{store} stays in effect until {new_one}")
 
 
 def _result(before: RunFacts, now: RunFacts) -> Iterator[Difference]:

@@ -2,7 +2,8 @@
 
 The number is a transaction mark of the target itself, `txn{appId: "<job>/generation", version: g}`, so that the table
 and the checkpoint that feeds it change hands in one commit. A generation that is *renewed* keeps the table's rows and
-goes on where the last one ended, as far as that is still there; one that is *rebuilt* begins with an empty table.
+goes on where the last one ended, as far as that is still there; if it keeps state, it reads first again what that is
+made of (see `warm_up`). One that is *rebuilt* begins with an empty table.
 """
 
 import shutil
@@ -14,18 +15,22 @@ from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.memory import carried
 from headwater_streams.dedup.verdicts import own_key
 from headwater_streams.errors import IncompatibleStateError, StreamsError
-from headwater_streams.ledger.entry import LedgerEntry, is_undone
+from headwater_streams.ledger.entry import LedgerEntry, is_undone, merge_ranges
 from headwater_streams.ledger.log import commits, commits_backwards, last_entry, next_commit, seen_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import Positions, next_offsets
+from headwater_streams.runtime.warm_up import WarmUp, find_warm_up, why_not
 from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction
 from headwater_streams.sinks.marks import last_batch
 from headwater_streams.sources.reader import Starts
 
 Action = Literal["renew", "rebuild"]
+STATELESS = ("row", "scd")
+"""The kinds of stage whose state is in the table and its ledger; that of the others is in their checkpoint, too."""
+_NOWHERE: tuple[Positions, dict[str, dict[int, list[int]]], set[str]] = ({}, {}, set())
 
 
 def generation_id(job: str) -> str:
@@ -93,18 +98,27 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         The commit's entry; `extra["lost"]` names the ranges that no generation has read.
 
     Raises:
-        StreamsError: The job has no table yet, or it keeps state or keys or reads a table and cannot be renewed.
+        StreamsError: The job has no table yet, it keeps state or keys that cannot be had again, or it reads a table row
+            by row.
     """
     job = plan.job
     table = context.home.table(job.target.name)
     if not (table / "_delta_log").exists():
         raise StreamsError(f"job {job.name!r} has not run: there is no table {job.target.name} to begin anew")
     if action == "renew":
-        _require_renewable(plan)
+        why = why_not_renewed(plan)
+        if why is not None:
+            raise StreamsError(f"job {job.name!r} {why}; use headwater jobs rebuild {job.name}")
     generation = current_generation(context, job)
     last = last_entry(table, job.name, generation)
     after = {"generation": generation, "batch": last.batch if last is not None else -1}
-    starts, lost, anew = _starts(context, job, generation, last) if action == "renew" else ({}, {}, set())
+    again = None
+    starts, lost, anew = _NOWHERE
+    if action == "renew" and plan.kind in STATELESS:
+        starts, lost, anew = _starts(context, job, generation, last)
+    elif action == "renew":
+        again = find_warm_up(context, plan, generation)
+        starts = _ends(again)
     seen = seen_of(table, job.name, generation) if action == "renew" else None
     memory = carried(last.extra) if last is not None and action == "renew" else {}
     entry = LedgerEntry(
@@ -116,7 +130,14 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         fingerprint=job.fingerprint,
         max_event_time_us=last.max_event_time_us if last is not None and action == "renew" else None,
         seen=None if seen is None else {key: pairs for key, pairs in seen.items() if key not in anew},
-        extra={"action": action, "starts": starts, "lost": lost, "after": after, **memory},
+        extra={
+            "action": action,
+            "starts": starts,
+            "lost": lost,
+            "after": after,
+            **memory,
+            **(again.told() if again is not None else {}),
+        },
     )
     # What a swap that died left there is of no generation that began.
     shutil.rmtree(context.home.checkpoint(job.name, generation + 1), ignore_errors=True)
@@ -138,17 +159,31 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     return entry
 
 
-def _require_renewable(plan: JobPlan) -> None:
+def why_not_renewed(plan: JobPlan) -> str | None:
+    """Why a job's next generation cannot keep its table's rows, as the end of a sentence; None where it can."""
     job = plan.job
-    without = None
-    if plan.kind not in ("row", "scd"):
-        without = "keeps state, which a new generation would begin without"
-    elif isinstance(job.dedup, ByKey):
-        without = "remembers recent keys, which a new generation would begin without"
-    elif job.tables:
-        without = f"reads {job.tables[0].name}, which a new generation would read from its beginning"
-    if without is not None:
-        raise StreamsError(f"job {job.name!r} {without}; use headwater jobs rebuild")
+    if plan.kind not in STATELESS:
+        return why_not(plan)
+    if isinstance(job.dedup, ByKey):
+        return "remembers recent keys, which a new generation would begin without"
+    if job.tables:
+        return f"reads {job.tables[0].name}, which a new generation would read from its beginning"
+    return None
+
+
+def is_cut_off(context: StageContext, job: Job) -> bool:
+    """Whether a row-by-row job cannot go on with its topics: records that it has not read are gone, or one was made
+    again."""
+    generation = current_generation(context, job)
+    last = last_entry(context.home.table(job.target.name), job.name, generation)
+    _, lost, anew = _starts(context, job, generation, last)
+    return bool(lost or anew)
+
+
+def _ends(again: WarmUp | None) -> Positions:
+    """Where a generation goes on in its topics once it has read again."""
+    ranges = merge_ranges([source.ranges for source in again.sources] if again is not None else [])
+    return {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in ranges.items()}
 
 
 def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:

@@ -49,8 +49,13 @@ class InputReader:
     def __init__(self, context: StageContext, name: str, declared: Input, job: str) -> None:
         self.name = name
         self.declared = declared
+        self.job = job
         self._context = context
-        self._job = job
+        self._begin: int | None = None
+
+    def begin_at(self, version: int) -> None:
+        """Has a new query over a table begin with this version, not with the first one."""
+        self._begin = version
 
     def stream(self, starts: Starts | None = None) -> DataFrame:
         """The input as it comes: records of a topic, or a table's rows commit by commit.
@@ -62,37 +67,37 @@ class InputReader:
         if isinstance(self.declared, TopicInput):
             return self._context.source.stream(spark, self.declared, starts or {})
         # Whole commits in order: lateness is decided by commit. What a swap replaced is not news (see backfill).
+        begin = self.first_version if self._begin is None else self._begin
         reader = (
             spark.readStream.format("delta")
-            .option("startingVersion", str(self._first_version))
+            .option("startingVersion", str(begin))
             .option("skipChangeCommits", "true")
         )
         return reader.option("maxFilesPerTrigger", _NO_LIMIT).load(str(self.path))
 
-    def require_whole_log(self) -> None:
-        """Sees to it that a new query can read a table from its beginning.
+    def require_log(self, since: int | None = None) -> None:
+        """Sees to it that a new query can read a table from a version on, by default from its beginning.
 
         Raises:
             DataLossError: The table's log was cut short.
         """
-        if (
-            isinstance(self.declared, TableInput)
-            and (oldest := first_version(self.path)) > self._first_version
-        ):
+        if not isinstance(self.declared, TableInput):
+            return
+        begin = self.first_version if since is None else since
+        if (oldest := first_version(self.path)) > begin:
             raise DataLossError(
-                f"job {self._job!r}: the log of {self.declared.name} begins at version {oldest}, and what is older "
+                f"job {self.job!r}: the log of {self.declared.name} begins at version {oldest}, and what is older "
                 "cannot be read commit by commit; the job must have begun before the log was cut"
             )
-        if isinstance(self.declared, TableInput):
-            for commit in commits(self.path, since=max(0, self._first_version - 1)):
-                extra = commit.entry.extra if commit.entry is not None else {}
-                if "shadow" in extra or "restored_version" in extra:
-                    raise DataLossError(
-                        f"job {self._job!r}: version {commit.version} of {self.declared.name} replaced its rows as a "
-                        f"whole (backfill {extra['backfill']}), so a job that begins now cannot read them commit by "
-                        f"commit; build the table again first: headwater jobs rebuild "
-                        f"{commit.entry.job if commit.entry is not None else ''}"
-                    )
+        for commit in commits(self.path, since=max(0, begin - 1)):
+            extra = commit.entry.extra if commit.entry is not None else {}
+            if "shadow" in extra or "restored_version" in extra:
+                raise DataLossError(
+                    f"job {self.job!r}: version {commit.version} of {self.declared.name} replaced its rows as a "
+                    f"whole (backfill {extra['backfill']}), so a job that begins now cannot read them commit by "
+                    f"commit; build the table again first: headwater jobs rebuild "
+                    f"{commit.entry.job if commit.entry is not None else ''}"
+                )
 
     def read_back(self, batch: BatchInput) -> DataFrame:
         """The rows of a batch again, from the very files that the stream read."""
@@ -109,7 +114,7 @@ class InputReader:
             near = files_between(self.path, version, self.declared.event_time, start_us, end_us)
         except DeltaError as error:
             raise DataLossError(
-                f"job {self._job!r}: version {version} of {self.declared.name} cannot be read, whose rows are needed "
+                f"job {self.job!r}: version {version} of {self.declared.name} cannot be read, whose rows are needed "
                 f"again: {error}; rebuild the job's table by a new generation"
             ) from error
         return self._rows_of([str(self.path / name) for name in near])
@@ -152,10 +157,10 @@ class InputReader:
         return self.declared.names if isinstance(self.declared, TopicInput) else ()
 
     def _table_batch(self, before: dict[str, Any] | None, end: dict[str, Any]) -> BatchInput:
-        versions = (next_version(before) if before else self._first_version, next_version(end))
+        versions = (next_version(before) if before else self.first_version, next_version(end))
         if versions[0] < versions[1] and versions[0] < (oldest := first_version(self.path)):
             raise DataLossError(
-                f"job {self._job!r}: the commits [{versions[0]}, {min(oldest, versions[1])}) of {self.declared.name} "
+                f"job {self.job!r}: the commits [{versions[0]}, {min(oldest, versions[1])}) of {self.declared.name} "
                 "are not in its log any more, so their rows cannot be told from others"
             )
         # A batch whose rows were all removed or quarantined adds no file, but its offsets were read all the same.
@@ -166,7 +171,7 @@ class InputReader:
         return BatchInput(SourceRange(self.name, ranges, table=self.declared.name, versions=versions), files)
 
     @cached_property
-    def _first_version(self) -> int:
+    def first_version(self) -> int:
         """What stood in the table before it was rebuilt is not there any more."""
         rebuilt = DeltaLake(str(self.path)).transaction_version(REBUILT)
         return 0 if rebuilt is None else rebuilt + 1
@@ -174,8 +179,9 @@ class InputReader:
     def _is_mine(self, offset: dict[str, Any]) -> bool:
         if isinstance(self.declared, TopicInput):
             return self._context.source.is_offset_of(self.declared, offset)
-        return bool(offset.get("reservoirId") == self._table_id)
+        return bool(offset.get("reservoirId") == self.table_id)
 
     @cached_property
-    def _table_id(self) -> str:
+    def table_id(self) -> str:
+        """Delta's id of the table."""
         return str(DeltaLake(str(self.path)).metadata().id)

@@ -61,7 +61,8 @@ SCHEMA = pa.schema(
     ]
 )
 """`behind` counts records that a topic has and the batch did not read; it is NULL for a job that reads tables only.
-`durations_ms` are Spark's names of a batch's steps; `message` says why a job failed or waits."""
+`durations_ms` are Spark's names of a batch's steps; `message` says why a job failed or waits,
+or what it reads again before it goes on."""
 
 
 class ProgressLog:

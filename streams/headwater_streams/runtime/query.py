@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
@@ -19,20 +19,28 @@ from headwater_streams.errors import (
 )
 from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.checkpoint import last_planned, read_offsets
+from headwater_streams.runtime.checkpoint import is_committed, last_planned, read_offsets
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, speaks_of_loss
-from headwater_streams.runtime.generations import clear_sides, generation_now, half_swapped, require_begun
+from headwater_streams.runtime.generations import (
+    clear_sides,
+    generation_now,
+    half_swapped,
+    require_begun,
+    why_not_renewed,
+)
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import check_positions, made_again, next_offsets
 from headwater_streams.runtime.stages.batch_values import BatchValues
+from headwater_streams.runtime.stages.stateful import BATCH_METRIC
 from headwater_streams.runtime.tables import require_tables
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
+from headwater_streams.runtime.warm_up import WATERMARK, WarmUp, plan_warm_up
 
 _ASKING_S = 5.0
 
@@ -58,6 +66,14 @@ class Stage(Protocol):
         self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
     ) -> None:
         """Commits one batch, once."""
+
+
+@runtime_checkable
+class WarmStage(Stage, Protocol):
+    """A stage whose state can be had by reading again what it is made of."""
+
+    def warm_up(self, df: DataFrame, again: WarmUp, metrics: dict[str, Any]) -> None:
+        """Takes a batch for its state; nothing of it is committed."""
 
 
 class _StopRequestedError(Exception):
@@ -88,6 +104,7 @@ class JobQuery:
         self._query: StreamingQuery | None = None
         self._claimed: set[tuple[str, int]] = set()
         self._ids: dict[str, str] = {}
+        self._again: WarmUp | None = None
         self.batches = 0
         self.last_batch = -1
 
@@ -97,20 +114,23 @@ class JobQuery:
         Raises:
             StreamsError: The tables, the topics or the checkpoint do not allow it.
         """
-        there = self._there()
+        there, table = self._there(), self._context.home.table(self.job.target.name)
         self._claimed.update((topic, partition) for topic, found in there.items() for partition in found)
         self._claimed.update((table.name, 0) for table in self.job.tables)
         self._lease.claim(sorted(self._claimed))
         self._context.step(self.job.name, "starting", -1)
         require_tables(self._context, self._plan)
         require_compatible(self.job.name, differences(self._context, self._plan, self._checkpoint))
+        self._again = WarmUp.of(last_entry(table, self.job.name, self._generation))
+        if self._again is not None and not is_committed(self._checkpoint, 0):
+            plan_warm_up(self._context, self._plan, self._checkpoint, self._again)
         self._check_positions(there)
         require_begun(self._context, self.job, self._generation)
         clear_sides(self._context, self.job, self._generation)
         self._stage.prepare()
         if last_planned(self._checkpoint) is None:
             for reader in self._stage.readers:
-                reader.require_whole_log()
+                reader.require_log()
         kept = keep_facts(self._checkpoint, facts_of(self._context, self._plan))
         if self._stage.values is not None:
             self._stage.values.resume(self._checkpoint)
@@ -209,6 +229,13 @@ class JobQuery:
         """The generation that it runs."""
         return self._generation
 
+    @property
+    def warming_up(self) -> str | None:
+        """What it reads again before it goes on, for a person; None where there is nothing of the kind."""
+        if self._again is None or is_committed(self._checkpoint, 0):
+            return None
+        return f"warms up: reads {self._again} again and writes nothing of it"
+
     def _run_batch(self, df: DataFrame, batch: int) -> None:
         self._in_batch.set()
         try:
@@ -237,7 +264,7 @@ class JobQuery:
             )
         before = read_offsets(self._checkpoint, batch - 1) if batch else None
         inputs = {}
-        for reader in self._stage.readers:
+        for reader in self._stage.readers if batch or self._again is None else ():
             found = reader.batch(self._checkpoint, before, end)
             if found is not None:
                 inputs[reader.name] = found
@@ -248,12 +275,19 @@ class JobQuery:
             )
         if self._stage.values is not None:
             self._stage.values.require(batch, end.watermark_ms)
+        again = self._again if batch == 0 else None
         if self._stage.is_stateful:
             # The state must be updated once, and what was observed on the way must be known before the commit.
             df.persist()
             try:
                 df.count()
-                self._stage.run_batch(df, batch, inputs, self._observed())
+                metrics = {**self._observed(), BATCH_METRIC: {WATERMARK: end.watermark_ms}}
+                if again is not None:
+                    assert isinstance(self._stage, WarmStage)
+                    self._stage.warm_up(df, again, metrics)
+                    self._context.step(self.job.name, "warm", batch)
+                else:
+                    self._stage.run_batch(df, batch, inputs, metrics)
                 if self._stage.values is not None:
                     self._stage.values.advance(batch, self._execution())
             finally:
@@ -262,7 +296,8 @@ class JobQuery:
             self._stage.run_batch(df, batch, inputs, {})
         self.batches += 1
         self.last_batch = batch
-        self._publish(inputs)
+        if again is None:
+            self._publish(inputs)
         self._context.step(self.job.name, "end", batch)
         if self._upkeep is not None and not self._stopping.is_set():
             self._upkeep.after_batch(batch)
@@ -325,10 +360,17 @@ class JobQuery:
         if entry.batch >= 0 and read_offsets(self._checkpoint, entry.batch) is None:
             raise DataLossError(
                 f"job {self.job.name!r}: {self.job.target.name} has its batch {entry.batch}, but the checkpoint "
-                f"{self._checkpoint} does not; put the checkpoint back, or begin a new generation with an empty table: "
-                f"headwater jobs rebuild {self.job.name}"
+                f"{self._checkpoint} does not; {self._without_checkpoint()} {self.job.name}"
             )
         return entry.batch
+
+    def _without_checkpoint(self) -> str:
+        """What can be done; a row-by-row job would read its input once more."""
+        if self._stage.is_stateful and why_not_renewed(self._plan) is None:
+            return "put the checkpoint back, or begin one that keeps the table's rows: headwater jobs renew"
+        return (
+            "put the checkpoint back, or begin a new generation with an empty table: headwater jobs rebuild"
+        )
 
 
 def explain(error: BaseException) -> str:

@@ -1,12 +1,19 @@
 """New generations of several jobs at once: which of them must begin one together."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.compatibility import (
+    asks_to_be_renewed,
+    remedy_of,
+    require_warmable,
+    since_last_run,
+)
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.generations import Action, begin_generation
+from headwater_streams.runtime.generations import STATELESS, Action, begin_generation, is_cut_off
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory
@@ -20,7 +27,8 @@ def begin_generations(
     """Begins the next generation of jobs, and of what must follow them.
 
     A rebuild goes on to the jobs that read a rebuilt table: they would count its rows twice. The ingest table of a
-    stateful job is kept, since nothing that the job does with its rows is in it; renewing such a job renews its ingest.
+    stateful job is kept, since nothing that the job does with its rows is in it. A stateful job is renewed if it needs
+    that, with a warm-up; what reads topics for it, if that needs it or nothing else does.
 
     Raises:
         StreamsError: A job runs, has not run yet, cannot be renewed, or a job that is not named reads the table.
@@ -28,9 +36,7 @@ def begin_generations(
     plans = plan_jobs(context, jobs)
     named = {job.name for job in jobs}
     if action == "renew":
-        chosen = [plan for plan in plans if plan.kind in ("row", "scd") and plan.job.topics]
-        if not chosen:
-            chosen = [plan for plan in plans if plan.job.name in named]
+        chosen = _to_renew(context, plans, named)
     else:
         chosen = _with_readers(context, plans, [plan for plan in plans if plan.job.name in named])
     leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
@@ -43,6 +49,23 @@ def begin_generations(
     finally:
         for held in leases.values():
             held.release()
+
+
+def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSet[str]) -> list[JobPlan]:
+    reading = [plan for plan in plans if plan.kind in STATELESS and plan.job.topics]
+    asking = [plan for plan in plans if plan.kind not in STATELESS and asks_to_be_renewed(context, plan)]
+    if asking:
+        reading = [
+            plan
+            for plan in reading
+            if remedy_of(since_last_run(context, plan)) != "keep" or is_cut_off(context, plan.job)
+        ]
+    chosen = [plan for plan in plans if plan in reading or plan in asking]
+    chosen = chosen or [plan for plan in plans if plan.job.name in named]
+    for plan in chosen:
+        if plan.kind not in STATELESS:
+            require_warmable(context, plan)
+    return chosen
 
 
 def _with_readers(
@@ -64,7 +87,7 @@ def _with_readers(
     for plan in found.values():
         for name, declared in plan.job.inputs.items():
             if declared.name not in emptied:
-                InputReader(context, name, declared, plan.job.name).require_whole_log()
+                InputReader(context, name, declared, plan.job.name).require_log()
     return [plan for plan in plans if plan.job.name in found]
 
 

@@ -212,7 +212,7 @@ class JobRunner:
         self.queries[plan.job.name] = query
         self._noted.pop(plan.job.name, None)
         self._copied.pop(plan.job.name, None)
-        self._note(query, "started")
+        self._note(query, "started", query.warming_up)
         return query
 
     def _copy(self, job: Job) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
-from headwater_streams.runtime.checkpoint import kafka_start
+from headwater_streams.runtime.checkpoint import begin_kafka, kafka_start
 from headwater_streams.sources.held_records import held
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.topic_metadata import TopicIds, partitions
@@ -79,6 +79,16 @@ class RecordSource(Protocol):
         end: dict[str, Any],
     ) -> Ranges:
         """The offsets of a batch in one line of the log, from where the batch before ended (None: from the start)."""
+
+    def begin(self, declared: TopicInput, checkpoint: Path, source: int, ranges: Ranges) -> list[str]:
+        """Makes a new checkpoint's first batch read these offsets; gives its lines of the offset log.
+
+        Args:
+            declared: The input that names the topics.
+            checkpoint: The query's checkpoint, in which nothing is planned yet.
+            source: The place of the topics among the query's sources.
+            ranges: The offsets, of every partition that was there.
+        """
 
 
 class KafkaSource:
@@ -169,6 +179,19 @@ class KafkaSource:
             for topic in declared.names
             if topic in end
         }
+
+    def begin(self, declared: TopicInput, checkpoint: Path, source: int, ranges: Ranges) -> list[str]:
+        """See `RecordSource`."""
+        starts, ends = (
+            {
+                topic: {str(partition): pair[bound] for partition, pair in ranges[topic].items()}
+                for topic in declared.names
+                if topic in ranges
+            }
+            for bound in (0, 1)
+        )
+        begin_kafka(checkpoint, source, json.dumps(starts))
+        return [json.dumps(ends)]
 
 
 def _offsets_json(offsets: Starts, otherwise: int) -> str:

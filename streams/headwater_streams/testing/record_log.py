@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import commits
-from headwater_streams.runtime.checkpoint import next_version
+from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.runtime.checkpoint import next_version, table_offset
 from headwater_streams.sinks.delta_table import ensure_table
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.inputs import TopicInput
@@ -118,9 +118,26 @@ class RecordLog:
         assert topic is not None
         return self._ranges_of(topic, next_version(before) if before else 0, next_version(end))
 
+    def begin(self, declared: TopicInput, checkpoint: Path, source: int, ranges: Ranges) -> list[str]:
+        """See `RecordSource`; it begins at the first record, whatever the ranges say, and ends as they do."""
+        lines = []
+        for topic in declared.names:
+            ends = {partition: end for partition, (_, end) in ranges.get(topic, {}).items()}
+            made = list(commits(self._root / topic))
+            later = (c.version for c in made if _goes_beyond(c, topic, ends))
+            version = next(later, len(made))
+            lines.append(table_offset(str(self.topic_id(topic)), version))
+        return lines
+
     def _topic_of(self, declared: TopicInput, offset: dict[str, Any]) -> str | None:
         return next((t for t in declared.names if self.topic_id(t) == offset.get("reservoirId")), None)
 
     def _ranges_of(self, topic: str, since: int, until: int | None) -> dict[str, dict[int, tuple[int, int]]]:
         found = commits(self._root / topic, since=since, until=until)
         return merge_ranges([s.ranges for c in found if c.entry is not None for s in c.entry.sources])
+
+
+def _goes_beyond(commit: Commit, topic: str, ends: Mapping[int, int]) -> bool:
+    sources = commit.entry.sources if commit.entry is not None else ()
+    spans = [span for source in sources for span in source.ranges.get(topic, {}).items()]
+    return any(end > ends.get(partition, 0) for partition, (_, end) in spans)

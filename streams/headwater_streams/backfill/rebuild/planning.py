@@ -39,7 +39,7 @@ def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> Reb
 
 def _require_inputs(context: StageContext, job: Job, read: Ranges) -> None:
     for name, declared in job.inputs.items():
-        InputReader(context, name, declared, job.name).require_whole_log()
+        InputReader(context, name, declared, job.name).require_log()
     for topic in job.topic_names:
         there = context.source.partitions(topic)
         for partition, (start, _) in sorted(read.get(topic, {}).items()):

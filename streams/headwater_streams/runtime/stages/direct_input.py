@@ -38,6 +38,8 @@ def input_kind(declared: Input) -> type[StatefulInput]:
     return DirectInput if isinstance(declared, TopicInput) else KeptInput
 
 
+NEWEST = "newest_us"
+"""The term of a topic's observation `<input>_kept` that is the greatest event time among its rows in time."""
 _MOST_PARTITIONS = 16  # each costs three counts of every row
 _TERMS = ("kept", "late", "quarantined")
 
@@ -50,6 +52,12 @@ class DirectInput(StatefulInput):
         job = self._plan.job
         entry = last_entry(self._context.home.table(job.target.name), job.name, self._generation)
         self._starts: Starts = starts_of(entry) if entry is not None else {}
+        again = self._read_again()
+        if again is not None:
+            self._starts = {
+                topic: {partition: start for partition, (start, _) in partitions.items()}
+                for topic, partitions in again.ranges.items()
+            }
 
     def stream(self) -> DataFrame:
         """See `StatefulInput`."""
@@ -64,6 +72,9 @@ class DirectInput(StatefulInput):
             terms += [F.count(F.when(here & which, 1)).alias(f"{t}_{place}") for t, which in became.items()]
         read = split.frame.observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"), *terms)
         counts = [F.count(F.lit(1)).alias("rows")]
+        if self._closes is not None:
+            time = split.columns[str(self._declared.event_time)]
+            counts.append(F.max(F.unix_micros(time)).alias(NEWEST))
         hidden, more = list(ROW_COLUMNS), []
         if self._overlap is not None:
             counts.append(F.count(F.when(F.col(PARTLY_LATE), 1)).alias("partly_late"))

@@ -23,13 +23,14 @@ from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.stages.stateful import (
+    batch_terms,
     count_entering,
     entered,
-    late_terms,
     observed,
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
+from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.sources.coordinates import (
     OFFSET,
     PARTITION,
@@ -148,7 +149,7 @@ class JoinStage:
             "alone": alone,
             "how": self._join.how,
             "sides": self._sides,
-            **late_terms(self._job),
+            **batch_terms(self._job, metrics),
             **gaps_extra(self._context, self._job.name, sources_of(inputs), accounting),
         }
         if warnings:
@@ -168,6 +169,9 @@ class JoinStage:
         self._context.step(self._job.name, "before commit", batch)
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
+
+    def warm_up(self, df: DataFrame, again: WarmUp, metrics: dict[str, Any]) -> None:
+        """See `Stage`: the rows that wait are in the state by now, and their pairs in the table."""
 
     def _became(
         self, side: Place, joined: int, fresh: set[_End], metrics: Mapping[str, Any]

@@ -59,6 +59,9 @@ class KeptInput(StatefulInput):
         if self._closes is not None:
             assert isinstance(self._declared, TableInput)
             require_ingest(self._plan.job, self._declared, self.reader.schema)
+        again = self._read_again()
+        if again is not None and again.versions is not None:
+            self.reader.begin_at(again.versions[0])
 
     def stream(self) -> DataFrame:
         """See `StatefulInput`."""

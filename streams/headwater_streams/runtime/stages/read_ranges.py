@@ -6,6 +6,7 @@ import pyarrow as pa
 
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.ledger.log import lineage
+from headwater_streams.runtime.warm_up import WarmUp
 
 _SOURCE = pa.struct(
     [("topic", pa.string()), ("partition", pa.int32()), ("start", pa.int64()), ("end", pa.int64())]
@@ -63,7 +64,12 @@ class ReadRanges:
             return
         for commit in reversed(lineage(self._table)):
             entry = commit.entry
-            if entry is not None and entry.job == self._job and entry.is_batch:
+            if entry is None or entry.job != self._job:
+                continue
+            if (again := WarmUp.of(entry)) is not None:  # the batches before have numbers of their own
+                self._of.setdefault(0, merge_ranges([source.ranges for source in again.sources]))
+                break
+            if entry.is_batch:
                 self._of.setdefault(entry.batch, merge_ranges([s.ranges for s in entry.sources]))
                 if entry.batch <= batch:
                     break

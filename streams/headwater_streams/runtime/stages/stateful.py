@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
+from headwater_streams.ledger.log import last_entry
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
@@ -22,11 +23,14 @@ from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import speaking_of
+from headwater_streams.runtime.warm_up import WATERMARK, WarmUp
 from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.decode import Decoded
 from headwater_streams.windows.spec import CLOSED_UNTIL
 
 LATE, PARTLY_LATE = "_late", "_partly_late"
+BATCH_METRIC = "headwater_batch"
+"""Among what was observed in a batch: the watermark that it ran with (`watermark_ms`)."""
 
 
 class Overlap(Protocol):
@@ -116,6 +120,13 @@ class StatefulInput(ABC):
             CheckFailedError: A check with `action="fail"` does not hold.
         """
 
+    def _read_again(self) -> SourceRange | None:
+        """What of the input the generation reads again before it begins, while that is to be done; see `warm_up`."""
+        job = self._plan.job
+        begun = last_entry(self._context.home.table(job.target.name), job.name, self._generation)
+        warm_up = WarmUp.of(begun)
+        return warm_up.source(self.name) if warm_up is not None else None
+
     def _marked(self, decoded: Decoded, threshold: Column | None) -> Decoded:
         """Every row with `_late`; where windows overlap also with `_partly_late` and `_closed_until`.
 
@@ -193,6 +204,11 @@ def entered(metrics: Mapping[str, Any], place: Place) -> int:
 def sources_of(inputs: Mapping[str, BatchInput]) -> tuple[SourceRange, ...]:
     """The ranges of all inputs, for the ledger entry."""
     return tuple(batch_input.source for batch_input in inputs.values())
+
+
+def batch_terms(job: Job, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """What an entry's `extra` says of the batch itself: that late rows are only counted, and its watermark."""
+    return late_terms(job) | {WATERMARK: observed(metrics, BATCH_METRIC, WATERMARK)}
 
 
 def observed(metrics: Mapping[str, Any], name: str, term: str = "rows") -> int:

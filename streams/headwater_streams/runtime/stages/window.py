@@ -9,27 +9,29 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.errors import DataLossError
+from headwater_streams.errors import DataLossError, IncompatibleStateError
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import last_entry, lineage, since_rebuilt
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
-from headwater_streams.runtime.stages.direct_input import input_kind
+from headwater_streams.runtime.stages.direct_input import NEWEST, input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.stages.read_ranges import ReadRanges
 from headwater_streams.runtime.stages.stateful import (
     SplitBatch,
+    batch_terms,
     count_entering,
     entered,
-    late_terms,
     observed,
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
+from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.sinks.upsert import upsert_rows
 from headwater_streams.sources.coordinates import ROWS, SOURCES, changing, commit_columns, reveal
@@ -38,6 +40,7 @@ from headwater_streams.windows.overlapping import OverlappingWindow
 from headwater_streams.windows.provenance import entering, with_ranges, with_sources
 from headwater_streams.windows.spec import PLACED_METRIC, SINCE, WINDOW_KEY, FoldedWindow
 
+_NOW, _KNOWN = "_now", "_known"
 EMITTED_METRIC = "headwater_emitted"
 """The observation of the windows that Spark gave: how many (`windows`), and the rows in them (`rows`)."""
 
@@ -62,12 +65,20 @@ class WindowStage:
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
         self._ranges = ReadRanges(self._table, self._job.name)
+        self._newest_us: int | None = None
+        self._knows_newest = False
         self.readers = [self._input.reader]
 
     def prepare(self) -> None:
         """Makes the tables."""
         self._input.prepare()
         prepare_tables(self._context, self._plan)
+        last = last_entry(self._table, self._job.name, self._generation)
+        # A table's own entries say what had come by each of its commits.
+        if self.values is not None:
+            self._newest_us = last.max_event_time_us if last is not None else None
+            begins = last is None or (last.batch < 0 and WarmUp.of(last) is None)
+            self._knows_newest = begins or self._newest_us is not None
 
     @property
     def output_mode(self) -> str:
@@ -106,7 +117,7 @@ class WindowStage:
         split = self._input.divert(batch, inputs[self._name], metrics)
         warnings = [*self._input.judge(batch, split, metrics), *gate.warnings]
         accounting = {self._name: self._accounting(split, metrics)}
-        extra = late_terms(self._job)
+        extra = batch_terms(self._job, metrics)
         extra |= gaps_extra(self._context, self._job.name, sources_of(inputs), accounting)
         if warnings:
             extra["warnings"] = warnings
@@ -119,6 +130,7 @@ class WindowStage:
             sources_of(inputs),
             accounting,
             self._job.fingerprint,
+            self._newest_by(metrics),
             extra=extra,
             partitions=split.partitions,
         )
@@ -130,6 +142,65 @@ class WindowStage:
         else:
             self._update(self._with_sources(df, batch, split), entry)
         self._context.step(self._job.name, "after commit", batch)
+
+    def warm_up(self, df: DataFrame, again: WarmUp, metrics: dict[str, Any]) -> None:
+        """See `Stage`: the open windows must hold the rows that the table and the ledger say.
+
+        Raises:
+            IncompatibleStateError: They hold others; nothing was written.
+        """
+        read = again.source(self._name)
+        if self.values is not None and read is not None:
+            self._ranges.note(0, read.ranges)
+        made = [c.entry for c in since_rebuilt(lineage(self._table)) if c.entry is not None]
+        if self._is_final:
+            placed = observed(metrics, PLACED_METRIC, "placed") if self._window.overlapping else None
+            waiting = entered(metrics, "window") if placed is None else placed
+            waiting -= observed(metrics, EMITTED_METRIC)
+            expected = sum(terms.get("open", 0) for entry in made for terms in entry.accounting.values())
+            if waiting != expected:
+                self._refuse(f"{waiting} rows would wait in open windows, and {expected} do")
+        elif not any(entry.kind == "backfill" for entry in made):  # a repair folds rows that the state lacks
+            self._require_table_windows(df, again)
+
+    def _require_table_windows(self, df: DataFrame, again: WarmUp) -> None:
+        """Compares the rows of each window that is open with those that it counts in the table."""
+        table = self._context.spark.read.format("delta").load(str(self._table))
+        since = again.watermark_ms
+        warm, there, tells = df, table, True
+        if since:
+            warm = df.filter(F.unix_millis(F.col(f"{WINDOW_KEY}.window_end")) > since)
+            # A table that does not say when its windows end does not say either which of them should be open.
+            tells = dict(table.dtypes).get("window_end") == "timestamp"
+            there = table.filter(F.unix_millis(F.col("window_end")) > since) if tells else table
+        keys, nothing = [F.col(f"`{key}`") for key in self._job.target.keys], F.lit(0).cast("long")
+        now = warm.select(*keys, F.col(ROWS).alias(_NOW), nothing.alias(_KNOWN))
+        known = there.select(*keys, nothing.alias(_NOW), F.col(ROWS).alias(_KNOWN))
+        counts = now.union(known).groupBy(*keys).agg(*[F.sum(name).alias(name) for name in (_NOW, _KNOWN)])
+        wrong = counts.filter((F.col(_NOW) != F.col(_KNOWN)) & ((F.col(_NOW) > 0) | F.lit(tells)))
+        one = wrong.agg(F.count(F.lit(1)).alias("windows"), F.first(F.struct("*")).alias("one")).first()
+        assert one is not None
+        if one["windows"]:
+            place = ", ".join(f"{key} {one['one'][key]}" for key in self._job.target.keys)
+            self._refuse(
+                f"{one['windows']} open windows would count other rows than in the table; that of {place} has "
+                f"{one['one'][_KNOWN]} there, and would have {one['one'][_NOW]}"
+            )
+
+    def _refuse(self, found: str) -> None:
+        name = self._job.name
+        raise IncompatibleStateError(
+            f"job {name!r}: read again, its input does not give the state that the last generation had: {found}. "
+            "What can be done: put back what was changed in the job or its input, or begin a new generation with an "
+            f"empty table: headwater jobs rebuild {name}"
+        )
+
+    def _newest_by(self, metrics: dict[str, Any]) -> int | None:
+        """The greatest event time that a topic had shown by now; None where older batches did not say."""
+        found = metrics.get(f"{self._name}_kept", {}).get(NEWEST)
+        if found is not None and self._knows_newest:
+            self._newest_us = max(int(found), int(found) if self._newest_us is None else self._newest_us)
+        return self._newest_us
 
     def _update(self, windows: DataFrame, entry: LedgerEntry) -> None:
         self._context.step(self._job.name, "before commit", entry.batch)

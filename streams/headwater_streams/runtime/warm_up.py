@@ -1,0 +1,292 @@
+"""A warm-up: what a new generation of a stateful job reads again, writing nothing, so that it has the old one's state.
+
+    the job's input   ----------[P0 ========================= P1)--------------->
+                                 rows of all that is open       where the last generation's last commit ended
+
+The state of windows and joins is made of rows whose event time is not further behind the watermark than a window is
+long, or a pair apart. Where those rows begin in the input is P0, which the ledger tells. The new generation's first
+batch, number 0, reads [P0, P1) as one and runs with the watermark of the old one's last commit: what that had closed
+or let go of by then leaves the state, and nothing of the batch is committed. From P1 on it goes on as ever.
+
+Spark is made to read exactly that by the first file of the new checkpoint's offset log, which is written before the
+query starts: a batch that is planned there and not done is run as it is planned, after every kill.
+"""
+
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from headwater_streams.durations import in_micros
+from headwater_streams.errors import DataLossError, StreamsError
+from headwater_streams.gateway import scala_object
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.ledger.entry import (
+    LedgerEntry,
+    SourceRange,
+    merge_ranges,
+    source_from_json,
+    source_to_json,
+)
+from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
+from headwater_streams.runtime.checkpoint import (
+    last_planned,
+    plan_first_batch,
+    read_offsets,
+    table_offset,
+)
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.inputs import InputReader
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sources.inputs import TableInput, TopicInput
+from headwater_streams.windows.counted import CountWindow
+from headwater_streams.windows.cumulative import CumulativeWindow
+from headwater_streams.windows.hopping import HoppingWindow
+from headwater_streams.windows.session import SessionWindow
+from headwater_streams.windows.tumbling import TumblingWindow
+
+WATERMARK = "watermark_ms"
+"""In an entry's `extra`: the watermark that Spark ran the batch with."""
+_EXTRA = "warm_up"
+_METADATA = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata"
+_PIECES = "spark.sql.streaming.internal.stateStore.partitions"
+_US_PER_MS = 1000
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """What is read again; it stands in the entry that began the generation.
+
+    Attributes:
+        watermark_ms: The watermark that the last commit of the generation before was made at, in milliseconds; 0 for
+            none.
+        sources: The versions of each table, or the offsets of each topic, `[P0, P1)`. An input of which nothing had
+            come is not named.
+    """
+
+    watermark_ms: int
+    sources: tuple[SourceRange, ...]
+
+    def told(self) -> dict[str, Any]:
+        """What the entry's `extra` says of it."""
+        sources = [source_to_json(source) for source in self.sources]
+        return {_EXTRA: {WATERMARK: self.watermark_ms, "sources": sources}}
+
+    @classmethod
+    def of(cls, entry: LedgerEntry | None) -> "WarmUp | None":
+        """What a generation has to read again, when its newest entry is the one that began it."""
+        if entry is None or entry.kind != "generation" or _EXTRA not in entry.extra:
+            return None
+        found = entry.extra[_EXTRA]
+        return cls(found[WATERMARK], tuple(source_from_json(source) for source in found["sources"]))
+
+    def source(self, name: str) -> SourceRange | None:
+        """What is read again of one input."""
+        return next((source for source in self.sources if source.input == name), None)
+
+    def __str__(self) -> str:
+        """What is read again, for a person."""
+        read = [
+            f"versions [{source.versions[0]}, {source.versions[1]}) of {source.table}"
+            if source.versions is not None
+            else ", ".join(
+                f"{topic} {partition} offsets [{start}, {end})"
+                for topic, partitions in source.ranges.items()
+                for partition, (start, end) in partitions.items()
+            )
+            for source in self.sources
+        ]
+        return ", ".join(read)
+
+
+def why_not(plan: JobPlan) -> str | None:
+    """Why the state of a job cannot be had by a warm-up, as the end of a sentence; None where it can."""
+    spec = plan.operator
+    if isinstance(spec, SessionWindow):
+        return "keeps sessions, and an open one may reach back any time"
+    if isinstance(spec, CountWindow):
+        return "numbers the rows of each key from the first one on"
+    if isinstance(spec, TumblingWindow | HoppingWindow | CumulativeWindow):
+        return None
+    if isinstance(spec, IntervalJoin):
+        direct = any(isinstance(declared, TopicInput) for declared in plan.job.inputs.values())
+        return (
+            "only counts its late rows, which, read again, cannot be told from those in time"
+            if direct
+            else None
+        )
+    return "keeps state that no watermark ends, which would take all of its input"
+
+
+def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmUp | None:
+    """What the next generation of a job must read again; None where this one has read nothing.
+
+    Args:
+        context: The home, the topics.
+        plan: The job, whose state a warm-up can give.
+        generation: Its generation now.
+
+    Raises:
+        StreamsError: Nothing says which watermark the last commit had, or what must be read again is gone.
+    """
+    job = plan.job
+    made = since_rebuilt(lineage(context.home.table(job.target.name)))
+    entries = [c.entry for c in made if c.entry is not None and c.entry.job == job.name]
+    last = next((e for e in reversed(entries) if e.is_batch or WarmUp.of(e) is not None), None)
+    if last is None:
+        return None
+    before = WarmUp.of(last)
+    watermark_ms = (
+        before.watermark_ms if before is not None else _watermark_of(context, plan, generation, last)
+    )
+    needed_us = watermark_ms * _US_PER_MS - in_micros(_reach(plan)) if watermark_ms else None
+    sources = []
+    for name, declared in job.inputs.items():
+        ended = next((s for s in (before or last).sources if s.input == name), None)
+        if ended is None:
+            continue
+        if isinstance(declared, TableInput):
+            found = _of_table(InputReader(context, name, declared, job.name), ended, needed_us)
+        else:
+            found = SourceRange(name, offsets_needed(entries, ended, needed_us), topic=ended.topic)
+            _require_offsets(context, job.name, found)
+        if found is not None:
+            sources.append(found)
+    return WarmUp(watermark_ms, tuple(sources)) if sources else None
+
+
+def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up: WarmUp) -> None:
+    """Begins a generation's checkpoint with the batch that reads everything again, and forgets the state of one that
+    was not done.
+
+    Raises:
+        DataLossError: What must be read is not there any more.
+    """
+    # Spark goes on with state that a batch left which was refused, though it runs the batch anew: seen in 4.1.3.
+    shutil.rmtree(checkpoint / "state", ignore_errors=True)
+    if last_planned(checkpoint) is not None:
+        return
+    lines: list[str | None] = []
+    # Spark's sources stand in the order of the plan: a join's left one first.
+    for place, name in enumerate(plan.sides or plan.job.inputs):
+        declared, source = plan.job.inputs[name], warm_up.source(name)
+        if source is None:
+            lines.append(None)
+        elif isinstance(declared, TopicInput):
+            _require_offsets(context, plan.job.name, source)
+            lines += context.source.begin(declared, checkpoint, place, source.ranges)
+        else:
+            reader = InputReader(context, name, declared, plan.job.name)
+            _require_commits(reader, source)
+            assert source.versions is not None
+            lines.append(table_offset(reader.table_id, source.versions[1]))
+    # As a query begins: in a session of its own, which says by another name how many pieces its state is in.
+    session = context.spark._jsparkSession.cloneSession()  # noqa: SLF001 - what Spark holds on to has no public door
+    session.conf().set(_PIECES, str(context.spark.conf.get("spark.sql.shuffle.partitions")))
+    metadata = scala_object(context.spark, _METADATA).apply(
+        warm_up.watermark_ms, context.now_ms(), session.conf()
+    )
+    plan_first_batch(checkpoint, str(uuid.uuid4()), str(metadata.json()), lines)
+
+
+def _reach(plan: JobPlan) -> timedelta:
+    """How far behind the watermark a row may be and still matter to state that is there."""
+    spec = plan.operator
+    if isinstance(spec, IntervalJoin):
+        return spec.within
+    assert isinstance(spec, TumblingWindow | HoppingWindow | CumulativeWindow)
+    return spec.size
+
+
+def _watermark_of(context: StageContext, plan: JobPlan, generation: int, last: LedgerEntry) -> int:
+    if WATERMARK in last.extra:
+        return int(last.extra[WATERMARK])
+    planned = read_offsets(context.home.checkpoint(plan.job.name, generation), last.batch)
+    if planned is None:
+        raise StreamsError(
+            f"job {plan.job.name!r}: nothing says which watermark batch {last.batch} of {last.table} was made at, for "
+            f"an older Headwater made it and its checkpoint is gone; use headwater jobs rebuild {plan.job.name}"
+        )
+    return planned.watermark_ms
+
+
+def _of_table(reader: InputReader, ended: SourceRange, needed_us: int | None) -> SourceRange | None:
+    """The commits of a table that hold rows which are needed: those from the first one with a row so young."""
+    assert ended.versions is not None
+    first, end = reader.first_version, ended.versions[1]
+    if end <= first:
+        return None
+    start = first_needed(commits(reader.path, since=first, until=end), first, needed_us)
+    # The newest commit is read in any case: a query over a table begins with a commit that is there.
+    found = SourceRange(ended.input, {}, table=ended.table, versions=(min(start, end - 1), end))
+    _require_commits(reader, found)
+    return found
+
+
+def first_needed(made: Iterable[Commit], first: int, needed_us: int | None) -> int:
+    """The first version of a table with rows that may be as young as a time, by what its entries say.
+
+    Args:
+        made: Its commits, oldest first.
+        first: The version to begin with where no entry says more.
+        needed_us: The time, in microseconds since the epoch; None: all rows are needed.
+    """
+    older = [commit.version for commit in made if _all_older(commit.entry, needed_us)]
+    return older[-1] + 1 if older else first
+
+
+def offsets_needed(
+    entries: Sequence[LedgerEntry], ended: SourceRange, needed_us: int | None
+) -> dict[str, dict[int, tuple[int, int]]]:
+    """The offsets with records that may be as young as a time: from the start of the first batch that read one.
+
+    Args:
+        entries: The entries of the job that read them, oldest first.
+        ended: What its last commit read.
+        needed_us: The time, in microseconds since the epoch; None: all records are needed.
+    """
+    read = [(e, s.ranges) for e in entries if e.is_batch for s in e.sources if s.input == ended.input]
+    begun = merge_ranges([*(ranges for _, ranges in read), ended.ranges])
+    starts = {topic: {p: start for p, (start, _) in found.items()} for topic, found in begun.items()}
+    older = next((ranges for e, ranges in reversed(read) if _all_older(e, needed_us)), {})
+    for topic, partitions in older.items():
+        starts[topic] |= {partition: end for partition, (_, end) in partitions.items()}
+    return {
+        topic: {partition: (starts[topic][partition], end) for partition, (_, end) in partitions.items()}
+        for topic, partitions in ended.ranges.items()
+    }
+
+
+def _all_older(entry: LedgerEntry | None, needed_us: int | None) -> bool:
+    """Whether nothing that was read up to a batch is so young that it is needed."""
+    if entry is None or not entry.is_batch or entry.max_event_time_us is None or needed_us is None:
+        return False
+    return entry.max_event_time_us < needed_us - _US_PER_MS  # Spark's watermark is in whole milliseconds
+
+
+def _require_commits(reader: InputReader, source: SourceRange) -> None:
+    assert source.versions is not None
+    since, until = source.versions
+    reader.require_log(since)
+    added = (c.added_paths for c in commits(reader.path, since=since, until=until) if c.is_append)
+    gone = [path for paths in added for path in paths if not (reader.path / path).exists()]
+    if gone:
+        raise DataLossError(
+            f"job {reader.job!r}: the state is made of versions [{since}, {until}) of {source.table}, and {len(gone)} "
+            f"of their files were vacuumed, {gone[0]} among them; use headwater jobs rebuild {reader.job}"
+        )
+
+
+def _require_offsets(context: StageContext, job: str, source: SourceRange) -> None:
+    for topic, partitions in source.ranges.items():
+        there = context.source.partitions(topic)
+        for partition, (start, end) in partitions.items():
+            earliest, following = there.get(partition, (0, 0))
+            if start < end and (start < earliest or end > following):
+                raise DataLossError(
+                    f"job {job!r}: its state is made of {topic} {partition} offsets [{start}, {end}), and "
+                    f"[{earliest}, {following}) are there; use headwater jobs rebuild {job}"
+                )
