@@ -28,6 +28,7 @@ from headwater_streams.delta_rows import dataset_of
 from headwater_streams.errors import DataLossError, IncompatibleStateError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import bind
@@ -233,6 +234,8 @@ def test_warm_up_after_a_lost_checkpoint_proves_the_state_and_refuses_another(
     shutil.rmtree(driver.home.checkpoint("hourly", 1))
     with pytest.raises(DataLossError, match=r"put the checkpoint back, or .* headwater jobs renew hourly"):
         driver.run()
+    (gone,) = since_last_run(driver.context, plan_jobs(driver.context, [bind(hourly)])[0])
+    assert (gone.what, gone.now, gone.remedy) == ("the checkpoint", "gone", "renew")
     again = _begun(_renew(driver.context, hourly))
     assert again.watermark_ms == 0, "the only batch had none, so all is read again"
     before = driver.rows("gold.hourly")

@@ -1,5 +1,6 @@
 """A Delta log that was cut short: the copy in `headwater.ledger` answers, and nothing that is needed is cut away."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,8 +8,8 @@ import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
 from headwater_streams.ledger.audit import audit_table
-from headwater_streams.ledger.cleaning import clean_log
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.cleaning import clean_log, next_versions
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange, source_to_json
 from headwater_streams.ledger.log import commits, commits_backwards, first_version, last_entry, seen_of
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.upkeep import compact, vacuum
@@ -124,6 +125,18 @@ def test_log_that_a_reader_has_not_read_is_kept(tmp_path: Path) -> None:
     read = SourceRange("good", {}, table=TABLE, versions=(0, 5))
     _commit(home, LedgerEntry("windows", 1, 0, "gold.x", "window", (read,)))
     assert clean_log(home, TABLE, older_than=TOMORROW, kept=1) == 4
+
+
+def test_log_that_a_new_generation_reads_again_for_its_state_is_kept(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    _ran(home, 12, checkpoint_at=4)
+    read = SourceRange("good", {}, table=TABLE, versions=(0, 8))
+    again = {"warm_up": {"watermark_ms": 5, "sources": [source_to_json(replace(read, versions=(3, 8)))]}}
+    begun = _entry(-1, job="hourly", table="gold.hourly", kind="generation", sources=(), extra=again)
+    for entry in (_entry(0, job="hourly", table="gold.hourly", sources=(read,)), begun):
+        _commit(home, entry)
+    assert [*next_versions(home, TABLE)] == [3]
+    assert clean_log(home, TABLE, older_than=TOMORROW, kept=3) == 0
 
 
 def test_log_version_that_a_rollback_puts_back_is_kept(tmp_path: Path) -> None:

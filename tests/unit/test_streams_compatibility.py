@@ -109,6 +109,17 @@ def test_compare_strongest_remedy_wins_and_only_what_needs_it_is_told() -> None:
     require_compatible("clean", compare(ROW, replace(ROW, spark="4.2.0")))
 
 
+def test_compare_where_a_warm_up_can_give_the_state_renewing_mends_what_only_the_state_needs() -> None:
+    older = compare(WINDOW, replace(WINDOW, spark="4.0.1"), renewable=True)
+    assert [(each.what, each.remedy) for each in older] == [("Spark", "renew")]
+    (pieces,) = compare(WINDOW, replace(WINDOW, shuffle_partitions="9"), renewable=True)
+    assert pieces.remedy == "keep"
+    assert pieces.why == "the checkpoint's 2 stay in effect until a new generation, headwater jobs renew"
+    (state,) = compare(WINDOW, replace(WINDOW, state=("Aggregate(max(n))",)), renewable=True)
+    assert state.remedy == "rebuild"
+    assert state.why.endswith("where the new ones give the same, headwater jobs renew keeps the table's rows")
+
+
 def test_facts_of_last_run_are_those_kept_and_what_the_checkpoint_holds_on_to_stays(tmp_path: Path) -> None:
     keep_facts(tmp_path, WINDOW)
     assert facts_of_last_run(tmp_path) is None, "no batch has begun"

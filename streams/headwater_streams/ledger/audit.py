@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from headwater_streams.delta_rows import dataset_of
-from headwater_streams.ledger.entry import LedgerEntry, is_undone
+from headwater_streams.ledger.entry import LedgerEntry, is_undone, warm_up_sources
 from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.scd_target import CHANGES, CHANGES_SUFFIX
@@ -215,8 +215,7 @@ def _check_reads(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
 def _sequences(made: Sequence[Commit], entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
     """The batches that read on where the one before ended: those of a generation, and of one that was warmed up those
     of the generation before it, too."""
-    begun = [c.entry for c in made if c.entry is not None and c.entry.kind == "generation"]
-    warm = {entry.generation for entry in begun if "warm_up" in entry.extra}
+    warm = {c.entry.generation for c in made if c.entry is not None and warm_up_sources(c.entry)}
     found: list[list[LedgerEntry]] = []
     for generation in sorted({entry.generation for entry in entries}):
         of_it = [entry for entry in entries if entry.generation == generation]

@@ -13,6 +13,7 @@ from datetime import datetime
 from pathlib import Path
 
 from headwater_streams.ledger.copy import copy_entries
+from headwater_streams.ledger.entry import warm_up_sources
 from headwater_streams.ledger.log import commits, first_version, next_commit
 from headwater_streams.runtime.home import Home
 
@@ -63,15 +64,17 @@ def offered_versions(table: Path) -> Iterator[int]:
 
 
 def next_versions(home: Home, table: str) -> Iterator[int]:
-    """For each job that reads the table, the version that it reads next."""
+    """For each job that reads the table, the version that it reads next; one that reads it again for its state begins
+    there."""
     for name in home.tables():
         ends: dict[str, int] = {}
         for commit in commits(home.table(name), since=first_version(home.table(name))):
             if commit.entry is None:
                 continue
-            for source in commit.entry.sources:
+            again = warm_up_sources(commit.entry)
+            for source in again or commit.entry.sources:
                 if source.table == table and source.versions is not None:
-                    ends[commit.entry.job] = source.versions[1]
+                    ends[commit.entry.job] = source.versions[0 if again else 1]
         yield from ends.values()
 
 

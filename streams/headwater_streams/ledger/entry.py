@@ -232,6 +232,12 @@ def is_undone(entry: LedgerEntry, after: Mapping[str, int]) -> bool:
     )
 
 
+def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:
+    """What a generation that an entry began reads again for its state; nothing for other entries."""
+    found = entry.extra.get("warm_up", {}) if entry.kind == "generation" else {}
+    return tuple(source_from_json(source) for source in found.get("sources", ()))
+
+
 def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:
     """The smallest range of each partition that holds all of `parts`."""
     merged: dict[str, dict[int, tuple[int, int]]] = {}

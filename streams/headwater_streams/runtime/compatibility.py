@@ -15,7 +15,7 @@ from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
-from headwater_streams.runtime.generations import current_generation, why_not_renewed
+from headwater_streams.runtime.generations import STATELESS, current_generation, why_not_renewed
 from headwater_streams.runtime.plan import JobPlan
 
 Remedy = Literal["keep", "renew", "rebuild"]
@@ -59,9 +59,16 @@ def differences(context: StageContext, plan: JobPlan, checkpoint: Path) -> list[
 
 
 def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
-    """The same for the generation that the job's table is at."""
+    """The same for the generation that the job's table is at, and whether its checkpoint is there."""
     generation = current_generation(context, plan.job)
-    return differences(context, plan, context.home.checkpoint(plan.job.name, generation))
+    checkpoint = context.home.checkpoint(plan.job.name, generation)
+    last = last_entry(context.home.table(plan.job.target.name), plan.job.name, generation)
+    if last is None or last.batch < 0 or read_offsets(checkpoint, last.batch) is not None:
+        return differences(context, plan, checkpoint)
+    # A row-by-row job would read its input once more.
+    mends = plan.kind not in STATELESS and why_not_renewed(plan) is None
+    why = "it says what the job has read, and has its state"
+    return [Difference("the checkpoint", f"batch {last.batch}", "gone", "renew" if mends else "rebuild", why)]
 
 
 def compare(before: RunFacts, now: RunFacts, *, renewable: bool = False) -> list[Difference]:
@@ -102,19 +109,15 @@ def require_compatible(job: str, differences: Sequence[Difference]) -> None:
         )
 
 
-_MENDED = frozenset({"Spark", "state"})
-_MENDS = frozenset({"shuffle partitions", "state store"})
+_MENDED = frozenset({"Spark", "state", "the checkpoint"})
+"""What a warm-up mends, though it may ask for a rebuild: the state's old expressions are the user's to judge."""
+_USES_NEW_STATE = frozenset({"shuffle partitions", "state store"})
 
 
 def asks_to_be_renewed(context: StageContext, plan: JobPlan) -> bool:
-    """Whether a stateful job differs from its last run, or has lost its checkpoint, so that it needs new state."""
-    generation = current_generation(context, plan.job)
-    checkpoint = context.home.checkpoint(plan.job.name, generation)
-    found = differences(context, plan, checkpoint)
-    if remedy_of(found) != "keep" or any(each.what in _MENDS for each in found):
-        return True
-    last = last_entry(context.home.table(plan.job.target.name), plan.job.name, generation)
-    return last is not None and last.batch >= 0 and read_offsets(checkpoint, last.batch) is None
+    """Whether a stateful job differs from its last run so that it needs, or can use, new state."""
+    found = since_last_run(context, plan)
+    return remedy_of(found) != "keep" or any(each.what in _USES_NEW_STATE for each in found)
 
 
 def require_warmable(context: StageContext, plan: JobPlan) -> None:

@@ -28,8 +28,8 @@ from headwater_streams.ledger.entry import (
     LedgerEntry,
     SourceRange,
     merge_ranges,
-    source_from_json,
     source_to_json,
+    warm_up_sources,
 )
 from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
 from headwater_streams.runtime.checkpoint import (
@@ -78,10 +78,8 @@ class WarmUp:
     @classmethod
     def of(cls, entry: LedgerEntry | None) -> "WarmUp | None":
         """What a generation has to read again, when its newest entry is the one that began it."""
-        if entry is None or entry.kind != "generation" or _EXTRA not in entry.extra:
-            return None
-        found = entry.extra[_EXTRA]
-        return cls(found[WATERMARK], tuple(source_from_json(source) for source in found["sources"]))
+        sources = warm_up_sources(entry) if entry is not None else ()
+        return cls(entry.extra[_EXTRA][WATERMARK], sources) if entry is not None and sources else None
 
     def source(self, name: str) -> SourceRange | None:
         """What is read again of one input."""
