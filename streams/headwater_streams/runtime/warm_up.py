@@ -41,7 +41,7 @@ from headwater_streams.runtime.checkpoint import (
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.inputs import TableInput, TopicInput
+from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.cumulative import CumulativeWindow
 from headwater_streams.windows.hopping import HoppingWindow
@@ -81,9 +81,9 @@ class WarmUp:
         sources = warm_up_sources(entry) if entry is not None else ()
         return cls(entry.extra[_EXTRA][WATERMARK], sources) if entry is not None and sources else None
 
-    def source(self, name: str) -> SourceRange | None:
+    def source(self, declared: Input) -> SourceRange | None:
         """What is read again of one input."""
-        return next((source for source in self.sources if source.input == name), None)
+        return _source_of(declared, self.sources)
 
     def __str__(self) -> str:
         """What is read again, for a person."""
@@ -141,11 +141,12 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
         before.watermark_ms if before is not None else _watermark_of(context, plan, generation, last)
     )
     needed_us = watermark_ms * _US_PER_MS - in_micros(_reach(plan)) if watermark_ms else None
-    sources = []
+    sources, unknown = [], [*(before or last).sources]
     for name, declared in job.inputs.items():
-        ended = next((s for s in (before or last).sources if s.input == name), None)
-        if ended is None:
+        ended = _source_of(declared, (before or last).sources)
+        if ended is None:  # nothing of it had come
             continue
+        unknown = [each for each in unknown if (each.table, each.topic) != (ended.table, ended.topic)]
         if isinstance(declared, TableInput):
             found = _of_table(InputReader(context, name, declared, job.name), ended, needed_us)
         else:
@@ -153,6 +154,11 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
             _require_offsets(context, job.name, found)
         if found is not None:
             sources.append(found)
+    if unknown:
+        raise StreamsError(
+            f"job {job.name!r} does not read {unknown[0].table or unknown[0].topic} any more, which its state is made "
+            f"of; use headwater jobs rebuild {job.name}"
+        )
     return WarmUp(watermark_ms, tuple(sources)) if sources else None
 
 
@@ -170,7 +176,8 @@ def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up
     lines: list[str | None] = []
     # Spark's sources stand in the order of the plan: a join's left one first.
     for place, name in enumerate(plan.sides or plan.job.inputs):
-        declared, source = plan.job.inputs[name], warm_up.source(name)
+        declared = plan.job.inputs[name]
+        source = warm_up.source(declared)
         if source is None:
             lines.append(None)
         elif isinstance(declared, TopicInput):
@@ -188,6 +195,13 @@ def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up
         warm_up.watermark_ms, context.now_ms(), session.conf()
     )
     plan_first_batch(checkpoint, str(uuid.uuid4()), str(metadata.json()), lines)
+
+
+def _source_of(declared: Input, sources: Sequence[SourceRange]) -> SourceRange | None:
+    """What was read of an input, whatever its parameter was called."""
+    if isinstance(declared, TopicInput):
+        return next((source for source in sources if source.topic == ",".join(declared.names)), None)
+    return next((source for source in sources if source.table == declared.name), None)
 
 
 def _reach(plan: JobPlan) -> timedelta:
@@ -246,7 +260,7 @@ def offsets_needed(
         ended: What its last commit read.
         needed_us: The time, in microseconds since the epoch; None: all records are needed.
     """
-    read = [(e, s.ranges) for e in entries if e.is_batch for s in e.sources if s.input == ended.input]
+    read = [(e, s.ranges) for e in entries if e.is_batch for s in e.sources if s.topic == ended.topic]
     begun = merge_ranges([*(ranges for _, ranges in read), ended.ranges])
     starts = {topic: {p: start for p, (start, _) in found.items()} for topic, found in begun.items()}
     older = next((ranges for e, ranges in reversed(read) if _all_older(e, needed_us)), {})

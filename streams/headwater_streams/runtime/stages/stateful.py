@@ -125,7 +125,7 @@ class StatefulInput(ABC):
         job = self._plan.job
         begun = last_entry(self._context.home.table(job.target.name), job.name, self._generation)
         warm_up = WarmUp.of(begun)
-        return warm_up.source(self.name) if warm_up is not None else None
+        return warm_up.source(self._declared) if warm_up is not None else None
 
     def _marked(self, decoded: Decoded, threshold: Column | None) -> Decoded:
         """Every row with `_late`; where windows overlap also with `_partly_late` and `_closed_until`.

@@ -149,7 +149,7 @@ class WindowStage:
         Raises:
             IncompatibleStateError: They hold others; nothing was written.
         """
-        read = again.source(self._name)
+        read = again.source(self._job.inputs[self._name])
         if self.values is not None and read is not None:
             self._ranges.note(0, read.ranges)
         made = [c.entry for c in since_rebuilt(lineage(self._table)) if c.entry is not None]
