@@ -256,13 +256,12 @@ def _check_rows(
     path = home.table(audit.table)
     rows = _columns(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
     # A topic that was made again has the same offsets once more, in another generation.
-    placed = zip(rows["_generation"].to_pylist(), _places(rows), strict=True)
-    twice = [place for (_, place), count in Counter(placed).items() if count > 1]
+    twice = _places(_more_than_once(rows, ["_generation", "_topic", "_partition", "_offset"]))
     if twice and not _reads_pairs(home, live):
         audit.findings.append(f"{audit.table}: {len(twice)} rows stand there twice: {_named(twice)}")
     if repairs:
         return  # batches are no longer what the live commits wrote; the backfill's verdict accounts for them
-    there = Counter(_batches(rows))
+    there = _batches(rows)
     for commit in live:
         assert commit.entry is not None
         batch = (commit.entry.generation, commit.entry.batch)
@@ -414,7 +413,7 @@ def _check_side(audit: TableAudit, home: Home, table: str, term: str, entries: S
     ingest = {entry.job for entry in made} - {audit.job}
     if ingest:
         return  # an ingest job shares the table; its own audit looks at it
-    there = Counter(_batches(_columns(path, ["_batch", "_generation"])))
+    there = _batches(_columns(path, ["_batch", "_generation"]))
     for batch, count in expected.items():
         if there.pop(batch, 0) != count and (count or batch in mine):
             audit.findings.append(
@@ -455,8 +454,19 @@ def _columns(path: Path, names: list[str]) -> pa.Table:
     return dataset_of(path).to_table(columns=names)
 
 
-def _batches(rows: pa.Table) -> list[tuple[int, int]]:
-    return list(zip(rows["_generation"].to_pylist(), rows["_batch"].to_pylist(), strict=True))
+def _batches(rows: pa.Table) -> Counter[tuple[int, int]]:
+    """How many rows each batch has."""
+    found = rows.group_by(["_generation", "_batch"]).aggregate([([], "count_all")])
+    columns = (found[name].to_pylist() for name in ("_generation", "_batch", "count_all"))
+    return Counter({(generation, batch): count for generation, batch, count in zip(*columns, strict=True)})
+
+
+def _more_than_once(rows: pa.Table, names: list[str]) -> pa.Table:
+    """The places that several rows share. Arrow counts them: as Python objects ten million rows take gigabytes."""
+    encoded = rows["_topic"].dictionary_encode()  # a third of the time
+    rows = rows.set_column(rows.schema.get_field_index("_topic"), "_topic", encoded).unify_dictionaries()
+    found = rows.group_by(names).aggregate([([], "count_all")])
+    return found.filter(pa.compute.greater(found["count_all"], 1))
 
 
 def _of_batch(rows: pa.Table, batch: tuple[int, int]) -> pa.Table:
