@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+
 _SAMPLES = 5
+_BUCKETS = 4096
+_LOOKED_AT = 10_000
+"""Of so many rows of a kind, at least, the first are shown."""
 _KINDS = ("added", "removed", "changed")
 _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
@@ -22,7 +27,8 @@ class Diff:
     Attributes:
         keys: The columns that name a row.
         added, removed, changed, unchanged: How many rows.
-        samples: Some rows of each kind, the first by their keys: `{"key", "before", "after"}`.
+        samples: Some rows of each kind, the first by their keys, of some where there are many: `{"key", "before",
+            "after"}`.
         digest: Names the diff: every row that differs goes into it.
     """
 
@@ -63,14 +69,70 @@ class Content:
 def keyed_diff(before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> Diff:
     """Compares rows by their keys.
 
+    Most backfills change few rows of many. So the rows are put into buckets by their keys, and where the hashes of a
+    bucket's rows sum up to the same on both sides it is not looked at again; the rest is joined and compared as text.
+
     Args:
         before: The rows now.
         after: The rows that would replace them.
         keys: The columns that name a row; NULL equals NULL.
         columns: The columns that are compared.
     """
-    joined = _side(before, keys, columns, "before").join(
-        _side(after, keys, columns, "after"),
+    unchanged, differing = _buckets(before, after, keys, columns)
+    counts = dict.fromkeys((*_KINDS, "unchanged"), 0) | {"unchanged": unchanged}
+    hashes: dict[str, int] = {}
+    kept: dict[str, list[tuple[int, int]]] = {}
+    if differing:
+        rows = _joined(before, after, keys, columns, differing)
+        hashed = F.xxhash64("key", F.coalesce("before", F.lit("")), F.coalesce("after", F.lit("")))
+        found = rows.groupBy("kind", "bucket").agg(
+            F.count(F.lit(1)).alias("rows"), F.sum(hashed.cast("decimal(20,0)")).alias("hash")
+        )
+        for row in sorted(found.collect(), key=lambda row: row["bucket"]):
+            counts[row["kind"]] += row["rows"]
+            hashes[row["kind"]] = hashes.get(row["kind"], 0) + int(row["hash"])
+            kept.setdefault(row["kind"], []).append((row["bucket"], row["rows"]))
+    told = {kind: (counts[kind], str(hashes[kind])) for kind in _KINDS if kind in hashes}
+    digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+    shown = {bucket for kind in told for bucket in _first(kept[kind])}
+    samples = _samples(_joined(before, after, keys, columns, shown)) if told else {}
+    return Diff(tuple(keys), samples=samples, digest=digest, **counts)
+
+
+def _buckets(
+    before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str]
+) -> tuple[int, set[int]]:
+    """How many rows are in buckets that are the same on both sides, and which buckets are not."""
+    named = list(dict.fromkeys((*keys, *columns)))
+    sides = []
+    for rows, sign in ((before, -1), (after, 1)):
+        parts = [part for name in named for part in _parts(rows.schema[name].dataType, F.col(f"`{name}`"))]
+        hashed = F.xxhash64(*parts)
+        # A sum of halves never overflows, and needs no decimals.
+        low, high = hashed.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(hashed, 32)
+        sides.append(
+            rows.select(
+                _bucket(keys).alias("bucket"),
+                F.lit(sign).alias("sign"),
+                (low * sign).alias("low"),
+                (high * sign).alias("high"),
+            )
+        )
+    found = sides[0].union(sides[1]).groupBy("bucket")
+    summed = found.agg(
+        F.count_if(F.col("sign") < 0).alias("rows"),
+        *[F.sum(name).alias(name) for name in ("sign", "low", "high")],
+    ).collect()
+    same = [row["rows"] for row in summed if not (row["sign"] or row["low"] or row["high"])]
+    return sum(same), {row["bucket"] for row in summed if row["sign"] or row["low"] or row["high"]}
+
+
+def _joined(
+    before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str], buckets: set[int]
+) -> DataFrame:
+    """The rows of some buckets of both sides beside each other: `kind`, `bucket`, `key`, `before`, `after`."""
+    joined = _side(before, keys, columns, "before", buckets).join(
+        _side(after, keys, columns, "after", buckets),
         _all_equal([(f"_before_{i}", f"_after_{i}") for i in range(len(keys))]),
         "full",
     )
@@ -80,22 +142,36 @@ def keyed_diff(before: DataFrame, after: DataFrame, keys: Sequence[str], columns
         .when(F.col("_before") != F.col("_after"), "changed")
         .otherwise("unchanged")
     )
-    rows = joined.select(
+    return joined.select(
         kind.alias("kind"),
+        F.coalesce("_before_bucket", "_after_bucket").alias("bucket"),
         F.coalesce("_before_key", "_after_key").alias("key"),
         F.col("_before").alias("before"),
         F.col("_after").alias("after"),
     )
-    hashed = F.xxhash64("key", F.coalesce("before", F.lit("")), F.coalesce("after", F.lit("")))
-    totals = rows.groupBy("kind").agg(
-        F.count(F.lit(1)).alias("rows"), F.sum(hashed.cast("decimal(20,0)")).alias("hash")
+
+
+def _first(kept: Sequence[tuple[int, int]]) -> Iterator[int]:
+    """Buckets with enough rows of a kind to show some; all of them where the kind is rare."""
+    rows = 0
+    for bucket, count in kept:
+        yield bucket
+        rows += count
+        if rows >= _LOOKED_AT:
+            return
+
+
+def distinct_offsets(rows: DataFrame) -> DataFrame:
+    """How many `rows` there are, and of how many `offsets`: counted exactly, by one bit for each offset."""
+    word, bit = F.shiftright(OFFSET, 6), F.col(OFFSET).bitwiseAND(F.lit(63)).cast("int")
+    words = rows.groupBy(TOPIC, PARTITION, word.alias("word")).agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.bit_or(F.call_function("shiftleft", F.lit(1).cast("long"), bit)).alias("bits"),
     )
-    counted = {row["kind"]: (row["rows"], str(row["hash"])) for row in totals.collect()}
-    differing = {kind: counted[kind] for kind in _KINDS if kind in counted}
-    digest = hashlib.sha256(json.dumps(differing, sort_keys=True).encode()).hexdigest()[:16]
-    counts = {kind: counted.get(kind, (0, ""))[0] for kind in (*_KINDS, "unchanged")}
-    samples = _samples(rows) if differing else {}
-    return Diff(tuple(keys), samples=samples, digest=digest, **counts)
+    return words.agg(
+        F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"),
+        F.coalesce(F.sum(F.bit_count("bits")), F.lit(0)).alias("offsets"),
+    )
 
 
 def content(rows: DataFrame) -> Column:
@@ -120,9 +196,34 @@ def content_of(rows: DataFrame, affected: Column) -> tuple[Content, Content]:
     )
 
 
-def _side(rows: DataFrame, keys: Sequence[str], columns: Sequence[str], side: str) -> DataFrame:
+def _side(
+    rows: DataFrame, keys: Sequence[str], columns: Sequence[str], side: str, buckets: set[int]
+) -> DataFrame:
     named = [F.col(f"`{key}`").alias(f"_{side}_{i}") for i, key in enumerate(keys)]
-    return rows.select(*named, _json(keys).alias(f"_{side}_key"), _json(columns).alias(f"_{side}"))
+    bucket, key, all_of_it = _bucket(keys), _json(keys), _json(columns)
+    selected = rows.select(
+        *named, bucket.alias(f"_{side}_bucket"), key.alias(f"_{side}_key"), all_of_it.alias(f"_{side}")
+    )
+    if len(buckets) == _BUCKETS:
+        return selected
+    return selected.filter(f"_{side}_bucket IN ({', '.join(map(str, sorted(buckets)))})")
+
+
+def _bucket(keys: Sequence[str]) -> Column:
+    """A row's bucket; as text, so that a key whose type was changed stays in it."""
+    return F.pmod(F.xxhash64(*[F.col(f"`{key}`").cast("string") for key in keys]), F.lit(_BUCKETS)).cast(
+        "int"
+    )
+
+
+def _parts(kind: T.DataType, value: Column) -> list[Column]:
+    """What a value is hashed by, in its own type: Spark's hash of nested values is the same with NULLs and without."""
+    if isinstance(kind, T.StructType):
+        found = [part for field in kind.fields for part in _parts(field.dataType, value[field.name])]
+        return [value.isNull(), *found]
+    if isinstance(kind, T.ArrayType | T.MapType | T.VariantType):
+        value = F.to_json(F.struct(value), _JSON)
+    return [value.isNull(), value]
 
 
 def _json(columns: Sequence[str]) -> Column:

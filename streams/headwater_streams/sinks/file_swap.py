@@ -72,6 +72,7 @@ class FileSwap(DeltaTransaction):
         *,
         shadow: Path | None = None,
         rows: DataFrame | None = None,
+        known: dict[str, tuple[int, int]] | None = None,
     ) -> Swapped:
         """Takes the affected rows away and adds those of a shadow table, or of a frame, as one version.
 
@@ -82,12 +83,14 @@ class FileSwap(DeltaTransaction):
             user_metadata: The ledger entry.
             shadow: A Delta table with the same columns, whose files are linked into this one's folder.
             rows: Rows to write instead.
+            known: By file, how many affected rows it has and how many in all; what is looked at is noted there, so that
+                an attempt after one that met another commit looks at new files alone.
 
         Raises:
             DataLossError: Not as many rows would be kept as were counted; nothing is committed.
         """
         files = self.files()
-        touched = self._touched(affected)
+        touched = self._touched(affected, list(files), {} if known is None else known)
         removed = {name: counts for name, counts in touched.items() if counts[0]}
         if not removed and files:
             # A commit that only adds would be news to the table's streaming readers, and it is not.
@@ -158,10 +161,17 @@ class FileSwap(DeltaTransaction):
             actions.append(self._new(add))
         return self._commit(actions, app_id, mark, user_metadata)
 
-    def _touched(self, affected: Column) -> Mapping[str, tuple[int, int]]:
-        found = self.frame().groupBy(F.col("_metadata.file_name").alias("file"))
-        counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
-        return {row["file"]: (row["gone"], row["total"]) for row in counts}
+    def _touched(
+        self, affected: Column, names: Sequence[str], known: dict[str, tuple[int, int]]
+    ) -> Mapping[str, tuple[int, int]]:
+        new = [name for name in names if name not in known]
+        if new:
+            rows = self._spark.read.schema(self.schema).parquet(*[str(self._path / name) for name in new])
+            found = rows.groupBy(F.col("_metadata.file_name").alias("file"))
+            counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
+            known.update(dict.fromkeys(new, (0, 0)))
+            known.update({row["file"]: (row["gone"], row["total"]) for row in counts})
+        return {name: known[name] for name in names}
 
     def _written(self, rows: DataFrame, expected: int) -> list[Any]:
         files = self.write(rows)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from headwater_streams.runtime.operators import counting
@@ -32,18 +32,25 @@ def entering(function: Callable[..., DataFrame], name: str, rows: DataFrame) -> 
     return reveal(taken[0], ROW_COLUMNS)
 
 
-def with_sources(result: DataFrame, spec: FoldedWindow, rows: DataFrame) -> DataFrame:
+def with_sources(
+    result: DataFrame, spec: FoldedWindow, rows: DataFrame, counts: Observation | None = None
+) -> DataFrame:
     """Adds `_sources` to windows and takes `_window_key` from them.
 
     Args:
         result: The windows, with `_window_key`.
         spec: The kind of window.
         rows: The rows behind them, with the coordinates and the columns that the window is about.
+        counts: Is told how many `rows` there are.
     """
     placed = spec.placed(rows, result)
-    ranges = placed.groupBy(spec.key().alias("_of"), TOPIC, PARTITION).agg(
-        F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")
-    )
+    terms = [F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")]
+    if counts is None:
+        ranges = placed.groupBy(spec.key().alias("_of"), TOPIC, PARTITION).agg(*terms)
+    else:
+        terms.append(F.count(F.lit(1)).alias("_counted"))
+        ranges = placed.groupBy(spec.key().alias("_of"), TOPIC, PARTITION).agg(*terms)
+        ranges = ranges.observe(counts, F.coalesce(F.sum("_counted"), F.lit(0)).alias("rows"))
     one = F.struct(F.col(TOPIC).alias("topic"), F.col(PARTITION).alias("partition"), "start", "end")
     sources = ranges.groupBy("_of").agg(F.sort_array(F.collect_list(one)).alias(SOURCES))
     return result.join(sources, F.col(WINDOW_KEY).eqNullSafe(F.col("_of")), "left").drop(WINDOW_KEY, "_of")

@@ -41,6 +41,7 @@ _BATCH_SCHEMA = T.StructType(
     [
         T.StructField("_of_topic", T.StringType()),
         T.StructField("_of_partition", T.IntegerType()),
+        T.StructField("_of_block", T.LongType()),
         T.StructField("_of_start", T.LongType()),
         T.StructField("_of_end", T.LongType()),
         T.StructField(BATCH, T.LongType()),
@@ -127,18 +128,32 @@ class RowReplay:
 
     def _with_batches(self, rows: DataFrame, chunk: Chunk) -> DataFrame:
         """Each row's batch, generation and `_seen_until`, as the live job has or would have them."""
+        shift = _block_shift([batch.ranges for batch in chunk.batches])
         places = []
         for one in chunk.batches:
             newest = self._live[one.generation, one.batch][0].max_event_time_us
             for topic, partitions in one.ranges.items():
                 for partition, (start, end) in partitions.items():
-                    places.append((topic, partition, start, end, one.batch, one.generation, newest))
+                    for block in range(start >> shift, (max(start, end - 1) >> shift) + 1):
+                        place = (topic, partition, block, start, end)
+                        places.append((*place, one.batch, one.generation, newest))
         batches = self._context.spark.createDataFrame(places, _BATCH_SCHEMA)
         same = (F.col(TOPIC) == F.col("_of_topic")) & (F.col(PARTITION) == F.col("_of_partition"))
+        same &= F.shiftright(OFFSET, shift) == F.col("_of_block")
         within = (F.col(OFFSET) >= F.col("_of_start")) & (F.col(OFFSET) < F.col("_of_end"))
         joined = rows.join(F.broadcast(batches), same & within)
         joined = joined.withColumn(SEEN_UNTIL, F.timestamp_micros("_of_seen_us"))
-        return joined.drop("_of_topic", "_of_partition", "_of_start", "_of_end", "_of_seen_us")
+        return joined.drop(*[name for name in _BATCH_SCHEMA.fieldNames() if name.startswith("_of_")])
+
+
+def _block_shift(parts: Sequence[Ranges]) -> int:
+    """By how many bits an offset is shifted to tell its block: one about as long as a batch's range is in the mean.
+
+    A record is compared with the batches of its block; with all of a chunk it would be with thousands, where each was
+    of a second.
+    """
+    sizes = [end - start for ranges in parts for found in ranges.values() for start, end in found.values()]
+    return max(0, (sum(sizes) // max(1, len(sizes))).bit_length())
 
 
 def _inside(records: DataFrame, parts: Sequence[Ranges]) -> DataFrame:

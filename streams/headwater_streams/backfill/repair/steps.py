@@ -101,7 +101,8 @@ class _WindowSteps:
         folded = self._replay.fold(self._backfill, affected, self._earlier)
         files = transaction.write(folded.rows)
         self._replay.judge_input(affected, folded.gate, chunk.number)
-        seen = folded.counts.get
+        seen = folded.counts.first()
+        assert seen is not None
         terms = {name: int(seen[name]) for name in ("read", "quarantined", "late_folded")}
         filtered = terms["read"] - terms["quarantined"] - int(folded.entered.get["rows"])
         return files, terms | {"filtered": filtered}

@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory, require_none_half_done
 from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.repair.unmoved import is_unmoved, proof_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import passing
@@ -45,6 +45,7 @@ def swap(
         require_done(folder, planned)
         *_, last = commits(folder.shadow)
         verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
+        known: dict[str, tuple[int, int]] = {}
 
         def attempt() -> None:
             require_none_half_done(context.home, planned.target, planned.tables[:-1], but=planned.id)
@@ -53,7 +54,7 @@ def swap(
                     context, planned, FileSwap(context.spark, context.home.table(planned.target))
                 )
                 _swap_quarantine(context, planned, folder)
-            _commit_swap(context, planned, folder, verdict)
+            _commit_swap(context, planned, folder, verdict, known)
 
         _beside_the_job(context, planned, attempt)
     return _swap_result(context, planned, folder)
@@ -88,14 +89,19 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
 
 
 def _commit_swap(
-    context: StageContext, planned: BackfillPlan, folder: BackfillFolder, verdict: Mapping[str, Any]
+    context: StageContext,
+    planned: BackfillPlan,
+    folder: BackfillFolder,
+    verdict: Mapping[str, Any],
+    known: dict[str, tuple[int, int]],
 ) -> None:
     target, affected = context.home.table(planned.target), planned.affected.condition()
     transaction = FileSwap(context.spark, target)
     _require_unmoved(context, planned, transaction)
     entry = _entry(planned, SWAP, planned.target, verdict["accounting"], transaction.version)
     context.step(planned.job, "before swap", 0)
-    transaction.replace(affected, planned.app_id, _MARKS[SWAP], entry.to_json(), shadow=folder.shadow)
+    mark = _MARKS[SWAP]
+    transaction.replace(affected, planned.app_id, mark, entry.to_json(), shadow=folder.shadow, known=known)
     context.step(planned.job, "after swap", 0)
 
 
@@ -153,11 +159,7 @@ def _require_unmoved(
     """Checks that commits since a version (by default the one planned on) left the affected rows alone."""
     name, version = name or planned.target, planned.base_version if version is None else version
     table, affected = context.home.table(name), planned.affected.condition()
-    newer = commits(table, since=version + 1, until=transaction.version + 1)
-    if not any(commit.data_changed for commit in newer):
-        return
-    known = read_version(context.spark, table, version)
-    if content_of(known, affected)[0] != content_of(transaction.frame(), affected)[0]:
+    if not is_unmoved(context, table, affected, version, transaction.version):
         raise BackfillError(
             f"rows of {name} in the affected range changed between version {version} and version "
             f"{transaction.version}, so the backfill {planned.id!r} does not fit any more; plan again"
@@ -199,19 +201,11 @@ def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillF
     if stored is not None:
         return stored
     version, entry = _by_action(context, planned, planned.target)[SWAP]
-    replaced = version - 1
     path, affected = context.home.table(planned.target), planned.affected.condition()
-    shadow = context.spark.read.format("delta").load(str(folder.shadow))
-    _, outside_before = content_of(read_version(context.spark, path, replaced), affected)
-    inside, outside = content_of(read_version(context.spark, path, version), affected)
-    proof = {
-        "rows_outside": outside.rows,
-        "outside_unchanged": outside == outside_before,
-        "inside_is_the_shadow": inside == content_of(shadow, affected)[0],
-    }
+    proof = proof_of(context, path, folder.shadow, affected, version)
     if not all((proof["outside_unchanged"], proof["inside_is_the_shadow"])):
         raise DataLossError(
-            f"{planned.target}: version {version} is not {replaced} with the affected rows replaced ({proof}); "
+            f"{planned.target}: version {version} is not {version - 1} with the affected rows replaced ({proof}); "
             f"roll the backfill {planned.id!r} back"
         )
     stored = {**_told(planned, version, entry), "proof": proof}

@@ -5,13 +5,14 @@ from itertools import pairwise
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.diff import content_of, keyed_diff
+from headwater_streams.backfill.diff import distinct_offsets, keyed_diff
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.repair.jobs import same_job
 from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.backfill.repair.window_replay import WINDOW_US, WindowReplay
+from headwater_streams.backfill.repair.unmoved import is_unmoved
+from headwater_streams.backfill.repair.window_replay import WindowReplay
 from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding, Verdict
@@ -22,7 +23,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
+from headwater_streams.sources.coordinates import ROWS
 
 
 def verify(context: StageContext, folder: BackfillFolder, planned: BackfillPlan, job: Job) -> Verdict:
@@ -47,7 +48,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: BackfillPlan,
     base = read_version(context.spark, target, planned.base_version)
     affected = planned.affected.condition()
     before = base.filter(affected)
-    findings, notes = [_unmoved(context, planned, base)], list(planned.notes)
+    findings, notes = [_unmoved(context, planned)], list(planned.notes)
     terms = summed(entries)
     if planned.kind == "window":
         assert planned.pinned is not None
@@ -81,14 +82,13 @@ def verify(context: StageContext, folder: BackfillFolder, planned: BackfillPlan,
     return verdict
 
 
-def _unmoved(context: StageContext, planned: BackfillPlan, base: DataFrame) -> Finding:
+def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
     target = context.home.table(planned.target)
     newer = [c for c in commits(target, since=planned.base_version + 1) if c.data_changed]
     if not newer:
         return Finding("target unmoved", True, f"{planned.target} is at version {planned.base_version} still")
-    now = read_version(context.spark, target, newer[-1].version)
-    condition = planned.affected.condition()
-    same = content_of(base, condition)[0] == content_of(now, condition)[0]
+    condition, since = planned.affected.condition(), planned.base_version
+    same = is_unmoved(context, target, condition, since, newer[-1].version)
     return Finding(
         "target unmoved",
         same,
@@ -126,10 +126,8 @@ def _window_findings(
     spans = [chunk.span for chunk in planned.chunks if chunk.span is not None]
     tiled = all(one[1] == other[0] for one, other in pairwise(spans))
     covered = (spans[0][0], spans[-1][1]) == (planned.windows[0][0], planned.windows[-1][1])
-    inside = replay.rows().filter(planned.affected.of_times(F.col(WINDOW_US)))
-    counted = inside.agg(
-        F.count(F.lit(1)).alias("rows"), F.count_distinct(TOPIC, PARTITION, OFFSET).alias("offsets")
-    ).first()
+    inside = replay.rows(planned.affected)
+    counted = distinct_offsets(inside).first()
     assert counted is not None
     once = counted["rows"] == counted["offsets"] == accounting["read"]
     return [
@@ -182,16 +180,23 @@ def _row_findings(
 
 
 def _inside(shadow: DataFrame, planned: BackfillPlan) -> Finding:
-    counted = shadow.agg(
-        F.count(F.lit(1)).alias("rows"),
-        F.count_if(~planned.affected.condition()).alias("outside"),
-        F.count_distinct(F.struct(*[F.col(f"`{key}`") for key in planned.keys])).alias("keys"),
-    ).first()
+    outside = shadow.filter(~planned.affected.condition()).count()
+    if planned.kind == "row":
+        counted = distinct_offsets(shadow).first()
+    else:
+        by_key = shadow.groupBy(*[f"`{key}`" for key in planned.keys])
+        counted = (
+            by_key.agg(F.count(F.lit(1)).alias("_rows_of_key"))
+            .agg(
+                F.coalesce(F.sum("_rows_of_key"), F.lit(0)).alias("rows"), F.count(F.lit(1)).alias("offsets")
+            )
+            .first()
+        )
     assert counted is not None
     return Finding(
         "rows inside the range",
-        counted["outside"] == 0 and counted["keys"] == counted["rows"],
-        f"{counted['rows']} rows of {counted['keys']} keys, {counted['outside']} of them outside of the range",
+        outside == 0 and counted["offsets"] == counted["rows"],
+        f"{counted['rows']} rows of {counted['offsets']} keys, {outside} of them outside of the range",
     )
 
 

@@ -15,7 +15,6 @@ from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, Pinne
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.sinks.delta_table import read_version
@@ -45,13 +44,13 @@ class Replayed:
 
     Attributes:
         rows: The rows, with the target's columns.
-        counts: What was observed on the way; ready once the rows have been written.
-        entered: How many rows the function gave to its window.
-        gate: The checks of the input, to be judged with `counts.get`.
+        counts: Of the rows that are read: how many they are, how many are bad, how many are folded in though late.
+        entered: How many rows the function gave to its window; ready once the rows have been written.
+        gate: The checks of the input, to be judged by `judge_input`.
     """
 
     rows: DataFrame
-    counts: Observation
+    counts: DataFrame
     entered: Observation
     gate: CheckGate
 
@@ -70,9 +69,17 @@ class WindowReplay:
         self._path = context.home.table(pinned.table)
         self._pinned = pinned
 
-    def rows(self) -> DataFrame:
-        """The input's rows that belong to a window, decoded, each with its window's start in `_window_us`."""
+    def rows(self, affected: Affected | None = None) -> DataFrame:
+        """The input's rows that belong to a window, decoded, each with its window's start in `_window_us`.
+
+        Args:
+            affected: The windows, or a part of them; by default all.
+        """
         rows = read_version(self._context.spark, self._path, self._pinned.version)
+        if affected is not None and affected.windows:
+            # Said of the column itself, so that files of other times are not read.
+            time, (first, end) = F.col(f"`{self._window.time}`"), _bounds(affected)
+            rows = rows.filter((time >= first) & (time < end))
         columns = self._plan.inputs[self._name].fieldNames()
         quarantining = [
             c
@@ -84,11 +91,12 @@ class WindowReplay:
         window = self._window.column()
         threshold = F.col(SEEN_UNTIL) - F.expr(self._delay)
         placed = decoded.select("*", f"{VALUE}.*").select(*decoded.columns, window.alias("_window"))
-        return placed.select(
+        found = placed.select(
             *decoded.columns,
             F.unix_micros("_window.start").alias(WINDOW_US),
             F.coalesce(F.col("_window.end") <= threshold, F.lit(False)).alias(_LATE),
         )
+        return found if affected is None else found.filter(affected.of_times(F.col(WINDOW_US)))
 
     def fold(self, backfill: BackfillPlan, affected: Affected, earlier: Sequence[Folded]) -> Replayed:
         """The affected windows, whole.
@@ -98,24 +106,22 @@ class WindowReplay:
             affected: The windows, or a part of them.
             earlier: The late rows that earlier backfills folded in; they are not counted as late again.
         """
-        rows = self.rows().filter(affected.of_times(F.col(WINDOW_US)))
+        rows = self.rows(affected)
         gate = CheckGate(self._plan.job, "input")
-        kept = rows.filter(~_is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
-        counts = Observation()
+        good = rows.filter(~_is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
+        # What is observed on the way has all of the table's columns read and carried: what is counted here is counted
+        # apart, and what enters the window by its sources.
         late = F.col(_LATE) & ~_is_bad() & ~_folded_before(earlier)
-        seen = rows.observe(
-            counts,
+        counts = rows.agg(
             F.count(F.lit(1)).alias("read"),
             F.count_if(_is_bad()).alias("quarantined"),
             F.count_if(late).alias("late_folded"),
         )
-        # The observed branch feeds the function; the sources are read beside it.
-        good = seen.filter(~_is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
-        entered = Observation()
-        with counting(lambda rows, _: rows.observe(entered, F.count(F.lit(1)).alias("rows"))):
-            result = self._plan.job.function(**{self._name: hide(good, ROW_COLUMNS)})
+        result = self._plan.job.function(**{self._name: hide(good, ROW_COLUMNS)})
         result = reveal(result, [ROWS, WINDOW_KEY])
-        result = with_sources(result, self._window, entering(self._plan.job.function, self._name, kept))
+        entered = Observation()
+        entering_rows = entering(self._plan.job.function, self._name, good)
+        result = with_sources(result, self._window, entering_rows, entered)
         return Replayed(self._with_commit(result, backfill, affected), counts, entered, gate)
 
     def judge_input(self, affected: Affected, gate: CheckGate, chunk: int) -> None:
@@ -126,7 +132,7 @@ class WindowReplay:
         """
         if not gate.aggregates():
             return
-        rows = self.rows().filter(affected.of_times(F.col(WINDOW_US)) & ~_is_bad()).select(f"{VALUE}.*")
+        rows = self.rows(affected).filter(~_is_bad()).select(f"{VALUE}.*")
         outcome = rows.agg(F.lit(True), *gate.aggregates()).first()
         assert outcome is not None
         gate.judge(outcome.asDict(), chunk)
@@ -149,6 +155,12 @@ class WindowReplay:
         joined = joined.withColumn(BATCH, F.coalesce("_live_batch", F.lit(backfill.batch)))
         joined = joined.withColumn(GENERATION, F.coalesce("_live_generation", F.lit(backfill.generation)))
         return joined.drop(*names.values(), "_live_batch", "_live_generation")
+
+
+def _bounds(affected: Affected) -> tuple[Column, Column]:
+    """The first moment of the windows and the one that is past them."""
+    starts, ends = zip(*affected.windows, strict=True)
+    return F.timestamp_micros(F.lit(min(starts))), F.timestamp_micros(F.lit(max(ends)))
 
 
 def _folded_before(earlier: Sequence[Folded]) -> Column:

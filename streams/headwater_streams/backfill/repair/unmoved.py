@@ -1,0 +1,89 @@
+"""Whether commits of others left the affected rows of a table alone, and what a swap made of the table's files.
+
+Both are told by the files of the commits: a file that stays is the same file, and none of its rows is read.
+"""
+
+import filecmp
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+
+from headwater_streams.backfill.diff import content_of
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sinks.file_swap import live_files
+from headwater_streams.sinks.live_files import LiveFile, all_files
+
+
+def is_unmoved(context: StageContext, table: Path, affected: Column, since: int, version: int) -> bool:
+    """Whether the affected rows are at a version what they were at another one.
+
+    Args:
+        context: The session.
+        table: The table's folder.
+        affected: Which rows; true or false, never NULL.
+        since: The version that is known.
+        version: The version that is looked at.
+    """
+    newer = [c for c in commits(table, since=since + 1, until=version + 1) if c.data_changed]
+    now = read_version(context.spark, table, version)
+    if not any(commit.removed_files for commit in newer):
+        added = [table / path for commit in newer for path in commit.added_paths]
+        if all(file.exists() for file in added):
+            return _read(now, added).filter(affected).isEmpty() if added else True
+    known = read_version(context.spark, table, since)
+    return content_of(known, affected)[0] == content_of(now, affected)[0]
+
+
+def proof_of(
+    context: StageContext, table: Path, shadow: Path, affected: Column, version: int
+) -> dict[str, Any]:
+    """What a swap's commit did, as its result tells it.
+
+    Args:
+        context: The session.
+        table: The table's folder.
+        shadow: The folder of the table whose files it added.
+        affected: Which rows it replaced.
+        version: The version that it made.
+
+    Returns:
+        `{"rows_outside", "outside_unchanged", "inside_is_the_shadow"}`.
+    """
+    before = {file.name: file for file in all_files(table, version - 1)}
+    after = {file.name: file for file in all_files(table, version)}
+    now, made = read_version(context.spark, table, version), [add["path"] for add in live_files(shadow)]
+    rows, inside = sum(file.rows for file in after.values()), now.filter(affected).count()
+    rewritten = [file for name, file in after.items() if name not in before and name not in made]
+    replaced = [file for name, file in before.items() if name not in after]
+    return {
+        "rows_outside": rows - inside,
+        "outside_unchanged": _same_outside(now, table, affected, replaced, rewritten),
+        "inside_is_the_shadow": after.keys() >= set(made)
+        and inside == sum(after[name].rows for name in made)
+        and all(_is_same(table / name, shadow / name) for name in made),
+    }
+
+
+def _same_outside(
+    now: DataFrame, table: Path, affected: Column, replaced: list[LiveFile], rewritten: list[LiveFile]
+) -> bool:
+    """Whether the rows that stood in one file with replaced ones are in the files that came for these."""
+    kept = _read(now, [table / file.name for file in replaced]).filter(~affected) if replaced else None
+    written = sum(file.rows for file in rewritten)
+    if kept is None or kept.count() != written or not written:
+        return kept is None or (not written and kept.isEmpty())
+    again = _read(now, [table / file.name for file in rewritten])
+    return content_of(kept, affected)[1] == content_of(again, affected)[1]
+
+
+def _is_same(file: Path, made: Path) -> bool:
+    """Whether a file is the one of the shadow: linked, or a copy where the file system has no links."""
+    return made.exists() and (file.samefile(made) or filecmp.cmp(file, made, shallow=False))
+
+
+def _read(now: DataFrame, files: list[Path]) -> DataFrame:
+    """Data files of a table, with its columns."""
+    return now.sparkSession.read.schema(now.schema).parquet(*map(str, files))

@@ -1,0 +1,134 @@
+"""A swap moves metadata only: no data file is written, copied or touched by it, however large the table is.
+
+batch     0        1        2          a file each
+offset    0 1 2    3 4 5    6 7 8      of partition 0; [3, 6) is repaired
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.testing import JobDriver
+
+readings = hw.topic("readings", schema="device STRING, value INT")
+TABLE = "silver.readings"
+
+
+@hw.job(target=hw.delta(TABLE), dedup=hw.by_offset())
+def clean(readings: DataFrame) -> DataFrame:
+    return readings
+
+
+def mended() -> Job:
+    @hw.job(name="clean", target=hw.delta(TABLE), dedup=hw.by_offset())
+    @hw.check("known", "value <> 4")
+    def clean(readings: DataFrame) -> DataFrame:
+        return readings.withColumn("value", F.col("value") * 10)
+
+    return bind(clean)
+
+
+def live(drive: Callable[..., JobDriver]) -> JobDriver:
+    driver = drive(clean)
+    for start in (0, 3, 6):
+        driver.send("readings", *[{"device": f"d{n}", "value": n} for n in range(start, start + 3)])
+        driver.run()
+    return driver
+
+
+def data_files(home: Path) -> dict[Path, tuple[int, int, int]]:
+    """Every data file with what would change if its bytes did: inode, size, time of its last change."""
+    found = {}
+    for path in home.rglob("*.parquet"):
+        if "_delta_log" not in path.parts and "checkpoints" not in path.parts:
+            status = path.stat()
+            found[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+def actions(table: Path, version: int, kind: str) -> set[str]:
+    lines = (table / "_delta_log" / f"{version:020}.json").read_text().splitlines()
+    return {action[kind]["path"] for action in map(json.loads, lines) if kind in action}
+
+
+def require_only_links(
+    before: Mapping[Path, tuple[int, int, int]], after: Mapping[Path, tuple[int, int, int]]
+) -> None:
+    assert {path: after[path] for path in before if path in after} == {
+        path: status for path, status in before.items() if path in after
+    }, "a data file was changed"
+    assert set(after.values()) <= set(before.values()), "a data file was written"
+
+
+@pytest.mark.parametrize("rolled_back", [False, True])
+def test_swap_of_a_repair_of_whole_files_writes_no_data_file(
+    drive: Callable[..., JobDriver], rolled_back: bool
+) -> None:
+    driver, job = live(drive), mended()
+    context, table = driver.context, driver.home.table(TABLE)
+    planned = backfill.plan(context, job, offsets={"readings": {0: (3, 6)}})
+    backfill.run(context, planned.id, job)
+    assert backfill.verify(context, planned.id, job).passed
+    driver.send("readings", {"device": "d9", "value": 9})
+    driver.run()  # what the job appends meanwhile is not in the way
+    before = data_files(driver.home.root)
+    swapped = backfill.swap(context, planned.id)
+    require_only_links(before, data_files(driver.home.root))
+    assert swapped["proof"] == {"rows_outside": 7, "outside_unchanged": True, "inside_is_the_shadow": True}
+    shadow = driver.home.root / "backfills" / planned.id / "shadow"
+    assert actions(table, swapped["version"], "add") == {path.name for path in shadow.glob("*.parquet")}
+    assert len(actions(table, swapped["version"], "remove")) == 1
+    values = [0, 1, 2, 30, 50, 6, 7, 8, 9]
+    assert driver.rows(TABLE, "value") == [(value,) for value in values]
+    assert len(driver.quarantined(TABLE)) == 1
+    assert driver.audit() == []
+    if rolled_back:
+        backfill.rollback(context, planned.id)
+        assert driver.rows(TABLE, "value") == [(value,) for value in range(10)]
+        assert driver.audit() == []
+
+
+def test_swap_of_a_repair_of_a_part_of_a_file_copies_the_other_rows_of_that_file_alone(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = live(drive), mended()
+    context, table = driver.context, driver.home.table(TABLE)
+    planned = backfill.plan(context, job, offsets={"readings": {0: (5, 9)}})
+    backfill.run(context, planned.id, job)
+    assert backfill.verify(context, planned.id, job).passed
+    before = data_files(driver.home.root)
+    swapped = backfill.swap(context, planned.id)
+    assert swapped["proof"] == {"rows_outside": 5, "outside_unchanged": True, "inside_is_the_shadow": True}
+    known = set(before.values())
+    written = {path for path, status in data_files(driver.home.root).items() if status not in known}
+    assert {path.parent for path in written} == {table}
+    assert len(written) == 1
+    assert driver.rows(TABLE, "value") == [(value,) for value in (0, 1, 2, 3, 4, 50, 60, 70, 80)]
+
+
+def test_swap_of_a_rebuild_writes_no_data_file(drive: Callable[..., JobDriver]) -> None:
+    driver, job = live(drive), mended()
+    context, table = driver.context, driver.home.table(TABLE)
+    planned = backfill.plan_rebuild(context, job)
+    backfill.run(context, planned.id, job)
+    assert backfill.verify(context, planned.id, job).passed
+    before = data_files(driver.home.root)
+    old = {path.name for path in table.glob("*.parquet")}
+    rebuilt = driver.home.root / "backfills" / planned.id / "rebuilt"
+    made = {path.name for path in rebuilt.rglob(f"{Path(*TABLE.split('.'))}/*.parquet")}
+    assert made
+    swapped = backfill.swap(context, planned.id)
+    require_only_links(before, data_files(driver.home.root))
+    assert actions(table, swapped["version"], "add") == made
+    assert actions(table, swapped["version"], "remove") == old
+    assert driver.rows(TABLE, "value") == [(value,) for value in (0, 10, 20, 30, 50, 60, 70, 80)]
+    backfill.rollback(context, planned.id)
+    require_only_links(before, data_files(driver.home.root))
+    assert driver.rows(TABLE, "value") == [(value,) for value in range(9)]
