@@ -1,5 +1,6 @@
 """`headwater backfill`: rewind offsets, rebuild a range aside, prove it, swap it in."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,6 +33,17 @@ app = typer.Typer(
     ),
 )
 
+_NICE = 10  # a live job then has nine tenths of a core that both want
+NiceOption = Annotated[
+    int,
+    typer.Option(
+        "--nice",
+        metavar="N",
+        min=0,
+        max=19,
+        help="How far it stands back from this machine's cores where live jobs want them: 0 not at all, 19 wholly.",
+    ),
+]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The backfill, as `plan` and `list` name it.")]
 _RANGES = "--offsets, --start and --end, --event-time, --since-version, --all, --rebuild or --rewind"
 
@@ -169,22 +181,27 @@ def preview(
 def run(
     backfill_id: IdArgument,
     bootstrap: BootstrapOption = None,
+    nice: NiceOption = _NICE,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Rebuild the range in a shadow table; killed at any point, the same command goes on.
 
+    It takes what the live jobs of the machine leave of its cores; see --nice.
+
     \b
-    Example:
+    Examples:
       headwater backfill run delay_by_carrier-1f0c92ab
+      headwater backfill run delay_by_carrier-1f0c92ab --nice 0
     """
-    _run(home, bootstrap, backfill_id, json_output)
+    _run(home, bootstrap, backfill_id, json_output, nice)
 
 
 @app.command()
 def resume(
     backfill_id: IdArgument,
     bootstrap: BootstrapOption = None,
+    nice: NiceOption = _NICE,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
@@ -198,7 +215,7 @@ def resume(
 
     with _errors():
         backfill.resume(_home(home), backfill_id)
-    _run(home, bootstrap, backfill_id, json_output)
+    _run(home, bootstrap, backfill_id, json_output, nice)
 
 
 @app.command()
@@ -268,6 +285,7 @@ def verify(
     """
     from headwater.cli._backfill import print_verdict
 
+    _stand_back(_NICE)
     with _planned(home, bootstrap, backfill_id, needs_broker=False) as (context, job):
         from headwater_streams import backfill
 
@@ -364,9 +382,10 @@ def _write_page(home: Path, backfill_id: str, path: Path) -> None:
         raise UserError(f"--html {path}: {error.strerror}; name a file that can be written") from error
 
 
-def _run(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool) -> None:
+def _run(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool, nice: int) -> None:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    _stand_back(nice)
     with _planned(home, bootstrap, backfill_id) as (context, job):
         from headwater_streams import backfill
 
@@ -386,6 +405,12 @@ def _run(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool)
     print(
         f"{said}; next: headwater backfill {'resume' if done.state == 'paused' else 'verify'} {backfill_id}"
     )
+
+
+def _stand_back(nice: int) -> None:
+    """Lowers the priority of this process, and of the JVM that it will start."""
+    if hasattr(os, "nice"):
+        os.nice(max(0, nice - os.nice(0)))
 
 
 def _one_job(reference: str) -> tuple["Job", str]:
