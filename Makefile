@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver crash-backfill e2e docs bench-broker bench-nexmark bench-operators bench-streams clean
+.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver crash-backfill e2e docs bench-backfill bench-broker bench-nexmark bench-operators bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -46,6 +46,9 @@ bench-nexmark: setup  ## Nexmark through the library, in plain PySpark and in Ap
 
 bench-operators: setup  ## Deduplication by offset, row checks and batches of one record, beside plain PySpark, as JSON and tables
 	@PYTHONPATH=tests/bench $(BIN)/python -m operators $(ARGS)
+
+bench-backfill: setup  ## Backfills beside the live job and a query written by hand, plans, and swaps of 10 GB, as JSON and tables
+	@PYTHONPATH=tests/bench $(BIN)/python -m backfill $(ARGS)
 
 bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load: rates and CPU a request, as JSON and a table
 	@$(BIN)/python tests/bench/beside_kafka.py $(ARGS)

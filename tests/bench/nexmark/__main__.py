@@ -43,9 +43,9 @@ from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Late
 from nexmark import flink, flink_fetch, library, plain
 from nexmark.latency import latencies
-from nexmark.measured import Run, measure
 from nexmark.rows import canonical, compare
 from nexmark.topics import Filled, fill
+from support.measured import Run, measure
 from support.processes import running
 
 Outcome = tuple[Run, pa.Table | ds.Dataset]

@@ -28,8 +28,8 @@ from headwater.stack.java import find_java
 from nexmark.flink_fetch import NoFlinkError, flink_home
 from nexmark.flink_gateway import Session, ask
 from nexmark.flink_sql import is_updated, passing, query_sql, tables_sql
-from nexmark.measured import Run
 from nexmark.topics import PARTITIONS, SIDE_ROWS, make_topics
+from support.measured import Run
 from support.processes import cpu_s, free_port
 
 _START_S, _STATEMENT_S, _QUERY_S = 120, 60, 400

@@ -18,9 +18,9 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
-from nexmark.measured import measure
 from operators import jobs, plain
 from operators.topic import Topic
+from support.measured import measure
 
 PAIRS = (
     ("by_offset", "none"),
