@@ -66,7 +66,8 @@ class Place:
 
     def __init__(self, root: Path) -> None:
         self.home = Home(root)
-        self.log = ProgressLog(self.home, 0)
+        self.now = datetime.now(UTC)
+        self.log = ProgressLog(self.home, 0, lambda: self.now)
 
     def event(self, event: Any, message: str | None = None) -> None:
         self.log.event("pairs", "gold.pairs", 1, event, message)
@@ -100,7 +101,9 @@ class Place:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     found = Place(tmp_path)
+    found.now = BEGIN - timedelta(seconds=1)
     found.event("started")
+    found.now = datetime.now(UTC)
     return found
 
 
@@ -191,6 +194,18 @@ def test_explain_job_that_commits_nothing_though_there_is_more_is_stuck(joined: 
     )
 
 
+def test_explain_job_that_was_started_again_is_not_stuck_since_before_that(place: Place) -> None:
+    place.facts()
+    place.batch(told(0, read=20, there=90))
+    place.now = BEGIN + timedelta(minutes=10)
+    place.event("started")
+    there: Callable[[str], dict[int, tuple[int, int]]] = lambda _topic: {0: (0, 100)}  # noqa: E731
+    later = place.now + timedelta(seconds=10.5)
+    assert "it is running, and its inputs have more to read" in _sentences(place, there, later)
+    told_later = _sentences(place, there, later + timedelta(minutes=1))
+    assert "stuck or in a long batch: none has ended for 0:01:10, and" in told_later
+
+
 def test_explain_broker_that_does_not_answer_or_is_not_known(joined: Place) -> None:
     assert "topic clicks: nobody could be asked how far it goes" in _sentences(joined, None)
 
@@ -215,6 +230,7 @@ def test_tidy_forgets_old_progress_and_makes_one_file(place: Place) -> None:
     tidy(place.home, Upkeep(log_kept_days=kept_days + 1))
     assert DeltaTable(str(path)).to_pyarrow_table().num_rows == 6
     assert len(DeltaTable(str(path)).file_uris()) == 1
+    place.event("stopped")
     tidy(place.home, Upkeep(log_kept_days=0.001))
     (left,) = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
-    assert left["event"] == "started"
+    assert left["event"] == "stopped"

@@ -165,14 +165,15 @@ def _of_state(progress: JobProgress, inputs: list[InputState], now: datetime) ->
         yield "it is stopped"
     else:
         last = progress.batches[-1] if progress.batches else None
-        ended = (
-            last["happened_at"] + timedelta(milliseconds=last["duration_ms"] or 0) if last else progress.at
-        )
+        ended = progress.at  # a start is as good as a batch
+        if last is not None:
+            ended = max(ended, last["happened_at"] + timedelta(milliseconds=last["duration_ms"] or 0))
         if progress.message:
             yield f"it {progress.message}"
         waiting = sum(each.behind or 0 for each in inputs)
         if waiting and now - ended > _SILENT:
-            yield f"it is stuck or in a long batch: none has ended for {now - ended}, and its inputs have more to read"
+            since = timedelta(seconds=(now - ended) // timedelta(seconds=1))
+            yield f"it is stuck or in a long batch: none has ended for {since}, and its inputs have more to read"
         elif waiting:
             yield "it is running, and its inputs have more to read"
         else:

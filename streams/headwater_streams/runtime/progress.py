@@ -7,7 +7,7 @@ for rows.
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -68,10 +68,13 @@ or what it reads again before it goes on."""
 class ProgressLog:
     """Gathers events of jobs and appends them to the table."""
 
-    def __init__(self, home: Home, every_s: float) -> None:
-        """Args: the home; how long events are gathered."""
+    def __init__(
+        self, home: Home, every_s: float, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        """Args: the home; how long events are gathered; the clock."""
         self._path = str(home.table(PROGRESS_TABLE))
         self._every_s = every_s
+        self._now = now
         self._rows: list[dict[str, Any]] = []
         self._due_s = 0.0
         self._appended = 0
@@ -80,7 +83,7 @@ class ProgressLog:
         """Notes that a job started, stopped, failed or waits."""
         self._rows.append(
             {
-                "happened_at": datetime.now(UTC),
+                "happened_at": self._now(),
                 "job": job,
                 "table": table,
                 "generation": generation,
