@@ -48,3 +48,16 @@ def test_driver_audit_names_a_row_that_is_gone(drive: Callable[..., JobDriver]) 
     left = DeltaTable(path).to_pyarrow_dataset().to_table(filter=pc.field("id") == "c0")
     write_deltalake(path, left, mode="overwrite")
     assert driver.audit() == ["silver.clicks batch 0: 1 rows are gone: clicks 0 offset 1"]
+
+
+def test_driver_audit_names_rows_that_stand_there_twice(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean)
+    driver.send("clicks", *[{"id": f"c{n}", "at": "2013-01-01T10:00:00Z"} for n in range(3)])
+    driver.run()
+    path = str(driver.home.table("silver.clicks"))
+    again = DeltaTable(path).to_pyarrow_dataset().to_table(filter=pc.field("id") != "c1")
+    write_deltalake(path, again, mode="append")
+    assert driver.audit() == [
+        "silver.clicks: 2 rows stand there twice: clicks 0 offset 0, clicks 0 offset 2",
+        "silver.clicks batch 0: 2 rows slipped in: clicks 0 offset 0, clicks 0 offset 2",
+    ]
