@@ -480,5 +480,6 @@ def _places(rows: pa.Table) -> list[Coordinates]:
 
 
 def _named(places: Sequence[Coordinates]) -> str:
-    told = ", ".join(f"{topic} {partition} offset {offset}" for topic, partition, offset in places[:_SAMPLES])
+    first = sorted(places, key=lambda place: (str(place[0]), place[1] or 0, place[2] or 0))[:_SAMPLES]
+    told = ", ".join(f"{topic} {partition} offset {offset}" for topic, partition, offset in first)
     return told + (f" and {len(places) - _SAMPLES} more" if len(places) > _SAMPLES else "")
