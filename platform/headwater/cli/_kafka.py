@@ -82,6 +82,11 @@ class Cluster:
             return UserError(
                 f"no broker answers at {self.bootstrap}: is it running, and is the address right?"
             )
+        if name == "_MSG_TIMED_OUT":
+            return UserError(
+                f"{subject}: no broker took the records in {self.timeout_s:g} s: is it running at {self.bootstrap}, "
+                "and is the address right?"
+            )
         if name in _UNKNOWN_TOPIC:
             return UsageError(
                 f"{subject}: there is no such topic or partition; headwater topics list shows them"

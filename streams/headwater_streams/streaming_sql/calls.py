@@ -81,11 +81,18 @@ def call(script: Script, name: str, place: Place) -> Any:
             named[str(value)] = argument(script)
         else:
             given.append(value)
+    signature = inspect.signature(function)
     try:
-        inspect.signature(function).bind(*given, **named)
+        signature.bind(*given, **named)
     except TypeError as error:
-        place.fail(f"{name}(...): {error}; it takes {inspect.signature(function)}", error)
+        place.fail(f"{name}(...): {error}; it takes {_taken(signature)}", error)
     return place.of(lambda: function(*given, **named))
+
+
+def _taken(signature: inspect.Signature) -> str:
+    """The arguments by their names, those that must be given first; their Python types say nothing in SQL."""
+    needed = [p.name for p in signature.parameters.values() if p.default is p.empty]
+    return ", ".join(needed + [f"{name} => ..." for name in signature.parameters if name not in needed])
 
 
 def items_of(script: Script) -> tuple[Any, ...]:

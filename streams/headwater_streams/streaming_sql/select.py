@@ -168,7 +168,10 @@ def _group(
         else:
             by.append(_column(script, qualifiers)[1])
         if script.next_word == "(":
-            script.fail("GROUP BY names columns, and a window; compute other things in a job before. A comma")
+            script.fail(
+                f"GROUP BY names columns, and a window, {', '.join(_SHAPES.values())}; compute other things in a job "
+                "before. A comma"
+            )
     outputs = tuple(_output(script, item, by, bool(window), qualifiers) for item in items)
     return Group(tuple(by), window, outputs, place)
 
