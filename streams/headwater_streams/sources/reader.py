@@ -26,8 +26,9 @@ _WAITS = {
     # A task that waits for records waits as long as for an answer about them; Spark's default is 120 s.
     "kafkaConsumer.pollTimeoutMs": "30000",
     # Having read a range, a task asks how far the log reaches, behind a fetch that the consumer has sent for what comes
-    # next; a broker answers a connection in order, and holds that fetch for as long as this: 0.5 s of each batch.
-    "kafka.fetch.max.wait.ms": "10",
+    # next. A broker answers a connection in order, and holds that fetch for as long as this: 0.5 s by default, for each
+    # partition of each batch.
+    "kafka.fetch.max.wait.ms": "1",
 }
 
 Starts = Mapping[str, Mapping[int, int]]
