@@ -24,6 +24,9 @@ def test_root_config_with_a_mistake_is_refused_by_a_command_that_needs_no_settin
 
 def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
     reached = []
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # ignored where tests run in the background
 
     def start(presses: int) -> None:
         with _interrupted_afterwards():
@@ -31,12 +34,19 @@ def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
                 os.kill(os.getpid(), signal.SIGINT)
             reached.append(presses)
 
-    with pytest.raises(KeyboardInterrupt):
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start(1)
+        with pytest.raises(KeyboardInterrupt):
+            start(2)
+        assert reached == [1], "the second one is obeyed at once"
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         start(1)
-    with pytest.raises(KeyboardInterrupt):
-        start(2)
-    assert reached == [1], "the second one is obeyed at once"
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        assert reached == [1, 1]
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_root_module_lists_the_names_of_its_api() -> None:

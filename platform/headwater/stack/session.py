@@ -137,8 +137,9 @@ def _interrupted_afterwards() -> Iterator[None]:
 
     py4j, in the middle of an answer, would end in the stack traces of three errors.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(before):
+        yield  # a process in the background, of a shell without job control, ignores it
         return
     asked: list[int] = []
 
@@ -147,11 +148,11 @@ def _interrupted_afterwards() -> Iterator[None]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    before = signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGINT, ask)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before if before is not None else signal.default_int_handler)
+        signal.signal(signal.SIGINT, before)
     if asked:
         raise KeyboardInterrupt
 
