@@ -7,8 +7,8 @@ Hypothesis draws the deliveries, small ones; each is a batch:
     the last one                              ten days    closes all windows
 
 Larger random deliveries, with late rows, kills and accounts, have files of their own, an operator each.
-HEADWATER_EXAMPLES says how many are drawn, and that a failure is made smaller, which takes minutes; each failure prints
-how to draw it again.
+The default run looks at three windows. HEADWATER_EXAMPLES=N looks at all operators, N examples each, and makes smaller
+what fails, which takes minutes; each failure prints how to draw it again.
 """
 
 import os
@@ -30,6 +30,7 @@ from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver
 
+LONG = "HEADWATER_EXAMPLES" in os.environ
 DELAY_MINUTES = 30
 MINUTE = timedelta(minutes=1)
 START = datetime(2013, 1, 1, 10, tzinfo=UTC)
