@@ -161,17 +161,19 @@ def _first(kept: Sequence[tuple[int, int]]) -> Iterator[int]:
             return
 
 
-def distinct_offsets(rows: DataFrame) -> DataFrame:
-    """How many `rows` there are, and of how many `offsets`: counted exactly, by one bit for each offset."""
+def distinct_offsets(rows: DataFrame) -> tuple[int, int]:
+    """How many rows there are, and of how many offsets: counted exactly, by one bit for each offset."""
     word, bit = F.shiftright(OFFSET, 6), F.col(OFFSET).bitwiseAND(F.lit(63)).cast("int")
     words = rows.groupBy(TOPIC, PARTITION, word.alias("word")).agg(
         F.count(F.lit(1)).alias("rows"),
         F.bit_or(F.call_function("shiftleft", F.lit(1).cast("long"), bit)).alias("bits"),
     )
-    return words.agg(
+    found = words.agg(
         F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"),
         F.coalesce(F.sum(F.bit_count("bits")), F.lit(0)).alias("offsets"),
-    )
+    ).first()
+    assert found is not None
+    return found["rows"], found["offsets"]
 
 
 def content(rows: DataFrame) -> Column:

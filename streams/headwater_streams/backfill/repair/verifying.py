@@ -1,5 +1,6 @@
 """Proves a repair before it is swapped in, and stores the verdict with the plan."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 from pyspark.sql import DataFrame
@@ -126,10 +127,7 @@ def _window_findings(
     spans = [chunk.span for chunk in planned.chunks if chunk.span is not None]
     tiled = all(one[1] == other[0] for one, other in pairwise(spans))
     covered = (spans[0][0], spans[-1][1]) == (planned.windows[0][0], planned.windows[-1][1])
-    inside = replay.rows(planned.affected)
-    counted = distinct_offsets(inside).first()
-    assert counted is not None
-    once = counted["rows"] == counted["offsets"] == accounting["read"]
+    rows, offsets = distinct_offsets(replay.rows(planned.affected))
     return [
         Finding("accounting", balanced, identity if balanced else identity.replace(" = ", " is not ", 1)),
         Finding(
@@ -139,8 +137,8 @@ def _window_findings(
         ),
         Finding(
             "offsets once",
-            once,
-            f"{counted['rows']} rows of {counted['offsets']} offsets in the windows, {accounting['read']} were read",
+            rows == offsets == accounting["read"],
+            f"{rows} rows of {offsets} offsets in the windows, {accounting['read']} were read",
         ),
     ]
 
@@ -181,23 +179,22 @@ def _row_findings(
 
 def _inside(shadow: DataFrame, planned: BackfillPlan) -> Finding:
     outside = shadow.filter(~planned.affected.condition()).count()
-    if planned.kind == "row":
-        counted = distinct_offsets(shadow).first()
-    else:
-        by_key = shadow.groupBy(*[f"`{key}`" for key in planned.keys])
-        counted = (
-            by_key.agg(F.count(F.lit(1)).alias("_rows_of_key"))
-            .agg(
-                F.coalesce(F.sum("_rows_of_key"), F.lit(0)).alias("rows"), F.count(F.lit(1)).alias("offsets")
-            )
-            .first()
-        )
-    assert counted is not None
+    rows, keys = distinct_offsets(shadow) if planned.kind == "row" else _distinct_keys(shadow, planned.keys)
     return Finding(
         "rows inside the range",
-        outside == 0 and counted["offsets"] == counted["rows"],
-        f"{counted['rows']} rows of {counted['offsets']} keys, {outside} of them outside of the range",
+        outside == 0 and keys == rows,
+        f"{rows} rows of {keys} keys, {outside} of them outside of the range",
     )
+
+
+def _distinct_keys(rows: DataFrame, keys: Sequence[str]) -> tuple[int, int]:
+    """How many rows there are, and of how many keys."""
+    by_key = rows.groupBy(*[f"`{key}`" for key in keys]).agg(F.count(F.lit(1)).alias("_rows_of_key"))
+    found = by_key.agg(
+        F.coalesce(F.sum("_rows_of_key"), F.lit(0)).alias("rows"), F.count(F.lit(1)).alias("keys")
+    ).first()
+    assert found is not None
+    return found["rows"], found["keys"]
 
 
 def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
