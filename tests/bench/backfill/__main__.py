@@ -21,10 +21,13 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql import SparkSession
 
 from backfill import beside, jobs, planning, speed, swapping
 from headwater.stack.session import spark_session
@@ -92,10 +95,9 @@ def _speed(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
     found: dict[str, Any] = {}
     about: dict[str, Any] = {}
     for name, count, rounds in (("warm", _WARM_ROWS, 1), ("speed", rows, arguments.rounds)):
-        with running(folder / name / "log", "--coordinator", "memory") as (_, address, _):
-            about = {"value_bytes_per_row": _fill(address, count, arguments.seed)}
+        with _filled(folder / name, arguments, count) as (spark, address, topic):
+            about = {"value_bytes_per_row": round(topic.value_bytes / topic.rows)}
             _say(f"{name}: {count} rows of {about['value_bytes_per_row']} bytes")
-            spark = _session(folder, arguments)
             found = speed.speed(
                 spark,
                 address,
@@ -108,11 +110,10 @@ def _speed(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _beside(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    with running(folder / "log", "--coordinator", "memory") as (_, address, _):
-        topic = _topic(address, arguments.seed)
-        topic.grow(round(arguments.beside_millions * 1e6))
+    rows = round(arguments.beside_millions * 1e6)
+    with _filled(folder, arguments, rows) as (spark, address, topic):
         return beside.beside(
-            _session(folder, arguments),
+            spark,
             address,
             topic,
             folder,
@@ -123,10 +124,8 @@ def _beside(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _planning(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    with running(folder / "log", "--coordinator", "memory") as (_, address, _):
-        rows = 20 * arguments.partitions
-        _topic(address, arguments.seed, partitions=arguments.partitions).grow(rows)
-        spark = _session(folder, arguments)
+    rows = 20 * arguments.partitions
+    with _filled(folder, arguments, rows, arguments.partitions) as (spark, address, _):
         return planning.planning(
             spark,
             address,
@@ -139,31 +138,25 @@ def _planning(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _swapping(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
+    rows = arguments.swapped_rows
+    with _filled(folder, arguments, rows) as (spark, address, topic):
+        return swapping.swapping(spark, address, topic, folder, rows=rows, gigabytes=arguments.gigabytes)
+
+
+@contextmanager
+def _filled(
+    folder: Path, arguments: argparse.Namespace, rows: int, partitions: int = PARTITIONS
+) -> Iterator[tuple[SparkSession, str, Topic]]:
+    """A broker with the topic of so many rows: the session, the broker's address, the topic."""
     with running(folder / "log", "--coordinator", "memory") as (_, address, _):
-        topic = _topic(address, arguments.seed)
-        topic.grow(arguments.swapped_rows)
-        return swapping.swapping(
-            _session(folder, arguments),
-            address,
-            topic,
-            folder,
-            rows=arguments.swapped_rows,
-            gigabytes=arguments.gigabytes,
+        topic = Topic(
+            address, jobs.TOPIC, arguments.seed, partitions, rows_per_s=_ROWS_PER_S, headers=False, note=_NOTE
         )
+        topic.grow(rows)
+        yield _session(folder, arguments), address, topic
 
 
-def _topic(address: str, seed: int, partitions: int = PARTITIONS) -> Topic:
-    return Topic(address, jobs.TOPIC, seed, partitions, rows_per_s=_ROWS_PER_S, headers=False, note=_NOTE)
-
-
-def _fill(address: str, rows: int, seed: int) -> int:
-    """Makes the topic; gives how long a value is."""
-    topic = _topic(address, seed)
-    topic.grow(rows)
-    return round(topic.value_bytes / topic.rows)
-
-
-def _session(folder: Path, arguments: argparse.Namespace) -> Any:
+def _session(folder: Path, arguments: argparse.Namespace) -> SparkSession:
     extra = {"spark.driver.memory": arguments.memory}
     return spark_session(folder, app_name="backfill", cores=os.cpu_count() or 1, extra=extra)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import subprocess
 import threading
@@ -22,7 +21,7 @@ from backfill.planning import JOB_FILE, command, environment
 from headwater.running.environment import job_settings
 from headwater_streams import backfill
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.ledger.log import next_commit
+from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.runner import JobRunner
@@ -86,18 +85,18 @@ def beside(
     ran_s = []
     try:
         with trickle(topic, rate):
-            _watch(runner, seconds)  # so that both are warm
+            runner.watch(seconds)  # so that both are warm
             for _ in range(rounds):
                 stretches.append(_Stretch("alone", time.time()))
-                _watch(runner, seconds)
+                runner.watch(seconds)
                 stretches[-1].end_s = time.time()
                 planned = backfill.plan(context, job, offsets=ranges, reference=f"{JOB_FILE}:clean")
                 stretches.append(_Stretch("beside", time.time()))
                 ran_s.append(_run(runner, home, planned.id, address))
                 stretches[-1].end_s = time.time()
                 backfill.abort(home, planned.id)
-                _watch(runner, seconds / 4)
-        _watch(runner, 5)
+                runner.watch(seconds / 4)
+        runner.watch(5)
     finally:
         runner.stop()
     times = _times(table, first)
@@ -123,7 +122,7 @@ def _run(runner: JobRunner, home: Home, backfill_id: str, address: str) -> float
     process = subprocess.Popen(made, env=environment(), stdout=subprocess.DEVNULL)
     try:
         while process.poll() is None:
-            _watch(runner, 0.5)
+            runner.watch(0.5)
     finally:
         process.terminate()
         process.wait()
@@ -131,10 +130,6 @@ def _run(runner: JobRunner, home: Home, backfill_id: str, address: str) -> float
     if process.returncode or progress is None or progress["state"] != "done":
         raise BackfillFailedError(f"{backfill_id}: status {process.returncode}, {progress}")
     return time.monotonic() - started
-
-
-def _watch(runner: JobRunner, seconds: float) -> None:
-    runner.watch(seconds)
 
 
 @contextmanager
@@ -161,19 +156,14 @@ def trickle(topic: Topic, rate: int) -> Iterator[None]:
 def _times(table: Path, first: int) -> list[tuple[float, float]]:
     """When each record was produced and how long it took until its commit, in seconds, from a version on."""
     found = []
-    for log in sorted((table / "_delta_log").glob("*.json")):
-        if int(log.stem) < first:
-            continue
-        seen_s = log.stat().st_mtime_ns / 1e9
-        actions = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-        if any("remove" in action for action in actions):
+    for commit in commits(table, since=first):
+        if not commit.is_append:
             continue  # a compaction
-        for action in actions:
-            if "add" in action:
-                path = table / action["add"]["path"]
-                times = pq.read_table(path, columns=["_timestamp"])["_timestamp"]
-                micros = pc.cast(pc.cast(times, "timestamp[us]"), "int64").to_pylist()
-                found += [(at_us / 1e6, seen_s - at_us / 1e6) for at_us in micros]
+        seen_s = (table / "_delta_log" / f"{commit.version:020}.json").stat().st_mtime_ns / 1e9
+        for path in commit.added_paths:
+            times = pq.read_table(table / path, columns=["_timestamp"])["_timestamp"]
+            micros = pc.cast(pc.cast(times, "timestamp[us]"), "int64").to_pylist()
+            found += [(at_us / 1e6, seen_s - at_us / 1e6) for at_us in micros]
     return found
 
 

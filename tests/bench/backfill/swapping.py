@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.sinks.live_files import all_files
 from headwater_streams.sources.reader import KafkaSource
 from operators.topic import PARTITIONS, SCHEMA, TIME, Topic
 
@@ -77,8 +77,10 @@ def swapping(
             "rebuild": lambda context=context, job=job: backfill.plan_rebuild(context, job),
             "repair": lambda context=context, job=job, half=half: backfill.plan(context, job, offsets=half),
         }
-        print(f"{size}: {_table_bytes(home.table(TABLE)) / 1e9:.2f} GB", file=sys.stderr, flush=True)
-        found[size] = {"table_bytes": _table_bytes(home.table(TABLE))}
+        table = home.table(TABLE)
+        table_bytes = sum(file.size_bytes for file in all_files(table, next_commit(table) - 1))
+        print(f"{size}: {table_bytes / 1e9:.2f} GB", file=sys.stderr, flush=True)
+        found[size] = {"table_bytes": table_bytes}
         for kind, plan in kinds.items():
             found[size][kind] = _one(context, job, plan(), topic)
             print(f"{size}, {kind}: {found[size][kind]}", file=sys.stderr, flush=True)
@@ -145,9 +147,3 @@ def _some_batches(runner: JobRunner, topic: Topic, table: Path, batches: int) ->
             runner.watch(0.1)
             if time.monotonic() > until:
                 raise TimeoutError(f"{table}: no batch in two minutes")
-
-
-def _table_bytes(table: Path) -> int:
-    logs = sorted((table / "_delta_log").glob("*.json"))
-    actions = (json.loads(line) for log in logs for line in log.read_text(encoding="utf-8").splitlines())
-    return sum(action["add"]["size"] for action in actions if "add" in action)
