@@ -42,21 +42,32 @@ def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
 
 
 @pytest.fixture
-def deployed(spark: SparkSession) -> Iterator[None]:
-    """What `SMALL_BATCHES` turns off, as it is where jobs run: plans that adapt, compiled expressions, Spark's own
-    batches."""
-    settings = {
-        "spark.sql.adaptive.enabled": "true",
-        "spark.sql.codegen.wholeStage": "true",
-        "spark.sql.codegen.factoryMode": "FALLBACK",
-        "spark.sql.streaming.noDataMicroBatches.enabled": "true",
-    }
-    before = {name: spark.conf.get(name) for name in settings}
-    for name, value in settings.items():
+def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
+    """Changes settings of the session for the rest of a test."""
+    before: dict[str, str] = {}
+
+    def change(name: str, value: str) -> None:
+        before.setdefault(name, str(spark.conf.get(name)))
         spark.conf.set(name, value)
-    yield
+
+    yield change
     for name, value in before.items():
         spark.conf.set(name, value)
+
+
+@pytest.fixture
+def closing_batches(setting: Callable[[str, str], None]) -> None:
+    """Spark's batches without input, which close windows as soon as the watermark allows: left out elsewhere."""
+    setting("spark.sql.streaming.noDataMicroBatches.enabled", "true")
+
+
+@pytest.fixture
+def deployed(setting: Callable[[str, str], None], closing_batches: None) -> None:
+    """What `SMALL_BATCHES` turns off, as it is where jobs run: plans that adapt, compiled expressions, Spark's own
+    batches."""
+    setting("spark.sql.adaptive.enabled", "true")
+    setting("spark.sql.codegen.wholeStage", "true")
+    setting("spark.sql.codegen.factoryMode", "FALLBACK")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams import backfill
+from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver
 
@@ -41,6 +42,11 @@ def live(drive: Callable[..., JobDriver]) -> JobDriver:
         driver.send("readings", *[{"device": f"d{n}", "value": n} for n in range(start, start + 3)])
         driver.run()
     return driver
+
+
+def run_and_verify(context: StageContext, backfill_id: str, job: Job) -> None:
+    backfill.run(context, backfill_id, job)
+    assert backfill.verify(context, backfill_id, job).passed
 
 
 def data_files(home: Path) -> dict[Path, tuple[int, int, int]]:
@@ -74,8 +80,7 @@ def test_swap_of_a_repair_of_whole_files_writes_no_data_file(
     driver, job = live(drive), mended()
     context, table = driver.context, driver.home.table(TABLE)
     planned = backfill.plan(context, job, offsets={"readings": {0: (3, 6)}})
-    backfill.run(context, planned.id, job)
-    assert backfill.verify(context, planned.id, job).passed
+    run_and_verify(context, planned.id, job)
     driver.send("readings", {"device": "d9", "value": 9})
     driver.run()  # what the job appends meanwhile is not in the way
     before = data_files(driver.home.root)
@@ -101,8 +106,7 @@ def test_swap_of_a_repair_of_a_part_of_a_file_copies_the_other_rows_of_that_file
     driver, job = live(drive), mended()
     context, table = driver.context, driver.home.table(TABLE)
     planned = backfill.plan(context, job, offsets={"readings": {0: (5, 9)}})
-    backfill.run(context, planned.id, job)
-    assert backfill.verify(context, planned.id, job).passed
+    run_and_verify(context, planned.id, job)
     before = data_files(driver.home.root)
     swapped = backfill.swap(context, planned.id)
     assert swapped["proof"] == {"rows_outside": 5, "outside_unchanged": True, "inside_is_the_shadow": True}
@@ -117,8 +121,7 @@ def test_swap_of_a_rebuild_writes_no_data_file(drive: Callable[..., JobDriver]) 
     driver, job = live(drive), mended()
     context, table = driver.context, driver.home.table(TABLE)
     planned = backfill.plan_rebuild(context, job)
-    backfill.run(context, planned.id, job)
-    assert backfill.verify(context, planned.id, job).passed
+    run_and_verify(context, planned.id, job)
     before = data_files(driver.home.root)
     old = {path.name for path in table.glob("*.parquet")}
     rebuilt = driver.home.root / "backfills" / planned.id / "rebuilt"

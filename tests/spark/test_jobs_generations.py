@@ -182,17 +182,15 @@ def test_state_longer_watermark_is_refused_and_a_shorter_one_goes_on(
     assert _audit(driver) == {}
 
 
-def test_state_other_shuffle_partitions_stay_the_checkpoints(ran: JobDriver, spark: SparkSession) -> None:
-    partitions = spark.conf.get("spark.sql.shuffle.partitions")
-    spark.conf.set("spark.sql.shuffle.partitions", "7")
-    try:
-        assert _differences(ran, per_hour) == ["keep: shuffle partitions"]
-        ran.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
-        ran.run()
-        assert ran.rows("gold.per_hour", "who", "total") == [("a", 16), ("a", 5), ("b", 2)]
-        assert _differences(ran, per_hour) == ["keep: shuffle partitions"]
-    finally:
-        spark.conf.set("spark.sql.shuffle.partitions", str(partitions))
+def test_state_other_shuffle_partitions_stay_the_checkpoints(
+    ran: JobDriver, setting: Callable[[str, str], None]
+) -> None:
+    setting("spark.sql.shuffle.partitions", "7")
+    assert _differences(ran, per_hour) == ["keep: shuffle partitions"]
+    ran.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
+    ran.run()
+    assert ran.rows("gold.per_hour", "who", "total") == [("a", 16), ("a", 5), ("b", 2)]
+    assert _differences(ran, per_hour) == ["keep: shuffle partitions"]
 
 
 def test_state_table_removed_under_a_checkpoint_is_refused(ran: JobDriver) -> None:

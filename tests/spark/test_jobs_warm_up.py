@@ -12,7 +12,7 @@ of which all before it is older than B: versions 2 and 3 are read again, in one 
 import json
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -152,20 +152,6 @@ def _begun(entries: Sequence[LedgerEntry]) -> WarmUp:
     again = WarmUp.of(entry)
     assert again is not None
     return again
-
-
-@pytest.fixture
-def setting(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
-    """Changes settings of the session for the rest of a test."""
-    before: dict[str, str] = {}
-
-    def change(name: str, value: str) -> None:
-        before.setdefault(name, str(spark.conf.get(name)))
-        spark.conf.set(name, value)
-
-    yield change
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 @pytest.fixture

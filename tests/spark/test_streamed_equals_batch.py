@@ -13,8 +13,7 @@ what fails, which takes minutes; each failure prints how to draw it again.
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -132,14 +131,6 @@ def placed(drawn: Drawn) -> list[list[Row]]:
     return made
 
 
-@contextmanager
-def closing_batches(spark: SparkSession) -> Iterator[None]:
-    """Spark's batches without input, which close windows as soon as the watermark allows: left out elsewhere."""
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
-    yield
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
-
-
 SIDES = {"one": ("at", "value"), "other": ("seen_at", "mark")}
 
 
@@ -181,12 +172,12 @@ def as_sorted(rows: Sequence[Any]) -> list[tuple[Any, ...]]:
 )
 @given(drawn=st.tuples(deliveries(), deliveries()))
 def test_streamed_result_equals_batch_result(
-    spark: SparkSession, family: str, drawn: tuple[Drawn, Drawn]
+    spark: SparkSession, closing_batches: None, family: str, drawn: tuple[Drawn, Drawn]
 ) -> None:
     jobs = FAMILIES[family]
     topics = {topic for job in jobs for topic in job.inputs}
     sent = {topic: placed(made) for topic, made in zip(SIDES, drawn, strict=True) if topic in topics}
-    with tempfile.TemporaryDirectory() as home, closing_batches(spark):
+    with tempfile.TemporaryDirectory() as home:
         driver = JobDriver(spark, Path(home), jobs)
         streamed(driver, sent)
         for job in jobs:

@@ -11,7 +11,7 @@ counts its late rows reads the topic itself, and Spark's watermark says the same
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import accumulate, pairwise
@@ -26,6 +26,8 @@ from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
+
+pytestmark = pytest.mark.usefixtures("closing_batches")
 
 events = hw.topic(
     "events", schema="key STRING, at TIMESTAMP, value INT", event_time="at", max_ahead="400 days"
@@ -94,14 +96,6 @@ class Event:
 
     def value_of(self) -> dict[str, object]:
         return {"key": self.key, "at": self.at.isoformat(), "value": self.value}
-
-
-@pytest.fixture(autouse=True)
-def closing_batches(spark: SparkSession) -> Iterator[None]:
-    """Spark's batches without input, which close windows as soon as the watermark allows: left out elsewhere."""
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "true")
-    yield
-    spark.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
 
 
 @pytest.fixture
