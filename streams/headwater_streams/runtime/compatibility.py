@@ -15,7 +15,7 @@ from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
-from headwater_streams.runtime.generations import STATELESS, current_generation, why_not_renewed
+from headwater_streams.runtime.generations import current_generation, mends_checkpoint, why_not_renewed
 from headwater_streams.runtime.plan import JobPlan
 
 Remedy = Literal["keep", "renew", "rebuild"]
@@ -65,10 +65,9 @@ def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
     last = last_entry(context.home.table(plan.job.target.name), plan.job.name, generation)
     if last is None or last.batch < 0 or read_offsets(checkpoint, last.batch) is not None:
         return differences(context, plan, checkpoint)
-    # A row-by-row job would read its input once more.
-    mends = plan.kind not in STATELESS and why_not_renewed(plan) is None
+    remedy: Remedy = "renew" if mends_checkpoint(plan) else "rebuild"
     why = "it says what the job has read, and has its state"
-    return [Difference("the checkpoint", f"batch {last.batch}", "gone", "renew" if mends else "rebuild", why)]
+    return [Difference("the checkpoint", f"batch {last.batch}", "gone", remedy, why)]
 
 
 def compare(before: RunFacts, now: RunFacts, *, renewable: bool = False) -> list[Difference]:
@@ -114,13 +113,12 @@ _MENDED = frozenset({"Spark", "state", "the checkpoint"})
 _USES_NEW_STATE = frozenset({"shuffle partitions", "state store"})
 
 
-def asks_to_be_renewed(context: StageContext, plan: JobPlan) -> bool:
+def asks_to_be_renewed(differences: Sequence[Difference]) -> bool:
     """Whether a stateful job differs from its last run so that it needs, or can use, new state."""
-    found = since_last_run(context, plan)
-    return remedy_of(found) != "keep" or any(each.what in _USES_NEW_STATE for each in found)
+    return remedy_of(differences) != "keep" or any(each.what in _USES_NEW_STATE for each in differences)
 
 
-def require_warmable(context: StageContext, plan: JobPlan) -> None:
+def require_warmable(job: str, differences: Sequence[Difference]) -> None:
     """Sees to it that what differs from a stateful job's last run is mended by warming up new state.
 
     Raises:
@@ -128,14 +126,13 @@ def require_warmable(context: StageContext, plan: JobPlan) -> None:
     """
     found = [
         each
-        for each in since_last_run(context, plan)
+        for each in differences
         if each.what.startswith("watermark of") or (each.remedy != "keep" and each.what not in _MENDED)
     ]
     if found:
         told = "; ".join(str(each) for each in found)
         raise IncompatibleStateError(
-            f"job {plan.job.name!r} cannot keep its table's rows: {told}. What can be done: "
-            f"{REMEDIES['rebuild']} {plan.job.name}"
+            f"job {job!r} cannot keep its table's rows: {told}. What can be done: {REMEDIES['rebuild']} {job}"
         )
 
 

@@ -171,6 +171,11 @@ def why_not_renewed(plan: JobPlan) -> str | None:
     return None
 
 
+def mends_checkpoint(plan: JobPlan) -> bool:
+    """Whether a renewal mends a lost checkpoint: without it, a row-by-row job would read its input once more."""
+    return plan.kind not in STATELESS and why_not_renewed(plan) is None
+
+
 def is_cut_off(context: StageContext, job: Job) -> bool:
     """Whether a row-by-row job cannot go on with its topics: records that it has not read are gone, or one was made
     again."""

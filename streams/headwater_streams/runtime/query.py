@@ -28,8 +28,8 @@ from headwater_streams.runtime.generations import (
     clear_sides,
     generation_now,
     half_swapped,
+    mends_checkpoint,
     require_begun,
-    why_not_renewed,
 )
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
@@ -365,8 +365,8 @@ class JobQuery:
         return entry.batch
 
     def _without_checkpoint(self) -> str:
-        """What can be done; a row-by-row job would read its input once more."""
-        if self._stage.is_stateful and why_not_renewed(self._plan) is None:
+        """What can be done."""
+        if mends_checkpoint(self._plan):
             return "put the checkpoint back, or begin one that keeps the table's rows: headwater jobs renew"
         return (
             "put the checkpoint back, or begin a new generation with an empty table: headwater jobs rebuild"

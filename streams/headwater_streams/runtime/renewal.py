@@ -52,8 +52,10 @@ def begin_generations(
 
 
 def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSet[str]) -> list[JobPlan]:
+    stateful = [plan for plan in plans if plan.kind not in STATELESS]
+    found = {plan.job.name: since_last_run(context, plan) for plan in stateful}
+    asking = [plan for plan in stateful if asks_to_be_renewed(found[plan.job.name])]
     reading = [plan for plan in plans if plan.kind in STATELESS and plan.job.topics]
-    asking = [plan for plan in plans if plan.kind not in STATELESS and asks_to_be_renewed(context, plan)]
     if asking:
         reading = [
             plan
@@ -63,8 +65,8 @@ def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSe
     chosen = [plan for plan in plans if plan in reading or plan in asking]
     chosen = chosen or [plan for plan in plans if plan.job.name in named]
     for plan in chosen:
-        if plan.kind not in STATELESS:
-            require_warmable(context, plan)
+        if plan.job.name in found:
+            require_warmable(plan.job.name, found[plan.job.name])
     return chosen
 
 

@@ -61,12 +61,12 @@ class AsOfStage:
 
     def prepare(self) -> None:
         """Makes the tables and takes up the watermark of the last commit."""
+        last = last_entry(self._table, self._job.name, self._generation)
         for stateful in self._inputs.values():
-            stateful.prepare()
+            stateful.prepare(last)
         prepare_tables(self._context, self._plan)
-        entry = last_entry(self._table, self._job.name, self._generation)
-        if entry is not None:
-            self._watermark = Watermark.of(entry)
+        if last is not None:
+            self._watermark = Watermark.of(last)
 
     @property
     def output_mode(self) -> str:

@@ -53,12 +53,12 @@ class CountStage:
 
     def prepare(self) -> None:
         """Makes the tables and takes up the watermark and the open rows of the last commit."""
-        self._input.prepare()
+        last = last_entry(self._table, self._job.name, self._generation)
+        self._input.prepare(last)
         prepare_tables(self._context, self._plan)
-        entry = last_entry(self._table, self._job.name, self._generation)
-        if entry is not None:
-            self._watermark = Watermark.of(entry)
-            self._open.resume(entry)
+        if last is not None:
+            self._watermark = Watermark.of(last)
+            self._open.resume(last)
 
     @property
     def output_mode(self) -> str:

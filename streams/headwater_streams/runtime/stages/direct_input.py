@@ -13,8 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.ledger.entry import Partitions
-from headwater_streams.ledger.log import last_entry
+from headwater_streams.ledger.entry import LedgerEntry, Partitions
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.stages.gates import CheckGate
@@ -47,12 +46,10 @@ _TERMS = ("kept", "late", "quarantined")
 class DirectInput(StatefulInput):
     """See `StatefulInput`."""
 
-    def prepare(self) -> None:
+    def prepare(self, last: LedgerEntry | None) -> None:
         """See `StatefulInput`."""
-        job = self._plan.job
-        entry = last_entry(self._context.home.table(job.target.name), job.name, self._generation)
-        self._starts: Starts = starts_of(entry) if entry is not None else {}
-        again = self._read_again()
+        self._starts: Starts = starts_of(last) if last is not None else {}
+        again = self._read_again(last)
         if again is not None:
             self._starts = {
                 topic: {partition: start for partition, (start, _) in partitions.items()}

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import Place, counting
@@ -77,8 +78,9 @@ class JoinStage:
 
     def prepare(self) -> None:
         """Makes the tables."""
+        last = last_entry(self._table, self._job.name, self._generation)
         for stateful in self._inputs.values():
-            stateful.prepare()
+            stateful.prepare(last)
         prepare_tables(self._context, self._plan)
 
     @property

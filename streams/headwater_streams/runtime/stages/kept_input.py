@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
+from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.requirements import require_ingest
 from headwater_streams.runtime.stages.gates import CheckGate
@@ -54,12 +55,12 @@ class KeptBatch(SplitBatch):
 class KeptInput(StatefulInput):
     """See `StatefulInput`."""
 
-    def prepare(self) -> None:
+    def prepare(self, last: LedgerEntry | None) -> None:
         """See `StatefulInput`: the table says of each row what had been seen before it."""
         if self._closes is not None:
             assert isinstance(self._declared, TableInput)
             require_ingest(self._plan.job, self._declared, self.reader.schema)
-        again = self._read_again()
+        again = self._read_again(last)
         if again is not None and again.versions is not None:
             self.reader.begin_at(again.versions[0])
 

@@ -14,7 +14,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
-from headwater_streams.ledger.log import last_entry
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
@@ -92,8 +91,12 @@ class StatefulInput(ABC):
         self._closes, self._overlap, self._values = closes, overlap, values
 
     @abstractmethod
-    def prepare(self) -> None:
-        """Checks that lateness can be told, and takes up where the last run ended."""
+    def prepare(self, last: LedgerEntry | None) -> None:
+        """Checks that lateness can be told, and takes up where the last run ended.
+
+        Args:
+            last: The generation's newest entry.
+        """
 
     @abstractmethod
     def stream(self) -> DataFrame:
@@ -120,11 +123,9 @@ class StatefulInput(ABC):
             CheckFailedError: A check with `action="fail"` does not hold.
         """
 
-    def _read_again(self) -> SourceRange | None:
+    def _read_again(self, last: LedgerEntry | None) -> SourceRange | None:
         """What of the input the generation reads again before it begins, while that is to be done; see `warm_up`."""
-        job = self._plan.job
-        begun = last_entry(self._context.home.table(job.target.name), job.name, self._generation)
-        warm_up = WarmUp.of(begun)
+        warm_up = WarmUp.of(last)
         return warm_up.source(self._declared) if warm_up is not None else None
 
     def _marked(self, decoded: Decoded, threshold: Column | None) -> Decoded:

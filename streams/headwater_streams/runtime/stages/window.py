@@ -71,9 +71,9 @@ class WindowStage:
 
     def prepare(self) -> None:
         """Makes the tables."""
-        self._input.prepare()
-        prepare_tables(self._context, self._plan)
         last = last_entry(self._table, self._job.name, self._generation)
+        self._input.prepare(last)
+        prepare_tables(self._context, self._plan)
         # A table's own entries say what had come by each of its commits.
         if self.values is not None:
             self._newest_us = last.max_event_time_us if last is not None else None
@@ -199,7 +199,7 @@ class WindowStage:
         """The greatest event time that a topic had shown by now; None where older batches did not say."""
         found = metrics.get(f"{self._name}_kept", {}).get(NEWEST)
         if found is not None and self._knows_newest:
-            self._newest_us = max(int(found), int(found) if self._newest_us is None else self._newest_us)
+            self._newest_us = int(found) if self._newest_us is None else max(int(found), self._newest_us)
         return self._newest_us
 
     def _update(self, windows: DataFrame, entry: LedgerEntry) -> None:
