@@ -10,7 +10,8 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 
 from headwater_streams.backfill.diff import content_of
-from headwater_streams.ledger.log import commits
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.ledger.log import commits, first_version
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sinks.file_swap import live_files
@@ -26,7 +27,15 @@ def is_unmoved(context: StageContext, table: Path, affected: Column, since: int,
         affected: Which rows; true or false, never NULL.
         since: The version that is known.
         version: The version that is looked at.
+
+    Raises:
+        BackfillError: The table's log does not reach back to the known version any more.
     """
+    if since + 1 < (oldest := first_version(table)):
+        raise BackfillError(
+            f"the log of {table.parent.name}.{table.name} begins at version {oldest} by now, so nobody can tell "
+            f"whether the affected rows are those of version {since} still; plan again"
+        )
     newer = [c for c in commits(table, since=since + 1, until=version + 1) if c.data_changed]
     if not newer:
         return True
