@@ -161,6 +161,9 @@ def test_row_backfill_refusals_are_one_sentence_each(drive: Callable[..., JobDri
     with pytest.raises(BackfillError, match="there is no backfill 'x'; there are none"):
         backfill.status(driver.home, "x")
 
+    whole = backfill.plan(context, job, timestamps=("2013-01-01", "2100-01-01"))
+    assert whole.ranges == {"departures": {0: (0, 7)}}
+
     by_time = backfill.plan(context, job, event_time=("2013-01-01T10:02:00Z", "2013-01-01T10:05:00Z"))
     assert by_time.ranges == {"departures": {0: (1, 4)}}
     since = backfill.plan(context, job, since_version=1)

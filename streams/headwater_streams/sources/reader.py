@@ -12,7 +12,7 @@ from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.checkpoint import begin_kafka, kafka_start
 from headwater_streams.sources.held_records import held
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.sources.topic_metadata import TopicIds, partitions
+from headwater_streams.sources.topic_metadata import TopicIds, first_since, partitions
 
 _EARLIEST, _LATEST = -2, -1
 _ISOLATION = "kafka.isolation.level"
@@ -46,6 +46,20 @@ class RecordSource(Protocol):
 
         Raises:
             JobDefinitionError: There is no such topic.
+        """
+
+    def first_since(self, topic: str, time_us: int) -> dict[int, int]:
+        """The first offset of each partition whose record's timestamp is not before a time.
+
+        Args:
+            topic: The topic.
+            time_us: Microseconds since the epoch, in UTC.
+
+        Returns:
+            A partition without such a record is not named.
+
+        Raises:
+            UnavailableError: Nobody answers.
         """
 
     def topic_id(self, topic: str) -> str | None:
@@ -115,6 +129,10 @@ class KafkaSource:
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `RecordSource`."""
         return partitions(self._bootstrap, topic)
+
+    def first_since(self, topic: str, time_us: int) -> dict[int, int]:
+        """See `RecordSource`."""
+        return first_since(self._bootstrap, topic, self.partitions(topic), -(-time_us // 1000))
 
     def topic_id(self, topic: str) -> str | None:
         """See `RecordSource`."""

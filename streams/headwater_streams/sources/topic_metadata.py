@@ -1,6 +1,8 @@
 """A topic's partitions, their offsets and its identity, asked of the broker."""
 
 import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -14,6 +16,25 @@ SILENT.propagate = False
 """The logger of clients whose connections may come and go: who asks is told by what is raised."""
 
 
+@contextmanager
+def _asking(bootstrap: str) -> Iterator[Consumer]:
+    settings = {
+        "bootstrap.servers": bootstrap,
+        "group.id": "headwater-metadata",
+        "allow.auto.create.topics": False,
+        "enable.auto.commit": False,
+    }
+    consumer = Consumer(settings, logger=None)
+    try:
+        yield consumer
+    except KafkaException as error:
+        raise UnavailableError(
+            f"the broker at {bootstrap} does not answer ({error.args[0].str()}); is it up?"
+        ) from error
+    finally:
+        consumer.close()
+
+
 def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
     """The topic's partitions, each with its earliest and its next offset.
 
@@ -21,13 +42,7 @@ def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
         JobDefinitionError: There is no such topic; the message names those that are.
         UnavailableError: The broker does not answer.
     """
-    settings = {
-        "bootstrap.servers": bootstrap,
-        "group.id": "headwater-metadata",
-        "allow.auto.create.topics": False,
-    }
-    consumer = Consumer({**settings, "enable.auto.commit": False}, logger=None)
-    try:
+    with _asking(bootstrap) as consumer:
         topics = consumer.list_topics(timeout=_TIMEOUT_S).topics
         if topic not in topics or topics[topic].error is not None:
             there = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
@@ -39,12 +54,21 @@ def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
             found[partition] = (low, high)
         return found
-    except KafkaException as error:
-        raise UnavailableError(
-            f"the broker at {bootstrap} does not answer ({error.args[0].str()}); is it up?"
-        ) from error
-    finally:
-        consumer.close()
+
+
+def first_since(bootstrap: str, topic: str, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
+    """The first offset of each partition whose record's timestamp is not before a time; none where there is none.
+
+    Raises:
+        UnavailableError: The broker does not answer.
+    """
+    asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
+    with _asking(bootstrap) as consumer:
+        found = consumer.offsets_for_times(asked, timeout=_TIMEOUT_S)
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+    return {each.partition: each.offset for each in found if each.offset >= 0}
 
 
 _NO_ID = "A" * 22  # KIP-516: sixteen zero bytes, from a broker that gives topics no ids

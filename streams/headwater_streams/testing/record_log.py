@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -64,6 +65,14 @@ class RecordLog:
         if not (self._root / topic / "_delta_log").exists():
             raise JobDefinitionError(f"there is no topic {topic!r}; send rows to it first")
         return self._ranges_of(topic, 0, None).get(topic, {})
+
+    def first_since(self, topic: str, time_us: int) -> dict[int, int]:
+        """See `RecordSource`."""
+        time = pa.scalar(time_us, pa.timestamp("us", tz="UTC"))
+        rows = DeltaTable(str(self._root / topic)).to_pyarrow_dataset()
+        later = rows.to_table(["partition", "offset"], filter=pc.field("timestamp") >= time)
+        first = later.group_by("partition").aggregate([("offset", "min")]).to_pylist()
+        return {row["partition"]: row["offset_min"] for row in first}
 
     def topic_id(self, topic: str) -> str | None:
         """See `RecordSource`; the id of the topic's table, asked again when its first commit is another file."""

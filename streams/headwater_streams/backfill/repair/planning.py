@@ -56,7 +56,8 @@ def plan(
         context: The session, the home, the record source.
         job: The job, as its code is now.
         offsets: Topic -> partition -> (start, end).
-        timestamps: (start, end) of the records' timestamps.
+        timestamps: (start, end) of the records' timestamps. For a row-by-row job they become offsets as Kafka's tools
+            tell them: from each partition's first record that is not before the start to the first not before the end.
         event_time: (start, end) of the input's event-time column; for a windowed job aligned outwards to windows.
         since_version: What the job committed after this version of its target.
         reference: Where the job was loaded from; the command line loads it from there again.

@@ -135,7 +135,8 @@ def _asked(
     if selection.since_version is not None:
         return history.read_ranges(since=selection.since_version)
     if selection.timestamps is not None:
-        return _ranges_between(context, declared, read, selection.timestamps, F.unix_micros("_timestamp"))
+        start_us, end_us = selection.timestamps
+        return _ranges_of_times(context, read, start_us, end_us)
     if selection.event_time is not None:
         if declared.event_time is None:
             raise BackfillError(
@@ -146,10 +147,23 @@ def _asked(
     return read
 
 
+def _ranges_of_times(context: StageContext, read: Ranges, start_us: int, end_us: int) -> Ranges:
+    """From each partition's first record that is not before the start to its first that is not before the end."""
+    found = {}
+    for topic, partitions in read.items():
+        firsts, ends = (context.source.first_since(topic, time_us) for time_us in (start_us, end_us))
+        found[topic] = {
+            partition: (firsts[partition], ends.get(partition, end))
+            for partition, (_, end) in partitions.items()
+            if partition in firsts
+        }
+    return found
+
+
 def _ranges_between(
     context: StageContext, declared: TopicInput, read: Ranges, span: tuple[int, int], time_us: Column
 ) -> Ranges:
-    """From the first to the last record of each partition whose time is in the span."""
+    """From the first to the last record of each partition whose event time is in the span."""
     decoder = RecordDecoder(declared, (), origin=False)
     between: dict[str, dict[int, tuple[int, int]]] = {}
     for topic in read:
