@@ -208,7 +208,8 @@ class RowPass:
     def _marked(self, decoded: Decoded, verdicts: pa.Table | None) -> Decoded:
         if verdicts is None:
             return decoded
-        rows = decoded.frame.sparkSession.createDataFrame(verdicts)
+        # Of a table in pieces Spark 4.1.3 reads none behind one without rows, such as a batch without a copy gives.
+        rows = decoded.frame.sparkSession.createDataFrame(verdicts.combine_chunks())
         marked = decoded.frame.join(F.broadcast(rows), [TOPIC, PARTITION, OFFSET], "left")
         name = "sequence" if self._by_sequence else "origin"
         reason = (
