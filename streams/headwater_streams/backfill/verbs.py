@@ -11,6 +11,7 @@ from headwater_streams.backfill.rebuild import running as rebuild_running
 from headwater_streams.backfill.rebuild import swapping as rebuild_swapping
 from headwater_streams.backfill.rebuild import verifying as rebuild_verifying
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.recompute import Recompute
 from headwater_streams.backfill.repair import running as repair_running
 from headwater_streams.backfill.repair import swapping as repair_swapping
 from headwater_streams.backfill.repair import verifying as repair_verifying
@@ -68,18 +69,25 @@ def preview(context: StageContext, backfill: str, job: Job) -> Diff:
     return repair_running.preview(context, planned, job)
 
 
-def verify(context: StageContext, backfill: str, job: Job) -> Verdict:
+def verify(context: StageContext, backfill: str, job: Job, *, recompute: Recompute = "sample") -> Verdict:
     """Verifies a finished run against its plan, its inputs and the live table, and stores the verdict.
+
+    Args:
+        context: The session, the home, the record source.
+        backfill: The backfill's id.
+        job: The job that was planned.
+        recompute: How much is recomputed from the raw topic, by another path than the run's: all of it, a sample of
+            at most 100,000 offsets or a twentieth of them, whichever is more, or none.
 
     Raises:
         BackfillError: The run is not complete, or the job is not the one that was planned.
     """
     with _opened(context, backfill) as (folder, planned):
         if isinstance(planned, RebuildPlan):
-            return rebuild_verifying.verify(context, folder, planned, job)
+            return rebuild_verifying.verify(context, folder, planned, job, recompute)
         if isinstance(planned, RewindPlan):
             return rewind_swapping.verify(context, folder, planned)
-        return repair_verifying.verify(context, folder, planned, job)
+        return repair_verifying.verify(context, folder, planned, job, recompute)
 
 
 def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None) -> dict[str, Any]:

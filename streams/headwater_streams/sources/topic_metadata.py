@@ -18,6 +18,8 @@ SILENT.propagate = False
 
 @contextmanager
 def _asking(bootstrap: str) -> Iterator[Consumer]:
+    if not bootstrap:
+        raise UnavailableError("no broker is named, and no stack runs here")
     settings = {
         "bootstrap.servers": bootstrap,
         "group.id": "headwater-metadata",
@@ -40,7 +42,7 @@ def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
 
     Raises:
         JobDefinitionError: There is no such topic; the message names those that are.
-        UnavailableError: The broker does not answer.
+        UnavailableError: The broker does not answer, or none is named.
     """
     with _asking(bootstrap) as consumer:
         topics = consumer.list_topics(timeout=_TIMEOUT_S).topics

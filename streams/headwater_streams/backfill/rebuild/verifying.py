@@ -7,6 +7,7 @@ from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.rebuild.running import shadow_context, shadow_entries
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.recompute import Recompute, recompute_rebuild
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.ledger.audit import audit_table
@@ -21,12 +22,15 @@ from headwater_streams.sinks.delta_table import read_version
 _NAMED = 3
 
 
-def verify(context: StageContext, folder: BackfillFolder, planned: RebuildPlan, job: Job) -> Verdict:
+def verify(
+    context: StageContext, folder: BackfillFolder, planned: RebuildPlan, job: Job, recompute: Recompute
+) -> Verdict:
     """Verifies a rebuild that has caught up, and stores the verdict.
 
     Looked at: the shadow's audit, as of any table (identities, no gap or overlap of offsets, rows against commits);
     that it read every offset that the live job had read when the rebuild was planned; that the table is at the
-    generation planned on; and what differs from the live table, by key.
+    generation planned on; what was written beside what is recomputed from the raw topic; and what differs from the
+    live table, by key.
 
     Raises:
         BackfillError: The run has not caught up yet, or the job is not the one that was planned.
@@ -46,7 +50,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RebuildPlan, 
     wanted = TableHistory(table, planned.target, planned.job, until=planned.base_version).read_ranges()
     missing = _missing(wanted, TableHistory(shadow, planned.target, planned.job).read_ranges())
     generation = generation_now(context, found.job)
-    findings = (
+    findings: tuple[Finding, ...] = (
         Finding(
             "accounting",
             not problems,
@@ -68,6 +72,9 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RebuildPlan, 
     common = [name for name in planned.columns if name in live.columns]
     notes = [f"only one of the two has the column {name}" for name in planned.columns if name not in common]
     diff = keyed_diff(live, made, planned.keys, common)
+    recomputed = recompute_rebuild(context, home, job, found, planned, made, recompute)
+    findings += recomputed.findings
+    notes += recomputed.notes
     passed = all(finding.ok for finding in findings)
     verdict = Verdict(
         planned.id, passed, findings, terms, diff, tuple(notes), then, utc_text(context.now_ms()), now

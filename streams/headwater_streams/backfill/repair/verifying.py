@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.diff import distinct_offsets, keyed_diff
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.progress import summed
+from headwater_streams.backfill.recompute import Recompute, recompute_repair
 from headwater_streams.backfill.repair.jobs import same_job
 from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spec import BackfillPlan
@@ -27,13 +28,15 @@ from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import ROWS
 
 
-def verify(context: StageContext, folder: BackfillFolder, planned: BackfillPlan, job: Job) -> Verdict:
+def verify(
+    context: StageContext, folder: BackfillFolder, planned: BackfillPlan, job: Job, recompute: Recompute
+) -> Verdict:
     """Verifies a finished run against its plan, its input and the live table, and stores the verdict.
 
     Looked at: the accounting identity; that every offset or window is in one chunk; that the shadow lies inside the
     affected range and names no row twice; the job's checks on the result; that the affected rows of the live table
-    are those that were planned on; and what differs from them, by key. Of a repair that was swapped in, the verdict
-    is the one that it was swapped in with.
+    are those that were planned on; what was written beside what is recomputed from the raw topic; and what differs
+    from the live table, by key. Of a repair that was swapped in, the verdict is the one that it was swapped in with.
 
     Raises:
         BackfillError: The run is not complete, or the job is not the one that was planned.
@@ -68,6 +71,9 @@ def verify(context: StageContext, folder: BackfillFolder, planned: BackfillPlan,
         findings += _row_findings(planned, entries, accounting, terms)
     findings.append(_inside(shadow, planned))
     findings += _checks(job_plan.job, shadow, notes)
+    recomputed = recompute_repair(context, job, job_plan, planned, shadow, recompute)
+    findings += recomputed.findings
+    notes += recomputed.notes
     diff = keyed_diff(before, shadow, planned.keys, planned.columns)
     verdict = Verdict(
         planned.id,

@@ -1,0 +1,90 @@
+"""Offsets of topics, exactly: disjoint half-open intervals by topic and partition."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.dedup.intervals import IntervalSet
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+
+Pair = tuple[int, int]
+"""A half-open stretch of offsets."""
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """Some offsets of some partitions; a partition without any is not named.
+
+    Attributes:
+        pairs: The stretches of each topic and partition, in order.
+    """
+
+    pairs: Mapping[tuple[str, int], tuple[Pair, ...]]
+
+    @classmethod
+    def of(cls, parts: Iterable[Ranges]) -> "Offsets":
+        """All offsets that are in one of the parts.
+
+        Example:
+            >>> Offsets.of([{"t": {0: (3, 5)}}, {"t": {0: (0, 3), 1: (7, 7)}}]).pairs
+            {('t', 0): ((0, 5),)}
+        """
+        found: dict[tuple[str, int], IntervalSet] = {}
+        for ranges in parts:
+            for topic, partitions in ranges.items():
+                for partition, (start, end) in partitions.items():
+                    if start < end:
+                        found.setdefault((topic, partition), IntervalSet()).add(start, end)
+        return cls({place: tuple(known.pairs()) for place, known in sorted(found.items())})
+
+    @classmethod
+    def union(cls, parts: Iterable["Offsets"]) -> "Offsets":
+        """All that are in one of the parts."""
+        each = [(place, pair) for part in parts for place, pairs in part.pairs.items() for pair in pairs]
+        return cls.of([{topic: {partition: pair}} for (topic, partition), pair in each])
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+        return sum(end - start for pairs in self.pairs.values() for start, end in pairs)
+
+    @property
+    def topics(self) -> str:
+        """The topics, for a sentence."""
+        return ", ".join(dict.fromkeys(topic for topic, _ in self.pairs)) or "no topic"
+
+    @property
+    def spans(self) -> dict[str, dict[int, Pair]]:
+        """From the first offset of each partition to the last, with what lies between."""
+        found: dict[str, dict[int, Pair]] = {}
+        for (topic, partition), pairs in self.pairs.items():
+            found.setdefault(topic, {})[partition] = (pairs[0][0], pairs[-1][1])
+        return found
+
+    def inside(self, ranges: Ranges) -> "Offsets":
+        """Those of them that are in the ranges."""
+        found = {}
+        for (topic, partition), pairs in self.pairs.items():
+            low, high = ranges.get(topic, {}).get(partition, (0, 0))
+            cut = [(max(start, low), min(end, high)) for start, end in pairs]
+            kept = tuple((start, end) for start, end in cut if start < end)
+            if kept:
+                found[topic, partition] = kept
+        return Offsets(found)
+
+    def condition(self) -> Column:
+        """True where a row's coordinates are among them, never NULL."""
+        each = [
+            (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition) & _in_one_of(pairs)
+            for (topic, partition), pairs in self.pairs.items()
+        ]
+        return F.coalesce(reduce(Column.__or__, each, F.lit(False)), F.lit(False))
+
+
+def _in_one_of(pairs: Iterable[Pair]) -> Column:
+    each = [(F.col(OFFSET) >= start) & (F.col(OFFSET) < end) for start, end in pairs]
+    return reduce(Column.__or__, each)

@@ -1,0 +1,60 @@
+"""What a recomputation is asked for, and what came of it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from headwater_streams.backfill.recompute.comparing import Compared
+from headwater_streams.backfill.recompute.offsets import Offsets
+from headwater_streams.backfill.verdict import Finding
+
+NAME = "recomputed"
+"""The finding's name."""
+
+Recompute = Literal["all", "sample", "none"]
+"""How much is recomputed."""
+
+
+class NotRecomputableError(Exception):
+    """Nothing can be recomputed; the message says why. It never leaves this package."""
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """What a recomputation found.
+
+    Attributes:
+        findings: The finding, or none where nothing could be recomputed.
+        notes: What a person should know, each a sentence.
+    """
+
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def nothing(why: object) -> Recomputed:
+    """Nothing was recomputed."""
+    return Recomputed(notes=(f"nothing was recomputed from the raw topic: {why}",))
+
+
+def judged(compared: Compared, what: str, read: Offsets, everything: Offsets, gone: int) -> Recomputed:
+    """The finding on what was compared.
+
+    Args:
+        compared: The comparison.
+        what: What was recomputed, "3 of 4 windows".
+        read: The offsets that were read for it.
+        everything: The offsets that the run's rows come from.
+        gone: How many of them the topic does not have any more.
+    """
+    notes = []
+    if gone:
+        notes.append(
+            f"{gone:,} of {everything.count:,} offsets are gone from {everything.topics}; what came of them was not "
+            "recomputed"
+        )
+    if compared.unsteady:
+        names = ", ".join(compared.unsteady)
+        notes.append(f"recomputed, but not compared, since it comes out otherwise each time: {names}")
+    detail = f"{what} from {read.count:,} of {everything.count:,} offsets of {everything.topics}"
+    told = f"{detail}, as they are written" if compared.same else f"{detail}: {compared.told()}"
+    return Recomputed((Finding(NAME, compared.same, told),), tuple(notes))

@@ -1,0 +1,116 @@
+"""The raw topic, read as a batch: records of some offsets, decoded by the topic's format, no record twice."""
+
+from collections.abc import Sequence
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.history import LiveBatch
+from headwater_streams.backfill.recompute.comparing import Order
+from headwater_streams.backfill.recompute.offsets import Offsets
+from headwater_streams.dedup import ByOffset, BySequence, Dedup
+from headwater_streams.dedup.verdicts import judge, seen_from
+from headwater_streams.quality.check import Check
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.row_pass import RowPass
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+from headwater_streams.sources.decode import Decoded, RecordDecoder
+from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.sequence import sequence_problem
+
+PLACE = (TOPIC, PARTITION, OFFSET)
+
+
+class RawTopic:
+    """The topics of one input."""
+
+    def __init__(
+        self, context: StageContext, declared: TopicInput, dedup: Dedup | None, checks: Sequence[Check] = ()
+    ) -> None:
+        """Args: the declaration; how the job removes copies; the checks by which a record is bad."""
+        self._context, self._declared = context, declared
+        self._decoder = RecordDecoder(declared, checks, origin=isinstance(dedup, ByOffset) and dedup.origin)
+        self._by_sequence = isinstance(dedup, BySequence)
+
+    def there(self) -> dict[str, dict[int, tuple[int, int]]]:
+        """The offsets that the topics have now, by partition: the earliest and the next.
+
+        Raises:
+            StreamsError: Nobody answers, or there is no such topic.
+        """
+        return {topic: self._context.source.partitions(topic) for topic in self._declared.names}
+
+    def located(self, offsets: Offsets) -> DataFrame:
+        """The records of some offsets, of one at least, with their coordinates.
+
+        Raises:
+            DataLossError: Some are gone.
+        """
+        read, spark = self._context.source.read, self._context.spark
+        records = [read(spark, topic, partitions) for topic, partitions in offsets.spans.items()]
+        located = self._decoder.locate(reduce(DataFrame.unionByName, records))
+        has_gaps = any(len(pairs) > 1 for pairs in offsets.pairs.values())
+        return located.filter(offsets.condition()) if has_gaps else located
+
+    def decoded(self, located: DataFrame) -> Decoded:
+        """The records decoded, bad ones marked."""
+        decoded = self._decoder.decode(located)
+        return decoded.with_problem(decoded.frame, sequence_problem()) if self._by_sequence else decoded
+
+
+def not_new(
+    plan: JobPlan, located: DataFrame, batches: Sequence[LiveBatch], chosen: Sequence[bool]
+) -> pa.Table:
+    """The records that a job with headers which tell copies left out, by their coordinates: `_topic, ...`.
+
+    What had been seen is taken from the ledger once, where the chosen batches begin, and carried on from there.
+
+    Args:
+        plan: The job that reads the topic.
+        located: All records of the chosen batches.
+        batches: The job's batches, in their order.
+        chosen: Which of them are looked at.
+    """
+    dedup = plan.job.dedup
+    assert isinstance(dedup, ByOffset | BySequence)
+    coordinates = RowPass(plan).coordinates(located)
+    nothing = pa.table({name: coordinates[name].slice(0, 0) for name in PLACE})
+    found, seen = [nothing], None
+    generation = None
+    for batch, wanted in zip(batches, chosen, strict=True):
+        if not wanted or batch.id.generation != generation:
+            seen = None
+        generation = batch.id.generation
+        mine = coordinates.filter(_of(coordinates, Offsets.of([batch.id.ranges]))) if wanted else nothing
+        if mine.num_rows:
+            verdicts = judge(mine, seen_from(batch.seen) if seen is None else seen, dedup.max_jump)
+            found.append(verdicts.rows.select(list(PLACE)))
+            seen = verdicts.seen
+    return pa.concat_tables(found).combine_chunks()  # Spark reads nothing behind a piece without rows
+
+
+def in_order(rows: DataFrame, order: Order | None) -> DataFrame:
+    """The rows in the order of their offsets, or as they come."""
+    if order is None:
+        return rows
+    return rows.orderBy([F.col(name) for name in PLACE], ascending=order == "up")
+
+
+def without(rows: DataFrame, coordinates: DataFrame) -> DataFrame:
+    """The rows but those of some coordinates."""
+    return rows.join(coordinates.select(*PLACE), list(PLACE), "left_anti")
+
+
+def _of(coordinates: pa.Table, offsets: Offsets) -> pa.Array:
+    partitions, at = coordinates[PARTITION].to_numpy(), coordinates[OFFSET].to_numpy()
+    mask = np.zeros(len(at), dtype=bool)
+    for (topic, partition), pairs in offsets.pairs.items():
+        here = pc.equal(coordinates[TOPIC], topic).to_numpy(zero_copy_only=False) & (partitions == partition)
+        for start, end in pairs:
+            mask |= here & (at >= start) & (at < end)
+    return pa.array(mask)

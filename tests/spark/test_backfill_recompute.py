@@ -1,0 +1,207 @@
+"""What a backfill wrote beside what is recomputed from the raw topic: a wrong value that nothing else sees is found.
+
+offset       0      1      2      3      4      5      6      7
+departed_at  10:00  10:05  10:59  12:01  bad    12:40  10:30  11:55    the watermark is 12:10 when 6 and 7 come:
+                                                       late   late, but for a window from 11:30 to 12:30
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.backfill import Finding, Verdict
+from headwater_streams.backfill.recompute import (
+    Recompute,
+    Recomputed,
+    recompute_rebuild,
+    recompute_repair,
+    sampling,
+)
+from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.errors import UnavailableError
+from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.job import bind
+from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.testing import JobDriver
+
+departures = hw.topic(
+    "departures",
+    schema="carrier STRING, departed_at TIMESTAMP, delay DOUBLE",
+    event_time="departed_at",
+    watermark="30 minutes",
+)
+
+
+@hw.job(target=hw.delta("gold.delays", keys=["carrier", "window_start"], mode="update"))
+@hw.check("known", "carrier IS NOT NULL", on="input", action="quarantine")
+def delays(departures: DataFrame) -> DataFrame:
+    late = departures.filter("delay > 0")
+    return hw.tumbling(late, "departed_at", "1 hour", by=["carrier"]).agg(
+        F.sum("delay").alias("total"), F.first("delay").alias("one")
+    )
+
+
+@hw.job(target=hw.delta("silver.departures"), dedup=hw.by_offset(origin=True))
+@hw.check("known", "carrier IS NOT NULL", action="quarantine")
+def clean(departures: DataFrame) -> DataFrame:
+    return departures.filter("delay > 0").withColumn("draw", F.rand())
+
+
+@hw.job(target=hw.delta("gold.hops", keys=["window_start"], mode="update"))
+def hops(departures: DataFrame) -> DataFrame:
+    return hw.hopping(departures, "departed_at", "1 hour", "30 minutes").agg(F.sum("delay").alias("total"))
+
+
+AT = "2013-01-01T14:00:00Z"
+
+
+def event(time: str, carrier: str | None, delay: float) -> dict[str, object]:
+    return {"carrier": carrier, "departed_at": f"2013-01-01T{time}:00Z", "delay": delay}
+
+
+def live(drive: Callable[..., JobDriver], job: Callable[..., DataFrame]) -> JobDriver:
+    driver = drive(job)
+
+    def send(*events: dict[str, object], origin: int) -> None:
+        driver.send("departures", *events, timestamp=AT, origin=("east", "dep", 0, origin))
+        driver.run()
+
+    send(event("10:00", "UA", 0.1), event("10:05", "DL", 5), event("10:59", "UA", 0.2), origin=0)
+    send(event("12:01", "UA", 3), event("12:02", None, 0), event("12:40", "UA", -1), origin=3)
+    send(event("10:30", "UA", 0.3), event("11:55", "UA", 7), origin=6)
+    return driver
+
+
+def recomputed(verdict: Verdict) -> Finding:
+    (found,) = [finding for finding in verdict.findings if finding.name == "recomputed"]
+    return found
+
+
+def broken(verdict: Verdict) -> list[str]:
+    return [finding.name for finding in verdict.findings if not finding.ok]
+
+
+def tamper(table: Path, column: str, value: str, where: str) -> None:
+    """Another value in a row, by a commit that says nothing."""
+    changed = DeltaTable(str(table)).update(updates={column: value}, predicate=where)
+    assert changed["num_updated_rows"] == 1
+
+
+def test_recompute_of_windows_finds_a_changed_sum_in_a_repair_and_in_a_rebuild(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = live(drive, delays), bind(delays)
+    context = driver.context
+    planned = backfill.plan(context, job)
+    backfill.run(context, planned.id, job)
+    verdict = backfill.verify(context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    detail = "4 of 4 windows from 8 of 8 offsets of departures"
+    assert recomputed(verdict).detail == f"{detail}, as they are written"
+    shadow = BackfillFolder(driver.home, planned.id).shadow
+    tamper(shadow, "total", "0.7", "carrier = 'UA' AND window_start < '2013-01-01T11:00:00Z'")
+    verdict = backfill.verify(context, planned.id, job, recompute="none")
+    assert verdict.passed, "nothing else sees it"
+    assert (
+        "nothing was recomputed from the raw topic: it was not asked for (--recompute none)" in verdict.notes
+    )
+    verdict = backfill.verify(context, planned.id, job, recompute="all")
+    assert broken(verdict) == ["recomputed"]
+    assert recomputed(verdict).detail.startswith(
+        f"{detail}: rows differ: total of 1; for example carrier=UA, window_start=2013-01-01T10:00:00.000000Z: total "
+        "0.7 is written, 0.6"
+    )
+    assert verdict.notes[-1] == "recomputed, but not compared, since it comes out otherwise each time: one"
+    with pytest.raises(backfill.BackfillError, match=r"did not pass \(recomputed: 4 of 4 windows"):
+        backfill.swap(context, planned.id)
+
+    # Late rows are folded in by a repair, and left out by a rebuild.
+    rebuilt = backfill.plan_rebuild(context, job)
+    backfill.run(context, rebuilt.id, job)
+    table = Home(BackfillFolder(driver.home, rebuilt.id).rebuilt).table("gold.delays")
+    tamper(table, "total", "5.000001", "carrier = 'DL'")
+    verdict = backfill.verify(context, rebuilt.id, job)
+    assert broken(verdict) == ["recomputed"]
+    assert recomputed(verdict).detail == (
+        "3 of 3 windows from 8 of 8 offsets of departures: rows differ: total of 1; for example carrier=DL, "
+        "window_start=2013-01-01T10:00:00.000000Z: total 5.000001 is written, 5.0 recomputed"
+    )
+
+
+def test_recompute_of_rows_leaves_copies_and_bad_records_out_and_finds_a_changed_value(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = live(drive, clean), bind(clean)
+    driver.resend("departures", 1, as_new=True)
+    driver.run()
+    context = driver.context
+    planned = backfill.plan(context, job, offsets={"departures": {0: (1, 9)}})
+    backfill.run(context, planned.id, job)
+    verdict = backfill.verify(context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    detail = "5 rows from 8 of 8 offsets of departures"
+    assert recomputed(verdict).detail == f"{detail}, as they are written"
+    assert verdict.accounting["duplicate"] == 1, "in the last of four batches, of which three have none"
+    drawn = "recomputed, but not compared, since it comes out otherwise each time: draw"
+    assert verdict.notes[-1] == drawn
+    shadow = BackfillFolder(driver.home, planned.id).shadow
+    tamper(shadow, "delay", "0.30000000001", "_offset = 6")
+    verdict = backfill.verify(context, planned.id, job)
+    assert broken(verdict) == ["recomputed"]
+    place = "for example _topic=departures, _partition=0, _offset"
+    assert recomputed(verdict).detail.startswith(f"{detail}: rows differ: delay of 1; {place}=6: delay 0.3")
+
+    (found,) = plan_jobs(context, [job])
+
+    def again(how: Recompute = "sample") -> Recomputed:
+        rows = context.spark.read.format("delta").load(str(shadow))
+        return recompute_repair(context, job, found, planned, rows, how)
+
+    nothing = "nothing was recomputed from the raw topic"
+    assert again("none").notes == (f"{nothing}: it was not asked for (--recompute none)",)
+
+    DeltaTable(str(shadow)).delete("_offset = 2")
+    assert f"{detail}: 1 recomputed rows are not written; rows differ" in again().findings[0].detail
+    # Retention has come since: what is still there is recomputed.
+    driver._log.partitions = lambda topic: {0: (7, 9)}  # type: ignore[method-assign]
+    rest = again()
+    assert rest.notes[0] == "7 of 8 offsets are gone from departures; what came of them was not recomputed"
+    assert rest.findings[0].detail == "0 rows from 1 of 8 offsets of departures, as they are written"
+
+    def silent(topic: str) -> dict[int, tuple[int, int]]:
+        raise UnavailableError("the broker does not answer")
+
+    driver._log.partitions = silent  # type: ignore[method-assign]
+    assert again().notes == (f"{nothing}: the broker does not answer",)
+
+
+def test_recompute_of_overlapping_windows_leaves_late_rows_out_of_those_that_lack_them(
+    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, job = live(drive, hops), bind(hops)
+    context = driver.context
+    planned = backfill.plan_rebuild(context, job)
+    backfill.run(context, planned.id, job)
+    verdict = backfill.verify(context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert verdict.accounting["partly_late"] == 1
+    made = verdict.diff.unchanged
+    assert recomputed(verdict).detail == (
+        f"{made} of {made} windows from 8 of 8 offsets of departures, as they are written"
+    )
+
+    # A sample: whole windows that lie together.
+    monkeypatch.setattr(sampling, "LEAST", 5)
+    home = Home(BackfillFolder(driver.home, planned.id).rebuilt)
+    rows = context.spark.read.format("delta").load(str(home.table("gold.hops")))
+    (finding,) = recompute_rebuild(
+        context, home, job, plan_jobs(context, [job])[-1], planned, rows, "sample"
+    ).findings
+    print(finding)
+    assert finding.ok
