@@ -125,14 +125,14 @@ def recompute_rebuild(
             )
         rejected, kept = [home.table(target.quarantine_table)], None
         batches: Sequence[LiveBatch] = ()
-        for source in entries[-1].sources:
-            if (
-                source.table is not None and source.versions is not None
-            ):  # the ingest table; its job has a quarantine
-                rejected.append(context.home.table(target.quarantine_table))
-                ingest, version = context.home.table(source.table), source.versions[1] - 1
-                batches = TableHistory(ingest, source.table, until=version).batches()
-                kept = read_version(context.spark, ingest, version)
+        for source in entries[-1].sources if entries else ():
+            if source.table is None or source.versions is None:
+                continue
+            # The ingest table; the job that fills it has the quarantine of the live job.
+            rejected.append(context.home.table(target.quarantine_table))
+            ingest, version = context.home.table(source.table), source.versions[1] - 1
+            batches = TableHistory(ingest, source.table, until=version).batches()
+            kept = read_version(context.spark, ingest, version)
         watermarks = [e.extra["watermark_ms"] for e in entries if "watermark_ms" in e.extra]
         windows = WrittenWindows(
             made,

@@ -4,11 +4,10 @@ What the live job left out is left out by its coordinates: rejected records by t
 by those in the late table of the run. The table between the topic and the windows is not looked at.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -83,6 +82,9 @@ class WindowRecomputation:
             raise NotRecomputableError(
                 f"the job is {plan.window.name}, and only windows of fixed times are so far"
             )
+        unnamed = [key for key in written.keys if key not in plan.result.fieldNames()]
+        if unnamed:
+            raise NotRecomputableError("its rows have no columns of their own that name them")
         self._window = plan.operator
         self._name, declared = next(iter(job.inputs.items()))
         assert isinstance(declared, TopicInput)
@@ -117,11 +119,11 @@ class WindowRecomputation:
             rows = rows.filter(_starts_in(span))
         found = self._compared(picked, span, rows, self._by_coordinates)
         notes: tuple[str, ...] = ()
-        if not found.same and self._checks:
-            # Rows of a quarantine table may have been deleted.
+        if not found.same and self._checks and (deleted := self._not_quarantined(picked)):
             again = self._compared(picked, span, rows, self._by_checks)
             if again.same:
-                found, notes = again, ("the quarantine table does not hold all that the job's checks reject",)
+                note = f"{deleted:,} records that the job's checks reject are not in the quarantine table"
+                found, notes = again, (note,)
         if not found.same and self._written.kept is not None:
             # A compacted topic forgets records between the others.
             kept = self._written.kept.filter(picked.condition()).select(*PLACE)
@@ -166,6 +168,14 @@ class WindowRecomputation:
         decoded = self._judging.decoded(located)
         return decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
 
+    def _not_quarantined(self, picked: Offsets) -> int:
+        """How many records the checks reject, as they are now, that stand in no quarantine table: rows were deleted."""
+        decoded = self._judging.decoded(self._topic.located(picked))
+        rejected = decoded.frame.filter(F.col(BAD)).select(*PLACE)
+        for path in self._written.rejected:
+            rejected = without(rejected, self._side(path, picked))
+        return rejected.count()
+
     def _new(self, picked: Offsets, located: DataFrame, good: DataFrame) -> DataFrame:
         if not self._by_headers:
             return good
@@ -203,13 +213,12 @@ class WindowRecomputation:
         """Windows whose records are all there, as many as the limit lets, and the offsets to read for them."""
         read = self._written.read
         if not self._window.closing or WINDOW_START not in self._written.rows.columns:
-            why = (
-                "some of which are gone"
-                if here != read
-                else "which is more than a sample; --recompute all reads them"
+            gone, many = (
+                "some of which are gone",
+                "and they are more than a sample; --recompute all reads them",
             )
             raise NotRecomputableError(
-                f"its rows do not say of what time they are, so it takes all offsets, {why}"
+                f"its rows do not say of what time they are, so it takes all offsets, {gone if here != read else many}"
             )
         margin = 0 if limit is None else limit // _MARGIN
         batches = [Offsets.of([b.id.ranges]) for b in self._written.batches()] if self._by_headers else []
@@ -238,7 +247,7 @@ class WindowRecomputation:
             f"all {read.count:,}"
         )
 
-    def _sources(self, limit: int | None, rng: Random) -> Any:
+    def _sources(self, limit: int | None, rng: Random) -> Iterator[Mapping[int, Ranges]]:
         """Where the records of windows are, by their start: of all windows, or of some stretches of them."""
         start_us = F.unix_micros(WINDOW_START).alias(_START_US)
         rows = self._written.rows.select(start_us, SOURCES)
