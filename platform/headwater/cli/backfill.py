@@ -282,7 +282,7 @@ def verify(
 ) -> None:
     """Prove a finished run: accounting, offsets, checks, a keyed diff; rows and aggregates recomputed from the topic.
 
-    Exit status 0: passed, 1: not. A sample is recomputed, of 100,000 offsets or a twentieth of them, whichever is
+    Exit status 0: passed, 1: not. A sample is recomputed, of 50,000 offsets or a twentieth of them, whichever is
     more; without a broker the verdict notes that nothing was.
 
     \b

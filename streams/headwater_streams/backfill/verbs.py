@@ -77,7 +77,7 @@ def verify(context: StageContext, backfill: str, job: Job, *, recompute: Recompu
         backfill: The backfill's id.
         job: The job that was planned.
         recompute: How much is recomputed from the raw topic, by another path than the run's: all of it, a sample of
-            at most 100,000 offsets or a twentieth of them, whichever is more, or none.
+            50,000 offsets or a twentieth of them, whichever is more (an eighth, where a window takes as many), or none.
 
     Raises:
         BackfillError: The run is not complete, or the job is not the one that was planned.

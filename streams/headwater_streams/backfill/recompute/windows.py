@@ -17,7 +17,7 @@ from headwater_streams.backfill.recompute.comparing import Compared, Order, comp
 from headwater_streams.backfill.recompute.offsets import Offsets, Pair
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import PLACE, RawTopic, in_order, not_new, without
-from headwater_streams.backfill.recompute.sampling import limit_of, pick_windows
+from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_windows, pick_windows
 from headwater_streams.backfill.repair.spec import WINDOW_START
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.ledger.entry import Ranges, merge_ranges
@@ -236,14 +236,17 @@ class WindowRecomputation:
             is_there = here.inside(spans) == read.inside(spans)
             return offsets_of(parts).count if is_there else None
 
+        at_most = limit_of_windows(read.count)
         for sources in self._sources(limit, rng):
             span = pick_windows(sources, limit, rng, cost)
+            if span is None and limit is not None:
+                span = pick_windows(sources, at_most, rng, cost)
             if span is not None:
                 return offsets_of([of for start, of in sources.items() if span[0] <= start <= span[1]]), span
         if limit is None:
             raise NotRecomputableError(f"no window has all of its records in {read.topics} still")
         raise NotRecomputableError(
-            f"no window was found whose records lie within {limit:,} offsets of {read.topics}; --recompute all reads "
+            f"no window was found whose records lie within {at_most:,} offsets of {read.topics}; --recompute all reads "
             f"all {read.count:,}"
         )
 
