@@ -88,6 +88,10 @@ def broken(verdict: Verdict) -> list[str]:
     return [finding.name for finding in verdict.findings if not finding.ok]
 
 
+def table_at(driver: JobDriver, path: Path) -> DataFrame:
+    return driver.context.spark.read.format("delta").load(str(path))
+
+
 def tamper(table: Path, column: str, value: str, where: str) -> None:
     """Another value in a row, by a commit that says nothing."""
     changed = DeltaTable(str(table)).update(updates={column: value}, predicate=where)
@@ -101,11 +105,11 @@ def test_recompute_of_windows_finds_a_changed_sum_in_a_repair_and_in_a_rebuild(
     context = driver.context
     planned = backfill.plan(context, job)
     backfill.run(context, planned.id, job)
-    verdict = backfill.verify(context, planned.id, job)
-    assert verdict.passed, verdict.findings
-    detail = "4 of 4 windows from 8 of 8 offsets of departures"
-    assert recomputed(verdict).detail == f"{detail}, as they are written"
     shadow = BackfillFolder(driver.home, planned.id).shadow
+    part = plan_jobs(context, [job])[-1]
+    (found,) = recompute_repair(context, job, part, planned, table_at(driver, shadow), "sample").findings
+    detail = "4 of 4 windows from 8 of 8 offsets of departures"
+    assert (found.ok, found.detail) == (True, f"{detail}, as they are written")
     tamper(shadow, "total", "0.7", "carrier = 'UA' AND window_start < '2013-01-01T11:00:00Z'")
     verdict = backfill.verify(context, planned.id, job, recompute="none")
     assert verdict.passed, "nothing else sees it"
@@ -153,22 +157,22 @@ def test_recompute_of_rows_leaves_copies_and_bad_records_out_and_finds_a_changed
     assert verdict.notes[-1] == drawn
     shadow = BackfillFolder(driver.home, planned.id).shadow
     tamper(shadow, "delay", "0.30000000001", "_offset = 6")
+    DeltaTable(str(shadow)).delete("_offset = 7")
     verdict = backfill.verify(context, planned.id, job)
     assert broken(verdict) == ["recomputed"]
-    place = "for example _topic=departures, _partition=0, _offset"
-    assert recomputed(verdict).detail.startswith(f"{detail}: rows differ: delay of 1; {place}=6: delay 0.3")
+    place = "for example _topic=departures, _partition=0, _offset=6: delay 0.30000000001 is written, 0.3 recomputed"
+    assert recomputed(verdict).detail == (
+        f"{detail}: 1 recomputed rows are not written; rows differ: delay of 1; {place}"
+    )
 
     (found,) = plan_jobs(context, [job])
 
     def again(how: Recompute = "sample") -> Recomputed:
-        rows = context.spark.read.format("delta").load(str(shadow))
-        return recompute_repair(context, job, found, planned, rows, how)
+        return recompute_repair(context, job, found, planned, table_at(driver, shadow), how)
 
     nothing = "nothing was recomputed from the raw topic"
     assert again("none").notes == (f"{nothing}: it was not asked for (--recompute none)",)
 
-    DeltaTable(str(shadow)).delete("_offset = 2")
-    assert f"{detail}: 1 recomputed rows are not written; rows differ" in again().findings[0].detail
     # Retention has come since: what is still there is recomputed.
     driver._log.partitions = lambda topic: {0: (7, 9)}  # type: ignore[method-assign]
     rest = again()
@@ -189,21 +193,18 @@ def test_recompute_of_overlapping_windows_leaves_late_rows_out_of_those_that_lac
     context = driver.context
     planned = backfill.plan_rebuild(context, job)
     backfill.run(context, planned.id, job)
-    verdict = backfill.verify(context, planned.id, job)
-    assert verdict.passed, verdict.findings
-    assert verdict.accounting["partly_late"] == 1
-    made = verdict.diff.unchanged
-    assert recomputed(verdict).detail == (
-        f"{made} of {made} windows from 8 of 8 offsets of departures, as they are written"
-    )
+    home, part = Home(BackfillFolder(driver.home, planned.id).rebuilt), plan_jobs(context, [job])[-1]
+    rows = table_at(driver, home.table("gold.hops"))
+    late = table_at(driver, home.table("gold.hops__late")).select("_offset", F.size("_missed")).collect()
+    assert sorted(map(tuple, late)) == [(6, 2), (7, 1)]
+    (finding,) = recompute_rebuild(context, home, job, part, planned, rows, "all").findings
+    made = rows.count()
+    detail = f"{made} of {made} windows from 8 of 8 offsets of departures, as they are written"
+    assert (finding.ok, finding.detail) == (True, detail)
 
     # A sample: whole windows that lie together.
     monkeypatch.setattr(sampling, "LEAST", 5)
-    home = Home(BackfillFolder(driver.home, planned.id).rebuilt)
-    rows = context.spark.read.format("delta").load(str(home.table("gold.hops")))
-    (finding,) = recompute_rebuild(
-        context, home, job, plan_jobs(context, [job])[-1], planned, rows, "sample"
-    ).findings
+    (finding,) = recompute_rebuild(context, home, job, part, planned, rows, "sample").findings
     assert finding.ok, finding
     assert re.match(r"[1-9] of \d+ windows from [1-5] of 8 offsets of departures, as", finding.detail), (
         finding

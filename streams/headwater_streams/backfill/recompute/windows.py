@@ -6,9 +6,11 @@ by those in the late table of the run. The table between the topic and the windo
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from pathlib import Path
 from random import Random
 
+from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -112,10 +114,10 @@ class WindowRecomputation:
             raise NotRecomputableError("no record feeds what was written")
         if not here.count:
             raise NotRecomputableError(f"none of {read.count:,} offsets is in {read.topics} any more")
-        windows = rows.count()
-        picked = here
+        picked, windows = here, None
         if here != read or (limit is not None and limit < read.count):
-            picked, span = self._picked(here, limit, Random(seed))
+            windows = self._windows_by_start()
+            picked, span = self._picked(here, limit, Random(seed), sorted(windows))
             rows = rows.filter(_starts_in(span))
         found = self._compared(picked, span, rows, self._by_coordinates)
         notes: tuple[str, ...] = ()
@@ -132,9 +134,8 @@ class WindowRecomputation:
                 raise NotRecomputableError(
                     f"{lost:,} records that the job kept are not in {read.topics} any more"
                 )
-        outcome = judged(
-            found, f"{found.rows:,} of {windows:,} windows", picked, read, read.count - here.count
-        )
+        total = found.rows - found.missing + found.extra if windows is None else sum(windows.values())
+        outcome = judged(found, f"{found.rows:,} of {total:,} windows", picked, read, read.count - here.count)
         return replace(outcome, notes=(*outcome.notes, *notes))
 
     def _compared(
@@ -159,9 +160,7 @@ class WindowRecomputation:
         """The records that can be used, but those that stand in a quarantine table."""
         decoded = self._topic.decoded(located)
         good = decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
-        for path in self._written.rejected:
-            good = without(good, self._side(path, picked))
-        return good
+        return self._not_in(good, self._written.rejected, picked)
 
     def _by_checks(self, _picked: Offsets, located: DataFrame) -> DataFrame:
         """The records that can be used, as the job's checks are now."""
@@ -172,9 +171,7 @@ class WindowRecomputation:
         """How many records the checks reject, as they are now, that stand in no quarantine table: rows were deleted."""
         decoded = self._judging.decoded(self._topic.located(picked))
         rejected = decoded.frame.filter(F.col(BAD)).select(*PLACE)
-        for path in self._written.rejected:
-            rejected = without(rejected, self._side(path, picked))
-        return rejected.count()
+        return self._not_in(rejected, self._written.rejected, picked).count()
 
     def _new(self, picked: Offsets, located: DataFrame, good: DataFrame) -> DataFrame:
         if not self._by_headers:
@@ -188,11 +185,16 @@ class WindowRecomputation:
         """The records but the late ones; where a record is in several windows, with the last one that lacks it."""
         if self._written.late is None:
             return good
-        late = self._side(self._written.late, picked)
         if not self._window.overlapping:
-            return without(good, late)
+            return self._not_in(good, [self._written.late], picked)
+        late = self._side(self._written.late, picked)
         closed = F.array_max(F.transform(MISSED, lambda window: window["end"])).alias(CLOSED_UNTIL)
         return good.join(late.select(*PLACE, closed), list(PLACE), "left")
+
+    def _not_in(self, rows: DataFrame, paths: Sequence[Path], picked: Offsets) -> DataFrame:
+        """Rows but those that stand in side tables; most of these are empty, and a join is not for nothing."""
+        filled = [path for path in paths if DeltaTable(str(path)).file_uris()]
+        return reduce(without, [self._side(path, picked) for path in filled], rows)
 
     def _side(self, path: Path, picked: Offsets) -> DataFrame:
         return self._context.spark.read.format("delta").load(str(path)).filter(picked.condition())
@@ -209,10 +211,21 @@ class WindowRecomputation:
             result = result.filter(self._written.within)
         return result if span is None else result.filter(_starts_in(span))
 
-    def _picked(self, here: Offsets, limit: int | None, rng: Random) -> tuple[Offsets, Pair]:
+    def _windows_by_start(self) -> dict[int, int]:
+        """How many windows were written, by their start; nothing where they do not say it."""
+        if not self._window.closing or WINDOW_START not in self._written.rows.columns:
+            return {}
+        start_us = F.unix_micros(WINDOW_START).alias(_START_US)
+        return {
+            row[_START_US]: row["count"] for row in self._written.rows.groupBy(start_us).count().collect()
+        }
+
+    def _picked(
+        self, here: Offsets, limit: int | None, rng: Random, starts: Sequence[int]
+    ) -> tuple[Offsets, Pair]:
         """Windows whose records are all there, as many as the limit lets, and the offsets to read for them."""
         read = self._written.read
-        if not self._window.closing or WINDOW_START not in self._written.rows.columns:
+        if not starts:
             gone, many = (
                 "some of which are gone",
                 "and they are more than a sample; --recompute all reads them",
@@ -237,7 +250,7 @@ class WindowRecomputation:
             return offsets_of(parts).count if is_there else None
 
         at_most = limit_of_windows(read.count)
-        for sources in self._sources(limit, rng):
+        for sources in self._sources(limit, rng, starts):
             span = pick_windows(sources, limit, rng, cost)
             if span is None and limit is not None:
                 span = pick_windows(sources, at_most, rng, cost)
@@ -250,14 +263,14 @@ class WindowRecomputation:
             f"all {read.count:,}"
         )
 
-    def _sources(self, limit: int | None, rng: Random) -> Iterator[Mapping[int, Ranges]]:
+    def _sources(
+        self, limit: int | None, rng: Random, starts: Sequence[int]
+    ) -> Iterator[Mapping[int, Ranges]]:
         """Where the records of windows are, by their start: of all windows, or of some stretches of them."""
-        start_us = F.unix_micros(WINDOW_START).alias(_START_US)
-        rows = self._written.rows.select(start_us, SOURCES)
+        rows = self._written.rows.select(F.unix_micros(WINDOW_START).alias(_START_US), SOURCES)
         if limit is None:
             yield _ranges_by_start(rows)
             return
-        starts = sorted(row[_START_US] for row in rows.select(_START_US).distinct().collect())
         blocks = range(0, len(starts), _STARTS)
         for block in rng.sample(blocks, min(_TRIES, len(blocks))):
             some = starts[block : block + _STARTS]
