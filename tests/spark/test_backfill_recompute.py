@@ -58,6 +58,7 @@ def hops(departures: DataFrame) -> DataFrame:
 
 
 AT = "2013-01-01T14:00:00Z"
+OF_THE_DAY = "a job whose rows depend on the day they are made is verified with --recompute none"
 
 
 def event(time: str, carrier: str | None, delay: float) -> dict[str, object]:
@@ -155,7 +156,7 @@ def test_recompute_of_rows_leaves_copies_and_bad_records_out_and_finds_a_changed
     assert broken(verdict) == ["recomputed"]
     place = "for example _topic=departures, _partition=0, _offset=6: delay 0.30000000001 is written, 0.3 recomputed"
     assert recomputed(verdict).detail == (
-        f"{detail}: 1 recomputed rows are not written; rows differ: delay of 1; {place}"
+        f"{detail}: 1 recomputed rows are not written; rows differ: delay of 1; {place}; {OF_THE_DAY}"
     )
 
     (found,) = plan_jobs(context, [job])
@@ -202,5 +203,5 @@ def test_recompute_of_overlapping_windows_leaves_late_rows_out_of_those_that_lac
     made = verdict.diff.unchanged + 1
     assert recomputed(verdict).detail == (
         f"{made} of {made} windows from 8 of 8 offsets of departures: rows differ: total of 1; for example "
-        "window_start=2013-01-01T11:30:00.000000Z: total 1000000000.0 is written, 10.0 recomputed"
+        f"window_start=2013-01-01T11:30:00.000000Z: total 1000000000.0 is written, 10.0 recomputed; {OF_THE_DAY}"
     )

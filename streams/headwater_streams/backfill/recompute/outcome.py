@@ -10,6 +10,8 @@ from headwater_streams.backfill.verdict import Finding
 NAME = "recomputed"
 """The finding's name."""
 
+_OF_THE_DAY = "a job whose rows depend on the day they are made is verified with --recompute none"
+
 Recompute = Literal["all", "sample", "none"]
 """How much is recomputed."""
 
@@ -56,5 +58,7 @@ def judged(compared: Compared, what: str, read: Offsets, everything: Offsets, go
         names = ", ".join(compared.unsteady)
         notes.append(f"recomputed, but not compared, since it comes out otherwise each time: {names}")
     detail = f"{what} from {read.count:,} of {everything.count:,} offsets of {everything.topics}"
-    told = f"{detail}, as they are written" if compared.same else f"{detail}: {compared.told()}"
+    told = (
+        f"{detail}, as they are written" if compared.same else f"{detail}: {compared.told()}; {_OF_THE_DAY}"
+    )
     return Recomputed((Finding(NAME, compared.same, told),), tuple(notes))
