@@ -15,6 +15,7 @@ from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import DataLossError, IncompatibleStateError
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.sinks.marks import last_batch
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(
@@ -222,7 +223,9 @@ def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Calla
         if state == "swapping":
             with pytest.raises(BackfillError, match=r"another backfill of silver\.departures has changed"):
                 backfill.swap(context, other.id)
-            with pytest.raises(IncompatibleStateError, match="a backfill has changed silver"):
+            with pytest.raises(
+                IncompatibleStateError, match=f"the backfill '{planned.id}' has changed silver"
+            ):
                 driver.run()
     backfill.swap(context, planned.id)
     assert driver.audit() == []
@@ -270,6 +273,11 @@ def test_rebuild_that_is_taken_back_half_way_leaves_the_job_as_it_was(
     assert len(driver.quarantined("silver.departures")) == 2
     backfill.rollback(driver.context, planned.id)
     assert [offset for (offset,) in driver.rows("silver.departures__quarantine", "_offset")] == [2]
+    with pytest.raises(BackfillError, match="was rolled back; plan again"):
+        backfill.swap(driver.context, planned.id)
+    assert backfill.plan_rebuild(driver.context, job).id != planned.id
+    # The next generation has the number of the one that was given up, and may have batches of the same numbers.
+    assert last_batch(driver.home.table("silver.departures__quarantine"), "clean/2") == -1
     send(driver, event("11:00", None, 30))
     driver.run()
     assert len(driver.quarantined("silver.departures")) == 2

@@ -99,3 +99,14 @@ def test_verdict_page_of_a_rebuild_has_no_timeline() -> None:
     reader.feed(page(plan | {"mode": "rebuild"}, VERDICT))
     assert "svg" not in reader.tags
     assert "A rebuild of gold.delays" in reader.text
+
+
+def test_verdict_page_of_several_tables_has_the_diff_of_each_and_one_digest() -> None:
+    of_bots = {**VERDICT["diff"], "added": 5, "digest": "77aa", "samples": {}}
+    beside = {"silver.bots": {"diff": of_bots, "table_version": 3}}
+    reader = Reader()
+    reader.feed(page(PLAN, VERDICT | {"beside": beside, "digest": "9e9e"}))
+    for expected in ("gold.delays", "1 added, 0 removed", "silver.bots", "5 added, 0 removed", "Digest 9e9e"):
+        assert expected in reader.text, expected
+    assert "1f3d" not in reader.text
+    assert "77aa" not in reader.text

@@ -88,3 +88,5 @@ def test_ledger_repairs_are_of_no_batch_that_a_rewind_undoes() -> None:
     after = {"generation": 1, "batch": 1}
     assert is_undone(batch(1, 2), after)
     assert not is_undone(back, after), "its number is the rollback's mark"
+    half_back = begun(1, "restore", 2, restored_version=3, replaced_version=5)
+    assert not is_undone(half_back, after), "the files that it put back are of the batches that wrote them"

@@ -73,7 +73,9 @@ def print_whole(planned: "WholePlan") -> None:
         following = "run"
     else:
         value = planned.to_json()
-        lines["back to"] = f"version {value['version']}, after batch {value['batch']}"
+        others = "".join(f", version {version} of {name}" for name, version in value["versions"].items())
+        of = f" of {planned.target}" if others else ""
+        lines["back to"] = f"version {value['version']}{of}{others}, after batch {value['batch']}"
         lines["reads"] = f"{planned.rows:,} rows again: {_ranges(value['ranges'])}"
         following = "verify"
     _print_lines(lines)
@@ -91,9 +93,13 @@ def _ranges(ranges: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
 
 def print_diff(diff: "Diff") -> None:
     """The counts of a diff and some of its rows."""
+    _print_changes(diff, "", f"; digest {diff.digest}")
+
+
+def _print_changes(diff: "Diff", of: str, digest: str) -> None:
     print(
-        f"{diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed, "
-        f"{diff.unchanged:,} unchanged; digest {diff.digest}"
+        f"{of}{diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed, "
+        f"{diff.unchanged:,} unchanged{digest}"
     )
     rows = [
         (kind, _short(sample["key"]), _changes(sample))
@@ -104,11 +110,17 @@ def print_diff(diff: "Diff") -> None:
         print_table(["row", "key", "what"], rows, empty="")
 
 
-def print_verdict(verdict: "Verdict") -> None:
-    """The findings, the diff, the outcome."""
+def print_verdict(verdict: "Verdict", target: str) -> None:
+    """The findings, the diff of each table, the outcome."""
     rows = [("✓" if f.ok else "✗", f.name, f.detail) for f in verdict.findings]
     print_table(["", "finding", "seen"], rows, empty="")
-    print_diff(verdict.diff)
+    if verdict.beside:
+        changes = {name: change.diff for name, change in verdict.beside.items()}
+        for name, diff in {target: verdict.diff, **changes}.items():
+            _print_changes(diff, f"{name}: ", "")
+        print(f"digest {verdict.digest}")
+    else:
+        print_diff(verdict.diff)
     print_notes(verdict.notes)
     if verdict.passed:
         print(f"passed; next: headwater backfill swap {verdict.backfill}")
@@ -125,7 +137,7 @@ def print_status(found: Sequence[Mapping[str, Any]]) -> None:
             s["id"],
             s["state"],
             s["job"],
-            s["target"],
+            ", ".join((s["target"], *s["further"])),
             f"{s['chunks_done']} of {s['chunks']}",
             s["rows"],
             s["created_at"].rstrip("Z").replace("T", " "),

@@ -59,7 +59,7 @@ def page(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
             [(escape(term), f"{rows:,}") for term, rows in verdict["accounting"].items()],
         ),
         "<h2>Diff</h2>",
-        *_diff(verdict["diff"]),
+        *_diffs(plan, verdict),
         *_timeline(plan),
     ]
     if verdict["notes"]:
@@ -79,12 +79,22 @@ def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return f"<table><tr>{top}</tr>{body}</table>"
 
 
+def _diffs(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> Iterator[str]:
+    """The diff, or that of each table where the job writes several."""
+    beside = verdict.get("beside", {})
+    if beside:
+        yield f"<h3>{escape(plan['target'])}</h3>"
+    yield from _diff(verdict["diff"])
+    for name, change in beside.items():
+        yield f"<h3>{escape(name)}</h3>"
+        yield from _diff(change["diff"])
+    digest = verdict.get("digest", verdict["diff"]["digest"])
+    yield f"<p>Digest <code>{escape(digest)}</code>, for <code>swap --accept-diff</code>.</p>"
+
+
 def _diff(diff: Mapping[str, Any]) -> Iterator[str]:
     counts = ", ".join(f"{diff[kind]:,} {kind}" for kind in _KINDS)
-    yield (
-        f"<p>By {escape(', '.join(diff['keys']))}: {counts}. Digest <code>{escape(diff['digest'])}</code>, for "
-        "<code>swap --accept-diff</code>.</p>"
-    )
+    yield f"<p>By {escape(', '.join(diff['keys']))}: {counts}.</p>"
     for kind in _KINDS:
         samples = diff["samples"].get(kind, [])
         if samples:

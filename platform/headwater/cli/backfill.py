@@ -86,7 +86,16 @@ def plan_backfill(
     rewind: Annotated[
         int | None,
         typer.Option(
-            metavar="VERSION", min=0, help="Table, checkpoint and offsets back to this version of the table."
+            metavar="VERSION",
+            min=0,
+            help="All tables of the job, its checkpoint and offsets back to this version of its table.",
+        ),
+    ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TABLE",
+            help="Of a job with several tables, the one that --rewind's VERSION is of; the first by default.",
         ),
     ] = None,
     lookups: Annotated[
@@ -101,7 +110,7 @@ def plan_backfill(
 
     A repair mends closed windows, or rows by their offsets, and the live job's checkpoint stays. A rebuild makes a
     table anew from the beginning of the job's inputs, beside the live one, and takes its place with the checkpoint.
-    A rewind puts table and checkpoint back to an earlier version; the job runs forward from there.
+    A rewind puts the job's tables and checkpoint back to an earlier version; the job runs forward from there.
 
     \b
     Examples:
@@ -110,6 +119,7 @@ def plan_backfill(
       headwater backfill plan jobs/flights.py:clean_departures --start 2013-01-05T10:00:00Z --end 2013-01-06
       headwater backfill plan jobs/flights.py:join_flights --rebuild
       headwater backfill plan jobs/flights.py:join_flights --rewind 12
+      headwater backfill plan jobs/requests.py:split_requests --rewind 12 --table silver.bots
     """
     from headwater.cli._backfill import parse_offsets, print_plan, print_whole
 
@@ -121,6 +131,8 @@ def plan_backfill(
     ]
     if sum(given) != 1:
         raise UsageError(f"say which range: give one of {_RANGES}")
+    if table is not None and rewind is None:
+        raise UsageError("--table says which table the VERSION of --rewind is of; give both")
     job, where = _one_job(reference)
     with _errors(), _context(home, bootstrap, needs_broker=bool(job.topics)) as context:
         from headwater_streams import backfill
@@ -129,7 +141,7 @@ def plan_backfill(
             whole = (
                 backfill.plan_rebuild(context, job, reference=where)
                 if rewind is None
-                else backfill.plan_rewind(context, job, version=rewind, reference=where)
+                else backfill.plan_rewind(context, job, version=rewind, table=table, reference=where)
             )
             if json_output:
                 print_json(whole.to_json())
@@ -298,12 +310,13 @@ def verify(
         from headwater_streams import backfill
 
         verdict = backfill.verify(context, backfill_id, job, recompute=recompute)
+        target = backfill.status(context.home, backfill_id)["target"]
     if html is not None:
         _write_page(home, backfill_id, html)
     if json_output:
         print_json(verdict.to_json())
     else:
-        print_verdict(verdict)
+        print_verdict(verdict, target)
         if html is not None:
             typer.echo(f"as a page: {html}")
     if not verdict.passed:

@@ -82,8 +82,9 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
                 old = context.home.checkpoint(planned.job, planned.base_generation)
                 staged = stage_checkpoint(context, planned, old)
                 take_checkpoint(context, planned.job, staged, planned.generation + 1)
+            last = _last_batch(context, planned) if swapped else None
             for name in planned.tables:
-                _restore_table(context, planned, name, target_was_swapped=swapped)
+                _restore_table(context, planned, name, last)
     stored = folder.read("rollback")
     if stored is None:
         made = (
@@ -92,6 +93,20 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
         stored = told(planned, *next(done for done in made if done is not None))
         folder.write("rollback", stored)
     return stored
+
+
+def require_not_taken_back(context: StageContext, planned: WholePlan) -> None:
+    """Sees to it that a backfill was not rolled back, in whole or half: its tables are not what it was planned on.
+
+    Raises:
+        BackfillError: It was.
+    """
+    made = [actions for name in planned.tables if (actions := made_by(context.home.table(name), planned.id))]
+    back = [RESTORE in actions for actions in made]
+    if any(back) and not all(back):
+        raise BackfillError(f"the backfill {planned.id!r} is half rolled back; roll it back again")
+    if any(back):
+        raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
 
 
 def require_generation(context: StageContext, planned: WholePlan, expected: int) -> None:
@@ -118,23 +133,26 @@ def require_generation(context: StageContext, planned: WholePlan, expected: int)
 
 
 def require_foreseen(context: StageContext, planned: WholePlan, verdict: Mapping[str, Any]) -> None:
-    """Sees to it that since the verdict the live job alone has changed the table: a swap undoes what others did.
+    """Sees to it that since the verdict the live job alone has changed the tables: a swap undoes what others did.
 
     Raises:
         BackfillError: A repair, a DELETE, or whatever else came between.
     """
-    table, known = context.home.table(planned.target), verdict.get("table_version")
-    if known is None or any(made_by(context.home.table(name), planned.id) for name in planned.tables):
+    if any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return
-    for commit in commits(table, since=known + 1):
-        entry = commit.entry
-        is_batch = entry is not None and entry.job == planned.job and entry.kind != "backfill"
-        if commit.data_changed and not is_batch:
-            by = entry.extra.get("backfill", entry.job) if entry is not None else commit.operation
-            raise BackfillError(
-                f"{planned.target} was changed by {by} (version {commit.version}) since the backfill {planned.id!r} "
-                "was verified, and the swap would undo that; verify it again and read what differs"
-            )
+    known = {name: found["table_version"] for name, found in verdict.get("beside", {}).items()}
+    for name, version in {**known, planned.target: verdict.get("table_version")}.items():
+        if version is None:
+            continue
+        for commit in commits(context.home.table(name), since=version + 1):
+            entry = commit.entry
+            is_batch = entry is not None and entry.job == planned.job and entry.kind != "backfill"
+            if commit.data_changed and not is_batch:
+                by = entry.extra.get("backfill", entry.job) if entry is not None else commit.operation
+                raise BackfillError(
+                    f"{name} was changed by {by} (version {commit.version}) since the backfill {planned.id!r} was "
+                    "verified, and the swap would undo that; verify it again and read what differs"
+                )
 
 
 def stage_checkpoint(
@@ -292,14 +310,23 @@ def told(planned: WholePlan, version: int, entry: LedgerEntry) -> dict[str, Any]
     }
 
 
-def _restore_table(context: StageContext, planned: WholePlan, name: str, *, target_was_swapped: bool) -> None:
+def _last_batch(context: StageContext, planned: WholePlan) -> int:
+    """The last batch that the target had before the swap; another table may have one more, which is written anew."""
+    table = context.home.table(planned.target)
+    swapped = next(entry for action, (_, entry) in made_by(table, planned.id).items() if action != RESTORE)
+    version = int(swapped.extra["replaced_version"])
+    return restored_entry(planned, planned.target, version, table, planned.generation + 1).batch
+
+
+def _restore_table(context: StageContext, planned: WholePlan, name: str, last: int | None) -> None:
+    """Puts a table back to before the swap, for the generation after it, or, where the target was not reached (`last`
+    is None), for the one before it, which goes on."""
     table = context.home.table(name)
     made = made_by(table, planned.id)
     if not made or RESTORE in made:
         return
     ((_, swapped),) = made.values()
-    # Where the target was not reached its generation has not begun, and goes on.
-    generation = planned.generation + 1 if target_was_swapped else planned.base_generation
+    generation = planned.base_generation if last is None else planned.generation + 1
     version = int(swapped.extra["replaced_version"])
     transaction = FileSwap(context.spark, table)
     before = snapshot_of(context.spark, table, version)
@@ -309,6 +336,14 @@ def _restore_table(context: StageContext, planned: WholePlan, name: str, *, targ
         removed = written_by(planned.job, table, there, after=version)
         kept = {file.name for file in there} - {file.name for file in removed}
         before = replace(before, files=[add for add in before.files if add["path"] not in kept])
+    marks = marks_as(planned, before, generation)
+    if last is None:
+        # The generation that was to begin may still begin in another way, with batches of the same numbers.
+        now = snapshot_of(context.spark, table, transaction.version, with_files=False)
+        given_up = app_id(planned.job, planned.generation)
+        marks |= {name: -1 for name in now.marks if name == given_up or name.startswith(f"{given_up}/")}
+    else:
+        marks = {name: min(batch, last) for name, batch in marks.items()}
     entry = restored_entry(planned, name, version, table, generation)
     entry = replace(entry, extra={**entry.extra, "action": RESTORE})
-    exchange(context, planned, transaction, entry, removed, before, marks_as(planned, before, generation))
+    exchange(context, planned, transaction, entry, removed, before, marks)

@@ -12,6 +12,7 @@ from headwater_streams.backfill.repair.running import shadow_entries
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder, backfill_ids
+from headwater_streams.backfill.verdict import digest_of
 from headwater_streams.runtime.home import Home
 
 
@@ -19,7 +20,8 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
     """One backfill: its plan in short, its state, its progress, its verdict, its swap.
 
     The states, in their order: planned, running, paused, done, verified or failed, swapping (killed between its two
-    tables: swap again, or roll back), swapped, rolled back; or aborted.
+    tables: swap again, or roll back), swapped, rolling back (killed likewise: roll back again), rolled back; or
+    aborted.
 
     Raises:
         BackfillError: There is no such backfill.
@@ -33,6 +35,7 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
         "state": _state(home, folder),
         "job": planned.job,
         "target": planned.target,
+        "further": list(planned.further) if not isinstance(planned, BackfillPlan) else [],
         "mode": planned.mode,
         "asked": dict(planned.asked),
         "rows": planned.rows,
@@ -41,7 +44,7 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
         "created_at": planned.created_at,
         "progress": folder.read("progress"),
         "passed": None if verdict is None else verdict["passed"],
-        "digest": None if verdict is None else verdict["diff"]["digest"],
+        "digest": None if verdict is None else digest_of(verdict),
         "swap": folder.read("swap"),
         "rollback": folder.read("rollback"),
     }
@@ -87,7 +90,7 @@ def abort(home: Home, backfill: str) -> dict[str, Any]:
     folder = BackfillFolder(home, backfill)
     with folder.held():
         state = _state(home, folder)
-        if state in ("swapping", "swapped"):
+        if state in ("swapping", "swapped", "rolling back"):
             raise BackfillError(f"the backfill {backfill!r} was swapped in; roll it back instead")
         if state == "rolled back":
             raise BackfillError(f"the backfill {backfill!r} was rolled back already")
@@ -124,6 +127,9 @@ def _swapped(home: Home, planned: AnyPlan) -> str | None:
     else:
         made = [set(handover.made_by(home.table(name), planned.id)) for name in planned.tables]
         there, back = planned.mode, handover.RESTORE
+        done = [back in actions for actions in made if actions]
+        if any(done) and not all(done):
+            return "rolling back"
     if any(back in actions for actions in made):
         return "rolled back"
     if any(there in actions for actions in made):

@@ -25,6 +25,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.values import FORMAT
 from headwater_streams.errors import StreamsError
+from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.home import Home, write_atomically
 
 AnyPlan = BackfillPlan | RebuildPlan | RewindPlan
@@ -140,7 +141,7 @@ def stored(home: Home, made: Plan, now_ms: int) -> Plan:
     for attempt in range(1, 1000):
         name = f"{made.job}-{digest[:8]}" + (f"-{attempt}" if attempt > 1 else "")
         folder = BackfillFolder(home, name)
-        if folder.has_flag("aborted"):
+        if folder.has_flag("aborted") or _is_taken_back(home, made, name):
             continue
         if folder.read("plan") is None:
             folder.write("plan", replace(made, id=name, created_at=utc_text(now_ms)).to_json())
@@ -150,6 +151,15 @@ def stored(home: Home, made: Plan, now_ms: int) -> Plan:
     raise BackfillError(
         f"the same backfill of {made.target} was aborted a thousand times; remove some folders"
     )
+
+
+def _is_taken_back(home: Home, made: AnyPlan, backfill: str) -> bool:
+    """Whether a backfill of whole tables was rolled back; half way, the target is as it was planned on."""
+    if isinstance(made, BackfillPlan):
+        return False
+    entries = (commit.entry for name in made.tables for commit in commits(home.table(name)))
+    made_by = (entry for entry in entries if entry is not None and entry.extra.get("backfill") == backfill)
+    return any(entry.extra["action"] == "restore" for entry in made_by)
 
 
 def utc_text(now_ms: int) -> str:

@@ -1,9 +1,12 @@
 """What a verification found: the verdict that a swap asks for."""
 
+import hashlib
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import Diff
 from headwater_streams.backfill.store import BackfillError
 
@@ -31,6 +34,7 @@ class Verdict:
         shadow_version: The shadow's version that was verified.
         verified_at: When.
         table_version: The live table's version that the diff speaks of; None where a swap looks for itself.
+        beside: What the swap changes in the job's other tables, where it writes several.
     """
 
     backfill: str
@@ -42,6 +46,15 @@ class Verdict:
     shadow_version: int
     verified_at: str
     table_version: int | None = None
+    beside: Mapping[str, Change] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Names what the swap changes: the diff, or the diffs of all tables."""
+        if not self.beside:
+            return self.diff.digest
+        told = [self.diff.digest, *((name, change.diff.digest) for name, change in self.beside.items())]
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
 
     def to_json(self) -> dict[str, Any]:
         """The verdict as it is stored and printed."""
@@ -55,6 +68,8 @@ class Verdict:
             "shadow_version": self.shadow_version,
             "verified_at": self.verified_at,
             "table_version": self.table_version,
+            "beside": {name: change.to_json() for name, change in self.beside.items()},
+            "digest": self.digest,
         }
 
     @classmethod
@@ -70,7 +85,13 @@ class Verdict:
             value["shadow_version"],
             value["verified_at"],
             value.get("table_version"),
+            {name: Change.from_json(change) for name, change in value.get("beside", {}).items()},
         )
+
+
+def digest_of(verdict: Mapping[str, Any]) -> str:
+    """The digest of a stored verdict; an older Headwater's has that of its diff alone."""
+    return str(verdict.get("digest", verdict["diff"]["digest"]))
 
 
 def passing(
@@ -92,9 +113,10 @@ def passing(
     if not verdict["passed"]:
         broken = [f["name"] + ": " + f["detail"] for f in verdict["findings"] if not f["ok"]]
         raise BackfillError(f"the verdict on {backfill!r} did not pass ({'; '.join(broken)})")
-    if accepted is not None and accepted != verdict["diff"]["digest"]:
+    digest = digest_of(verdict)
+    if accepted is not None and accepted != digest:
         raise BackfillError(
-            f"the diff of {backfill!r} has the digest {verdict['diff']['digest']}, and {accepted} was accepted; read "
+            f"the diff of {backfill!r} has the digest {digest}, and {accepted} was accepted; read "
             "the verdict again: headwater backfill verify"
         )
     return verdict

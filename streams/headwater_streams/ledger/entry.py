@@ -72,7 +72,9 @@ above. It ends where the last batch of the generation before ended.
 A rebuild beside the live table (`backfill.rebuild`; `backfill` is its id) makes two of that kind. One has `shadow`, the
 folder below the home of the table whose files came in place of all rows; its log has the batches that wrote them. The
 other takes that back, with the `action` "restore": the rows are those of `replaced_version` again, and `batch`, `seen`
-and the rest are what the last commit before that said, for the old checkpoint goes on under a new number.
+and the rest are what the last commit before that said, for the old checkpoint goes on under a new number. A rewind's,
+`action` "rewind", says the same of an earlier version, `restored_version`, in each of the job's tables; in a side table
+the rows of later batches were removed.
 """
 
 import json
@@ -225,11 +227,11 @@ def _pairs(seen: dict[str, list[list[int]]] | None) -> dict[str, list[tuple[int,
 def is_undone(entry: LedgerEntry, after: Mapping[str, int]) -> bool:
     """Whether a commit is of a batch that came after the last one of a generation that was renewed, see above.
 
-    A repair's is of none: its `batch` is the mark of the swap.
+    A repair's is of none: its `batch` is the mark of the swap. Nor is one that put rows back: its `batch` is the last
+    that the table had by then, and the files are of the batches that wrote them.
     """
-    return (
-        entry.kind != "backfill" and entry.generation == after["generation"] and entry.batch > after["batch"]
-    )
+    is_batch = entry.kind not in ("backfill", "generation")
+    return is_batch and entry.generation == after["generation"] and entry.batch > after["batch"]
 
 
 def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:

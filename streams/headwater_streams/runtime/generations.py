@@ -98,8 +98,8 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         The commit's entry; `extra["lost"]` names the ranges that no generation has read.
 
     Raises:
-        StreamsError: The job has no table yet, it keeps state or keys that cannot be had again, or it reads a table row
-            by row.
+        StreamsError: The job has no table yet, it keeps state or keys that cannot be had again, it reads a table row by
+            row, or a backfill is half swapped in.
     """
     job = plan.job
     table = context.home.table(job.target.name)
@@ -110,6 +110,13 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         if why is not None:
             raise StreamsError(f"job {job.name!r} {why}; use headwater jobs rebuild {job.name}")
     generation = current_generation(context, job)
+    for name in half_swapped(context, job, generation):
+        begun = _swapped_by(context, job, name)
+        if begun is not None:
+            raise StreamsError(
+                f"job {job.name!r}: the backfill {begun.extra['backfill']!r} has changed {name} and not "
+                f"{job.target.name} yet; swap it in, or roll it back, first: headwater backfill list"
+            )
     last = last_entry(table, job.name, generation)
     after = {"generation": generation, "batch": last.batch if last is not None else -1}
     again = None
@@ -211,19 +218,31 @@ def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:
 
 
 def require_begun(context: StageContext, job: Job, generation: int) -> None:
-    """Sees to it that a job's other tables have not been emptied for a generation that did not begin.
+    """Sees to it that a job's other tables do not belong to a generation that did not begin.
 
     Raises:
-        IncompatibleStateError: A rebuild was interrupted.
+        IncompatibleStateError: A backfill's swap, or a rebuild, was interrupted.
     """
-    for name in job.other_tables:
-        path = context.home.table(name)
-        there = (path / "_delta_log").exists()
-        if there and context.transaction(path).last_batch(generation_id(job.name)) > generation:
+    for name in half_swapped(context, job, generation):
+        begun = _swapped_by(context, job, name)
+        if begun is not None:
+            is_way_back = begun.extra["action"] == "restore"
+            remedy = "roll it back again" if is_way_back else "swap it in, or roll it back"
             raise IncompatibleStateError(
-                f"job {job.name!r}: a rebuild was interrupted when {name} had been emptied and "
-                f"{job.target.name} had not; do it again: headwater jobs rebuild {job.name}"
+                f"job {job.name!r}: the backfill {begun.extra['backfill']!r} has changed {name} and not "
+                f"{job.target.name} yet; {remedy}, then start the job again"
             )
+        raise IncompatibleStateError(
+            f"job {job.name!r}: a rebuild was interrupted when {name} had been emptied and {job.target.name} had not; "
+            f"do it again: headwater jobs rebuild {job.name}"
+        )
+
+
+def _swapped_by(context: StageContext, job: Job, name: str) -> LedgerEntry | None:
+    """What a backfill said when it began the newest generation of one of a job's tables, if one did."""
+    made = (commit.entry for commit in commits_backwards(context.home.table(name)))
+    begun = next((e for e in made if e is not None and e.job == job.name and e.kind == "generation"), None)
+    return begun if begun is not None and "backfill" in begun.extra else None
 
 
 def _take_columns(context: StageContext, plan: JobPlan) -> None:

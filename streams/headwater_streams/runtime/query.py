@@ -12,7 +12,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater_streams.errors import (
     DataLossError,
-    IncompatibleStateError,
     LeaseLostError,
     StreamsError,
     SupersededError,
@@ -27,7 +26,6 @@ from headwater_streams.runtime.faults import away, speaks_of_loss
 from headwater_streams.runtime.generations import (
     clear_sides,
     generation_now,
-    half_swapped,
     mends_checkpoint,
     require_begun,
 )
@@ -125,8 +123,9 @@ class JobQuery:
         if self._again is not None and not is_committed(self._checkpoint, 0):
             plan_warm_up(self._context, self._plan, self._checkpoint, self._again)
         self._check_positions(there)
-        require_begun(self._context, self.job, self._generation)
-        clear_sides(self._context, self.job, self._generation)
+        with self._turn.of_batch():  # a swap that is going on is waited for; one that died is named
+            require_begun(self._context, self.job, self._generation)
+            clear_sides(self._context, self.job, self._generation)
         self._stage.prepare()
         if last_planned(self._checkpoint) is None:
             for reader in self._stage.readers:
@@ -338,11 +337,7 @@ class JobQuery:
                 f"job {self.job.name!r}: {self.job.target.name} belongs to generation {now} now, and this is "
                 f"{self._generation}; start the job again"
             )
-        for name in half_swapped(self._context, self.job, self._generation):
-            raise IncompatibleStateError(
-                f"job {self.job.name!r}: a backfill has changed {name} and not {self.job.target.name} yet; swap it "
-                "in, or roll it back, then start the job again: headwater backfill list"
-            )
+        require_begun(self._context, self.job, self._generation)
 
     def _check_identities(self) -> None:
         """Sees to it that the topics are those that the query began with, and not others of the same name."""

@@ -8,12 +8,12 @@ from pyspark.sql import types as T
 
 from headwater_streams.backfill.handover import (
     REBUILD,
-    RESTORE,
     exchange,
     made_by,
     rehearse,
     require_foreseen,
     require_generation,
+    require_not_taken_back,
     stage_checkpoint,
     take_checkpoint,
     told,
@@ -21,7 +21,7 @@ from headwater_streams.backfill.handover import (
 )
 from headwater_streams.backfill.rebuild.running import shadow_context
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import passing
 from headwater_streams.backfill.whole_planning import require_no_readers
 from headwater_streams.dedup.memory import SEEN_TABLE, take_over
@@ -52,12 +52,10 @@ def swap(
             somebody else has changed the table since the verdict.
         DataLossError: The table does not hold the shadow's files afterwards; roll back.
     """
-    made = made_by(context.home.table(planned.target), planned.id)
-    if RESTORE in made:
-        raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
+    require_not_taken_back(context, planned)
     shadow = shadow_context(context, folder, planned)
     held_s = None
-    if REBUILD not in made:
+    if REBUILD not in made_by(context.home.table(planned.target), planned.id):
         version = next_commit(shadow.home.table(planned.target)) - 1
         verdict = passing(folder.read("verdict"), planned.id, version, accept_diff)
         rebuilt = shadow.home.checkpoint(planned.job, planned.generation)
@@ -116,17 +114,19 @@ def _swap_table(context: StageContext, planned: RebuildPlan, name: str, added: S
 
 
 def _proved(context: StageContext, shadow: StageContext, planned: RebuildPlan) -> dict[str, Any]:
-    table, origin = context.home.table(planned.target), shadow.home.table(planned.target)
-    version, entry = made_by(table, planned.id)[REBUILD]
-    there = {(file.name, file.rows) for file in all_files(table, version)}
-    expected = {(file.name, file.rows) for file in all_files(origin, next_commit(origin) - 1)}
-    if there != expected:
-        raise DataLossError(
-            f"{planned.target}: version {version} does not hold the files that the backfill {planned.id!r} made; roll "
-            "it back"
-        )
-    proof = {"rows": sum(rows for _, rows in there), "files": len(there), "inside_is_the_shadow": True}
-    return told(planned, version, entry) | {"proof": proof}
+    proof = {"rows": 0, "files": 0}
+    for name in (*planned.further, planned.target):
+        table, origin = context.home.table(name), shadow.home.table(name)
+        version, entry = made_by(table, planned.id)[REBUILD]
+        there = {(file.name, file.rows) for file in all_files(table, version)}
+        expected = {(file.name, file.rows) for file in all_files(origin, next_commit(origin) - 1)}
+        if there != expected:
+            raise DataLossError(
+                f"{name}: version {version} does not hold the files that the backfill {planned.id!r} made; roll it back"
+            )
+        proof["rows"] += sum(rows for _, rows in there)
+        proof["files"] += len(there)
+    return told(planned, version, entry) | {"proof": {**proof, "inside_is_the_shadow": True}}
 
 
 def _let_go(folder: BackfillFolder) -> None:

@@ -1,6 +1,6 @@
 """Proves a rebuild before it is swapped in: its own books, that it read all that the live job did, and the diff."""
 
-from headwater_streams.backfill.diff import keyed_diff
+from headwater_streams.backfill.change import Change, change_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import require_planned
@@ -15,6 +15,7 @@ from headwater_streams.ledger.entry import Ranges
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
+from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.sinks.delta_table import read_version
@@ -30,7 +31,7 @@ def verify(
     Looked at: the shadow's audit, as of any table (identities, no gap or overlap of offsets, rows against commits);
     that it read every offset that the live job had read when the rebuild was planned; that the table is at the
     generation planned on; what was written beside what is recomputed from the raw topic; and what differs from the
-    live table, by key.
+    live tables, by key.
 
     Raises:
         BackfillError: The run has not caught up yet, or the job is not the one that was planned.
@@ -44,8 +45,9 @@ def verify(
         raise BackfillError(f"the backfill {planned.id!r} has not caught up with the live job; run it first")
     home = shadow_context(context, folder, planned).home
     table, shadow = context.home.table(planned.target), home.table(planned.target)
-    audit = audit_table(home, planned.target)
-    problems = audit.findings if audit is not None else []
+    names = [target.name for target in found.job.targets]
+    audits = [audit for name in names if (audit := audit_table(home, name)) is not None]
+    problems = [finding for audit in audits for finding in audit.findings]
     terms = summed(shadow_entries(folder, planned))
     wanted = TableHistory(table, planned.target, planned.job, until=planned.base_version).read_ranges()
     missing = _missing(wanted, TableHistory(shadow, planned.target, planned.job).read_ranges())
@@ -67,20 +69,33 @@ def verify(
             f"{planned.target} is at generation {generation}, planned on {planned.base_generation}",
         ),
     )
-    now, then = next_commit(table) - 1, next_commit(shadow) - 1
-    live, made = read_version(context.spark, table, now), read_version(context.spark, shadow, then)
-    common = [name for name in planned.columns if name in live.columns]
-    notes = [f"only one of the two has the column {name}" for name in planned.columns if name not in common]
-    diff = keyed_diff(live, made, planned.keys, common)
+    changes = {name: _change(context, home, planned, name) for name in names}
+    of_target = changes.pop(planned.target)
+    made = read_version(context.spark, shadow, next_commit(shadow) - 1)
     recomputed = recompute_rebuild(context, home, job, found, planned, made, recompute)
     findings += recomputed.findings
-    notes += recomputed.notes
-    passed = all(finding.ok for finding in findings)
+    notes = [note for change in (of_target, *changes.values()) for note in change.notes]
     verdict = Verdict(
-        planned.id, passed, findings, terms, diff, tuple(notes), then, utc_text(context.now_ms()), now
+        planned.id,
+        all(finding.ok for finding in findings),
+        findings,
+        terms,
+        of_target.diff,
+        (*notes, *recomputed.notes),
+        next_commit(shadow) - 1,
+        utc_text(context.now_ms()),
+        of_target.table_version,
+        changes,
     )
     folder.write("verdict", verdict.to_json())
     return verdict
+
+
+def _change(context: StageContext, shadow: Home, planned: RebuildPlan, name: str) -> Change:
+    live, made = context.home.table(name), shadow.table(name)
+    return change_of(
+        context.spark, planned, name, (live, next_commit(live) - 1), (made, next_commit(made) - 1)
+    )
 
 
 def _missing(wanted: Ranges, read: Ranges) -> list[str]:

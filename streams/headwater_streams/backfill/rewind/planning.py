@@ -13,53 +13,73 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import plan_jobs
 
 
-def plan_rewind(context: StageContext, job: Job, *, version: int, reference: str = "") -> RewindPlan:
+def plan_rewind(
+    context: StageContext, job: Job, *, version: int, table: str | None = None, reference: str = ""
+) -> RewindPlan:
     """Plans to put a job back to where its table was at a version, and stores the plan.
 
-    Of a stateful job that names topics, the part behind its ingest tables is put back.
+    Of a stateful job that names topics, the part behind its ingest tables is put back. All tables of a job that has
+    several are put back to where they were after the same batch.
 
     Args:
         context: The session, the home, the record source.
         job: The job.
         version: The version of its table; that of the last batch up to it is meant.
+        table: Of which of the job's tables it is a version, where it has several; by default of the first.
         reference: Where the job was loaded from; the command line loads it from there again.
 
     Raises:
         BackfillError: There is no such batch of the job's generation, its checkpoint has it no more, or others read
-            the table.
+            its tables.
         DataLossError: Records that would be read again are gone.
     """
     found = plan_jobs(context, [job])[-1]
-    target = found.job.target
+    job = found.job
     if found.kind == "scd":
         raise BackfillError(
-            f"the job {found.job.name!r} applies change events, and one that comes again changes nothing; plan a "
+            f"the job {job.name!r} applies change events, and one that comes again changes nothing; plan a "
             "rebuild: headwater backfill plan --rebuild"
         )
-    if found.job.other_tables:
-        raise BackfillError(
-            f"the job {found.job.name!r} also writes {', '.join(found.job.other_tables)}; jobs with one table can be "
-            "put back"
-        )
-    history = TableHistory(context.home.table(target.name), target.name, found.job.name)
-    require_no_readers(context, (target.name,))
-    generation = current_generation(context, found.job)
-    at_version, at = _batch_at(history, found.job.name, generation, version)
-    require_remembered(context, found.job.name, context.home.checkpoint(found.job.name, at.generation), at)
+    names = [target.name for target in job.targets]
+    if table is not None and table not in names:
+        raise BackfillError(f"{table} is no table of the job {job.name!r}; it writes {', '.join(names)}")
+    histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
+    require_no_readers(context, names)
+    generation = current_generation(context, job)
+    named = _batch_at(histories[table or job.target.name], job.name, generation, version)
+    placed = {name: _place_of(history, named) for name, history in histories.items()}
+    at_version, at = placed.pop(job.target.name)
+    require_remembered(context, job.name, context.home.checkpoint(job.name, at.generation), at)
+    history = histories[job.target.name]
     again = history.read_ranges(since=at_version)
-    _require_records(context, found.job, again)
+    _require_records(context, job, again)
     later = history.entries(since=at_version)
     made = RewindPlan(
         **facts_of_plan(context, found, history, reference),
         version=at_version,
         batch=at.batch,
         ranges=again,
+        versions={name: place for name, (place, _) in placed.items()},
         rows=sum(entry.totals["read"] for entry in later),
     )
     return stored(context.home, made, context.now_ms())
 
 
-def _batch_at(history: TableHistory, job: str, generation: int, version: int) -> tuple[int, LedgerEntry]:
+def _place_of(history: TableHistory, batch: LedgerEntry) -> tuple[int, LedgerEntry]:
+    """The version of a job's table with which a batch was committed to it, and its entry there."""
+    wanted = (batch.job, batch.generation, batch.batch)
+    for commit in reversed(history.commits):
+        entry = commit.entry
+        if entry is not None and entry.is_batch and (entry.job, entry.generation, entry.batch) == wanted:
+            return commit.version, entry
+    raise BackfillError(
+        f"{history.name} does not have batch {batch.batch} of the job {batch.job!r}, which {batch.table} has, so they "
+        "cannot be put back together; plan a rebuild: headwater backfill plan --rebuild"
+    )
+
+
+def _batch_at(history: TableHistory, job: str, generation: int, version: int) -> LedgerEntry:
+    """The last batch of a job that its table has at a version."""
     mine = [
         (commit.version, commit.entry)
         for commit in history.commits
@@ -91,7 +111,7 @@ def _batch_at(history: TableHistory, job: str, generation: int, version: int) ->
         raise BackfillError(
             f"{history.name} was repaired by {repaired[-1]} since version {earlier[-1][0]}; roll that back first"
         )
-    return earlier[-1]
+    return earlier[-1][1]
 
 
 def _require_records(context: StageContext, job: Job, again: Ranges) -> None:

@@ -1,7 +1,7 @@
 """What a rewind is about, as it is stored."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from headwater_streams.backfill.values import ranges_from_json, ranges_to_json
@@ -17,6 +17,7 @@ class RewindPlan(WholePlan):
         version: The version of the target that it is put back to.
         batch: The last batch that the table has then.
         ranges: What the job will read again.
+        versions: The versions of the job's other tables that have the same batch as their last.
     """
 
     mode = "rewind"
@@ -24,6 +25,12 @@ class RewindPlan(WholePlan):
     version: int
     batch: int
     ranges: Ranges
+    versions: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def back_to(self) -> dict[str, int]:
+        """The version that each of the job's tables is put back to, side tables left out; the target is the last."""
+        return {**self.versions, self.target: self.version}
 
     @property
     def asked(self) -> Mapping[str, Any]:

@@ -1,11 +1,10 @@
-"""Proves that a job can be put back, and puts it back: rows, checkpoint and offsets in one commit."""
+"""Proves that a job can be put back, and puts it back: a commit to each table, the last with checkpoint and offsets."""
 
 from dataclasses import replace
 from typing import Any
 
-from headwater_streams.backfill.diff import keyed_diff
+from headwater_streams.backfill.change import change_of
 from headwater_streams.backfill.handover import (
-    RESTORE,
     REWIND,
     exchange,
     made_by,
@@ -13,6 +12,7 @@ from headwater_streams.backfill.handover import (
     rehearse,
     require_foreseen,
     require_generation,
+    require_not_taken_back,
     restored_entry,
     stage_checkpoint,
     take_checkpoint,
@@ -29,47 +29,56 @@ from headwater_streams.ledger.log import commits, next_commit
 from headwater_streams.runtime.checkpoint import is_committed
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
-from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sinks.file_swap import FileSwap, snapshot_of
+from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 
 
 def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -> Verdict:
-    """Verifies that all of the earlier version is there, and stores the verdict with what the table would lose."""
-    table = context.home.table(planned.target)
+    """Verifies that all of the earlier version is there, and stores the verdict with what the tables would lose."""
     stored = folder.read("verdict")
-    if stored and made_by(table, planned.id):
+    if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
-    snapshot = snapshot_of(context.spark, table, planned.version)
-    gone = [add["path"] for add in snapshot.files if not (table / add["path"]).exists()]
+    snapshots = _snapshots(context, planned)
+    files = [
+        (name, file)
+        for name, snapshot in snapshots.items()
+        for file in (add["path"] for add in snapshot.files)
+    ]
+    gone = [f"{name}/{file}" for name, file in files if not (context.home.table(name) / file).exists()]
     checkpoint = context.home.checkpoint(planned.job, planned.base_generation)
     there = is_committed(checkpoint, planned.batch)
+    versions = ", ".join(
+        f"version {version}" + (f" of {name}" if planned.further else "")
+        for name, version in planned.back_to.items()
+    )
     findings = (
         Finding(
             "files",
             not gone,
-            f"{len(gone)} of {len(snapshot.files)} files are gone, {gone[0]} among them"
+            f"{len(gone)} of {len(files)} files are gone, {gone[0]} among them"
             if gone
-            else f"{len(snapshot.files)} files of version {planned.version}",
+            else f"{len(files)} files of {versions}",
         ),
         Finding(
             "checkpoint", there, f"batch {planned.batch} {'is' if there else 'is not'} in the checkpoint"
         ),
     )
-    version = next_commit(table) - 1
-    now = read_version(context.spark, table, version)
-    diff = keyed_diff(now, read_version(context.spark, table, planned.version), planned.keys, planned.columns)
-    passed = all(finding.ok for finding in findings)
-    accounting = {"read": planned.rows}
+    lost = {
+        name: change_of(context.spark, planned, name, (table, next_commit(table) - 1), (table, version))
+        for name, version in planned.back_to.items()
+        for table in [context.home.table(name)]
+    }
+    of_target = lost.pop(planned.target)
     verdict = Verdict(
         planned.id,
-        passed,
+        all(finding.ok for finding in findings),
         findings,
-        accounting,
-        diff,
-        planned.notes,
+        {"read": planned.rows},
+        of_target.diff,
+        (*planned.notes, *of_target.notes),
         planned.version,
         utc_text(context.now_ms()),
-        version,
+        of_target.table_version,
+        lost,
     )
     folder.write("verdict", verdict.to_json())
     return verdict
@@ -88,14 +97,12 @@ def swap(
         DataLossError: A file of that version is gone; nothing is changed.
     """
     table = context.home.table(planned.target)
-    made = made_by(table, planned.id)
-    if RESTORE in made:
-        raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
+    require_not_taken_back(context, planned)
     held_s = None
-    if REWIND not in made:
+    if REWIND not in made_by(table, planned.id):
         verdict = passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
-        require_no_readers(context, (planned.target,))
-        before = snapshot_of(context.spark, table, planned.version)
+        require_no_readers(context, (*planned.further, planned.target))
+        before = _snapshots(context, planned)
         rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:
             require_generation(context, planned, planned.base_generation)
@@ -106,11 +113,10 @@ def swap(
             require_remembered(context, planned.job, old, entry)
             staged = stage_checkpoint(context, planned, old, last=planned.batch)
             take_checkpoint(context, planned.job, staged, planned.generation)
-            entry = replace(entry, extra={**entry.extra, "action": REWIND})
-            for name in planned.tables[:-1]:
+            for name in planned.sides:
                 _put_back_beside(context, planned, name, entry)
-            marks, transaction = marks_as(planned, before, planned.generation), FileSwap(context.spark, table)
-            exchange(context, planned, transaction, entry, transaction.all_files(), before, marks)
+            for name, snapshot in before.items():
+                _put_back(context, planned, name, snapshot)
         held_s = turn.held_s
     stored = folder.read("swap")
     if stored is None:
@@ -133,8 +139,28 @@ def _require_unrepaired(context: StageContext, planned: RewindPlan) -> None:
     require_none_half_done(context.home, planned.target, planned.sides)
 
 
+def _snapshots(context: StageContext, planned: RewindPlan) -> dict[str, Snapshot]:
+    """Each of the job's tables as of the version that it is put back to, the target the last."""
+    return {
+        name: snapshot_of(context.spark, context.home.table(name), version)
+        for name, version in planned.back_to.items()
+    }
+
+
+def _put_back(context: StageContext, planned: RewindPlan, name: str, before: Snapshot) -> None:
+    """Puts one of the job's tables back to an earlier version."""
+    table = context.home.table(name)
+    if REWIND in made_by(table, planned.id):
+        return
+    transaction = FileSwap(context.spark, table)
+    entry = restored_entry(planned, name, planned.back_to[name], table, planned.generation)
+    entry = replace(entry, extra={**entry.extra, "action": REWIND})
+    marks = marks_as(planned, before, planned.generation)
+    exchange(context, planned, transaction, entry, transaction.all_files(), before, marks)
+
+
 def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_target: LedgerEntry) -> None:
-    """Takes the rows of the later batches out of another table of the job."""
+    """Takes the rows of the later batches out of a side table, which may have rows of another job, too."""
     table = context.home.table(name)
     if REWIND in made_by(table, planned.id):
         return

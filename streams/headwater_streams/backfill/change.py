@@ -1,0 +1,67 @@
+"""What a swap of whole tables makes of one of them: its rows now, and those that take their place, compared."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headwater_streams.backfill.diff import Diff, keyed_diff
+from headwater_streams.backfill.whole import WholePlan
+from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a swap changes in a table.
+
+    Attributes:
+        diff: The rows that differ.
+        table_version: The table's version that it speaks of; -1 where there is no such table yet.
+        notes: What was not compared, a sentence each.
+    """
+
+    diff: Diff
+    table_version: int
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The change as it is stored and printed; the notes stand in the verdict."""
+        return {"diff": self.diff.to_json(), "table_version": self.table_version}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> "Change":
+        """The change as it was stored."""
+        return cls(Diff.from_json(value["diff"]), value["table_version"])
+
+
+def change_of(
+    spark: SparkSession, planned: WholePlan, name: str, live: tuple[Path, int], made: tuple[Path, int]
+) -> Change:
+    """Compares two versions of one of a job's tables.
+
+    Args:
+        spark: The session.
+        planned: The backfill, which says by what rows of the target are known; those of other tables are known by
+            their coordinates.
+        name: The table.
+        live: Its folder and version; -1 where it is not there yet.
+        made: The folder and version of what takes its place.
+    """
+    then, version = read_version(spark, *made), live[1]
+    now = read_version(spark, *live) if version >= 0 else spark.createDataFrame([], then.schema)
+    keys, own = planned.keys, planned.columns
+    if name != planned.target:
+        keys = (TOPIC, PARTITION, OFFSET)
+        every = dict.fromkeys((*now.columns, *then.columns))
+        own = tuple(column for column in every if not column.startswith("_"))
+    common = [column for column in own if column in now.columns and column in then.columns]
+    notes = tuple(
+        f"only one of the two has the column {column}"
+        if name == planned.target
+        else f"{name}: only one of the two has the column {column}"
+        for column in own
+        if column not in common
+    )
+    return Change(keyed_diff(now, then, keys, common), version, notes)
