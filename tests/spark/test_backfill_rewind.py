@@ -287,9 +287,18 @@ def test_rewind_of_remembered_keys_has_those_of_that_time(drive: Callable[..., J
     assert driver.rows("silver.once", "who", "clicked_at") == everything
     assert driver.audit() == []
 
-    # The rows that waited for a count window then were written anew, with others, since.
+    # The rows that waited for a count window then were written anew, with others, since; both are kept.
+    whole = driver.rows("gold.pairs", "who", "window_index", "pages")
+    part = driver.home.checkpoint("pairs", 1) / "open_rows" / "1"
+    part.rename(part.with_name("away"))
     with pytest.raises(BackfillError, match="remembered after batch 1 is not kept any more; plan a rebuild"):
         backfill.plan_rewind(driver.context, bind(pairs), version=version_of(driver, "gold.pairs", 1))
+    part.with_name("away").rename(part)
+    put_back(driver, bind(pairs), version_of(driver, "gold.pairs", 1))
+    assert driver.rows("gold.pairs", "who", "window_index", "pages") == []
+    driver.run()
+    assert driver.rows("gold.pairs", "who", "window_index", "pages") == whole
+    assert driver.audit() == []
     planned = backfill.plan_rebuild(driver.context, bind(pairs))
     backfill.run(driver.context, planned.id, bind(pairs))
     verdict = backfill.verify(driver.context, planned.id, bind(pairs))

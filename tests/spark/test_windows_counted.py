@@ -195,7 +195,18 @@ def test_count_windows_streamed_in_any_order_are_those_of_the_definition(
     assert told["folded"] == sum(e.value != 7 for e in in_time) == told["emitted"] + told["open"]
     assert told["emitted"] == 3 * len(driver.rows("gold.by_key", "_rows"))
     check_sources(driver, in_time)
-    assert len(list((driver.home.checkpoint("by_key", 1) / "open_rows").iterdir())) <= 2
+    check_parts(driver)
+
+
+def check_parts(driver: JobDriver) -> None:
+    """The state's parts stay as long as Spark knows a batch that needs them."""
+    checkpoint = driver.home.checkpoint("by_key", 1)
+    parts = {int(path.name): path for path in (checkpoint / "open_rows").iterdir()}
+    whole = max((number for number, path in parts.items() if (path / "_whole").exists()), default=0)
+    rows = open_rows.OpenRows(driver.context.spark, checkpoint, "by_key")
+    for batch, left in ((whole + 99, set(parts)), (whole + 100, {n for n in parts if n >= whole})):
+        rows.committed(batch)
+        assert {int(path.name) for path in (checkpoint / "open_rows").iterdir()} == left
 
 
 def check_sources(driver: JobDriver, in_time: list[Event]) -> None:

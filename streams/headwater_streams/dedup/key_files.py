@@ -1,8 +1,10 @@
 """Where a job's recent keys are kept: one Arrow file for each batch, below its checkpoint, written before the commit.
 
-    <checkpoint>/keys/17.arrow     the keys of the rows that batch 17 kept, in `KEY_SCHEMA`
+    <checkpoint>/keys/17.arrow     the keys of the rows that batch 17 kept, in `recent_keys.KEY_SCHEMA`
 
-A file counts once its batch is committed: after a crash in between, the batch runs again and writes it anew.
+A file counts once its batch is committed: after a crash in between, the batch runs again and writes it anew. Its
+schema's metadata tells from which batch on keys are needed after it, `since`. Files stay until Spark, too, has let go
+of the offsets of every batch that needs them, so that a job can be put back to any batch that its checkpoint knows.
 """
 
 from pathlib import Path
@@ -11,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater_streams.atomic_file import atomic_file
-from headwater_streams.dedup.recent_keys import KEY_SCHEMA
 from headwater_streams.errors import DataLossError
 
 _SUFFIX = ".arrow"
+_SINCE = b"since"
 
 
 class KeyFiles:
@@ -34,7 +36,7 @@ class KeyFiles:
         for batch in range(since, last + 1):
             try:
                 with pa.ipc.open_file(self._path(batch)) as reader:
-                    tables.append(reader.read_all())
+                    tables.append(reader.read_all().replace_schema_metadata())
             except (OSError, pa.ArrowInvalid) as error:
                 raise DataLossError(
                     f"{self._path(batch)}: {error}; without the keys of batch {batch} duplicates cannot be told; "
@@ -43,22 +45,39 @@ class KeyFiles:
             self._note(batch, tables[-1])
         return tables
 
-    def write(self, batch: int, kept: pa.Table) -> None:
-        """Writes the keys of a batch that is about to be committed."""
-        with atomic_file(self._path(batch)) as file, pa.ipc.new_file(file, KEY_SCHEMA) as writer:
-            writer.write_table(kept)
+    def write(self, batch: int, kept: pa.Table, horizon_us: int | None) -> None:
+        """Writes the keys of a batch that is about to be committed.
+
+        Args:
+            batch: The batch.
+            kept: Its keys.
+            horizon_us: Keys of rows older than this are not needed; None: all are.
+        """
         self._note(batch, kept)
+        told = kept.replace_schema_metadata({_SINCE: str(self.since(horizon_us, batch))})
+        with atomic_file(self._path(batch)) as file, pa.ipc.new_file(file, told.schema) as writer:
+            writer.write_table(told)
 
     def since(self, horizon_us: int | None, batch: int) -> int:
         """The first batch up to `batch` whose keys are needed still: all from there on are."""
         needed = [b for b, newest in self._newest_us.items() if horizon_us is None or newest >= horizon_us]
         return min([b for b in needed if b <= batch], default=batch)
 
-    def forget(self, before: int) -> None:
-        """Removes the files of batches before this one."""
-        for batch in [b for b in self._newest_us if b < before]:
-            self._path(batch).unlink(missing_ok=True)
-            del self._newest_us[batch]
+    def forget(self, batch: int, batches_kept: int) -> None:
+        """Removes the files that no batch needs from so many before this one on."""
+        needed = self._told(batch - batches_kept)
+        for path in self._folder.glob(f"*{_SUFFIX}"):
+            if path.stem.isdigit() and int(path.stem) < needed:
+                path.unlink(missing_ok=True)
+                self._newest_us.pop(int(path.stem), None)
+
+    def _told(self, batch: int) -> int:
+        """The first batch whose keys were needed after this one, by its file; -1 where nothing says so."""
+        try:
+            with pa.ipc.open_file(self._path(batch)) as reader:
+                return int((reader.schema.metadata or {}).get(_SINCE, -1))
+        except FileNotFoundError:
+            return -1
 
     def _note(self, batch: int, kept: pa.Table) -> None:
         newest = pc.max(kept["at_us"]).as_py()

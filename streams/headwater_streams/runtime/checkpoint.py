@@ -9,9 +9,12 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater_streams.atomic_file import atomic_file
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _WHOLE_COMMIT = -1
 
@@ -34,6 +37,11 @@ def read_offsets(checkpoint: Path, batch: int) -> BatchOffsets | None:
         int(json.loads(metadata)["batchWatermarkMs"]),
         tuple(json.loads(line) if line.startswith("{") else None for line in sources),
     )
+
+
+def batches_kept(spark: "SparkSession") -> int:
+    """Of how many batches before the newest one Spark keeps the offsets and the state."""
+    return int(str(spark.conf.get("spark.sql.streaming.minBatchesToRetain")))
 
 
 def last_planned(checkpoint: Path) -> int | None:

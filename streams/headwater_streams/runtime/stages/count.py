@@ -137,5 +137,5 @@ class CountStage:
         self._context.step(self._job.name, "before commit", batch)
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._watermark = watermark
-        self._open.committed()
+        self._open.committed(batch)
         self._context.step(self._job.name, "after commit", batch)

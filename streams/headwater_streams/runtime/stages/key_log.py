@@ -7,6 +7,7 @@ from headwater_streams.dedup.key_files import KeyFiles
 from headwater_streams.dedup.recent_keys import RecentKeys
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.checkpoint import batches_kept
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 
@@ -23,6 +24,7 @@ class KeyLog:
         delay_us = in_micros(parse_duration(declared.watermark))
         self._keys = RecentKeys(in_micros(parse_duration(dedup.within)), delay_us)
         self._files = KeyFiles(context.home.checkpoint(plan.job.name, generation))
+        self._batches_kept = batches_kept(context.spark)
         self._kept: pa.Table | None = None
 
     def resume(self, entry: LedgerEntry) -> None:
@@ -37,7 +39,7 @@ class KeyLog:
     def judge(self, batch: int, keys: pa.Table) -> pa.Table:
         """The duplicates of a batch, with their verdict; the keys of its other rows are written for `committed`."""
         found = self._keys.judge(keys)
-        self._files.write(batch, found.kept)
+        self._files.write(batch, found.kept, self._keys.horizon_us)
         self._kept = found.kept
         return found.rows
 
@@ -46,7 +48,7 @@ class KeyLog:
         return {_SINCE: self._files.since(self._keys.horizon_us, batch)}
 
     def committed(self, batch: int) -> None:
-        """Remembers the batch, and forgets what no row can be compared with any more."""
+        """Remembers the batch, and forgets what no row of any batch that Spark still knows is compared with."""
         assert self._kept is not None
-        self._files.forget(self._files.since(self._keys.horizon_us, batch))
+        self._files.forget(batch, self._batches_kept)
         self._keys.add(self._kept)

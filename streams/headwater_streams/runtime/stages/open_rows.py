@@ -8,7 +8,9 @@ with its number of rows: after a crash in between, the batch runs again and writ
 
 Parts are only added to. What is left behind in them is told by the state itself: a row without a number is void once
 the watermark has passed it, for it was numbered then; a numbered one, once its window is full, but for the last of a
-key, which holds the number that was reached. Void rows go when the parts are written anew as one.
+key, which holds the number that was reached. Void rows go when the parts are written anew as one, which has a file
+`_whole` beside its rows: no batch from there on needs a part before it. Such parts stay until Spark, too, has let go of
+the offsets of every batch that needs them, so that a job can be put back to any batch that its checkpoint knows.
 """
 
 import shutil
@@ -21,12 +23,14 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.checkpoint import batches_kept
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sources.coordinates import changing
 from headwater_streams.windows.counted import NUMBER, PLACE, CountWindow, key_of
 from headwater_streams.windows.spec import quoted
 
 _EXTRA = "open_rows"
+_WHOLE = "_whole"  # Spark and Arrow read no file whose name begins so
 _MOST_PARTS = 16
 _MANY = 200_000
 """So many rows are half a second's sorting: the keys that a batch touches are looked up before."""
@@ -38,6 +42,7 @@ class OpenRows:
 
     def __init__(self, spark: SparkSession, checkpoint: Path, job: str) -> None:
         self._spark, self._folder, self._job = spark, checkpoint / _EXTRA, job
+        self._batches_kept = batches_kept(spark)
         self._parts: dict[int, int] = {}
         self._placed: DataFrame | None = None
         self._is_compacting = False
@@ -106,6 +111,8 @@ class OpenRows:
         columns = [n for n in self._placed.columns if n not in (_OLD, _COUNTED, _BEFORE, _ADDED, _OPEN)]
         path = self._folder / str(batch)
         self._placed.filter(kept).select(*quoted(tuple(columns))).write.mode("overwrite").parquet(str(path))
+        if self._is_compacting:
+            (path / _WHOLE).touch()
         parts, rows = {} if self._is_compacting else dict(self._parts), _rows_in(path)
         if rows:
             parts[batch] = rows
@@ -118,10 +125,13 @@ class OpenRows:
             self._placed.unpersist()
             self._placed = None
 
-    def committed(self) -> None:
-        """Removes what is no part of the state any more."""
-        for path in self._folder.glob("*"):
-            if path.name.isdigit() and int(path.name) not in self._parts:
+    def committed(self, batch: int) -> None:
+        """Removes what is no part of the state after any batch that Spark still knows."""
+        there = {int(path.name): path for path in self._folder.glob("*") if path.name.isdigit()}
+        known = [number for number in there if number <= batch - self._batches_kept]
+        whole = max((number for number in known if (there[number] / _WHOLE).exists()), default=-1)
+        for number, path in there.items():
+            if number < whole:
                 shutil.rmtree(path)
 
     def _with_waiting(
