@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -288,6 +290,19 @@ def test_rebuild_that_is_taken_back_half_way_leaves_the_job_as_it_was(
     assert backfill.verify(driver.context, again.id, job).passed
     assert backfill.swap(driver.context, again.id)["generation"] == 2
     assert driver.audit() == []
+
+    # A side table is the ingest job's, too, which does not wait for this one's swap.
+    quarantine, waiting = driver.home.table("silver.departures__quarantine"), [98, 99]
+
+    def beside(_: str, step: str, __: int) -> None:
+        if step == "before restore of another table" and waiting:
+            row = DeltaTable(str(quarantine)).to_pyarrow_table().slice(0, 1)
+            offset = pa.array([waiting.pop()], pa.int64())
+            row = row.set_column(row.schema.get_field_index("_offset"), "_offset", offset)
+            write_deltalake(str(quarantine), row, mode="append")
+
+    backfill.rollback(replace(driver.context, step=beside), again.id)
+    assert [at for (at,) in driver.rows("silver.departures__quarantine", "_offset")] == [2, 3, 98, 99]
 
 
 def test_rebuild_is_followed_by_a_job_that_runs(drive: Callable[..., JobDriver]) -> None:

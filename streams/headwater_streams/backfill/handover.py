@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +27,11 @@ from headwater_streams.sinks.live_files import LiveFile
 from headwater_streams.sinks.marks import last_batch
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
+_ATTEMPTS = 10
+
+
+class _OvertakenError(BackfillError):
+    """A table was changed by others while a commit to it was prepared."""
 
 
 def rehearse(context: StageContext, folder: BackfillFolder, planned: WholePlan) -> None:
@@ -83,8 +88,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
                 staged = stage_checkpoint(context, planned, old)
                 take_checkpoint(context, planned.job, staged, planned.generation + 1)
             last = _last_batch(context, planned) if swapped else None
-            for name in planned.tables:
-                _restore_table(context, planned, name, last)
+            in_turn(planned, planned.tables, lambda name: _restore_table(context, planned, name, last))
     stored = folder.read("rollback")
     if stored is None:
         made = (
@@ -282,10 +286,31 @@ def exchange(
             keeps_columns=entry.table in planned.sides,
         )
     except conflicts() as error:
-        raise BackfillError(
+        raise _OvertakenError(
             f"{entry.table} was changed by others while the commit of {planned.id!r} was prepared; do the same again"
         ) from error
     context.step(planned.job, f"after {what}", 0)
+
+
+def in_turn(planned: WholePlan, names: Iterable[str], put: Callable[[str], None]) -> None:
+    """Changes tables one after the other.
+
+    A side table is that of the ingest job, too, which does not wait for this job's swap: where it wrote while a commit
+    was prepared, that is prepared again.
+
+    Raises:
+        BackfillError: Others changed one of the job's own tables meanwhile, or a side table again and again.
+    """
+    for name in names:
+        left = _ATTEMPTS if name in planned.sides else 1
+        while left:
+            left -= 1
+            try:
+                put(name)
+                break
+            except _OvertakenError:
+                if not left:
+                    raise
 
 
 def written_by(job: str, table: Path, files: list[LiveFile], *, after: int = -1) -> list[LiveFile]:

@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 from headwater_streams.backfill.handover import (
     REBUILD,
     exchange,
+    in_turn,
     made_by,
     rehearse,
     require_foreseen,
@@ -77,8 +78,11 @@ def swap(
             require_generation(context, planned, planned.base_generation)
             require_foreseen(context, planned, verdict)
             take_checkpoint(context, planned.job, staged, planned.generation)
-            for name in planned.tables:
-                _swap_table(context, planned, name, made_anew[name])
+            in_turn(
+                planned,
+                planned.tables,
+                lambda name: _swap_table(context, planned, name, made_anew[name]),
+            )
         held_s = turn.held_s
     stored = folder.read("swap")
     if stored is None:

@@ -7,6 +7,7 @@ from headwater_streams.backfill.change import change_of
 from headwater_streams.backfill.handover import (
     REWIND,
     exchange,
+    in_turn,
     made_by,
     marks_as,
     rehearse,
@@ -113,8 +114,7 @@ def swap(
             require_remembered(context, planned.job, old, entry)
             staged = stage_checkpoint(context, planned, old, last=planned.batch)
             take_checkpoint(context, planned.job, staged, planned.generation)
-            for name in planned.sides:
-                _put_back_beside(context, planned, name, entry)
+            in_turn(planned, planned.sides, lambda name: _put_back_beside(context, planned, name, entry))
             for name, snapshot in before.items():
                 _put_back(context, planned, name, snapshot)
         held_s = turn.held_s
