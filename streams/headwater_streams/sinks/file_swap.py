@@ -206,11 +206,10 @@ class FileSwap(DeltaTransaction):
 def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: bool = True) -> Snapshot:
     """A table's files at a version, their statistics with them, its columns and its marks; or it without its files,
     which take a Spark job of their own."""
-    none = jvm_class(spark, "scala.Option").empty()
-    log = scala_object(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(
-        spark._jsparkSession,  # noqa: SLF001 - PySpark's only door to the JVM
-        str(table),
-    )
+    none, session = jvm_class(spark, "scala.Option").empty(), spark._jsparkSession  # noqa: SLF001 - PySpark's only door
+    # Delta reads a checkpoint with the session of the thread, and one that has run nothing yet has none.
+    jvm_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+    log = scala_object(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(session, str(table))
     snapshot = log.getSnapshotAt(version, none, none, False)
     adds = snapshot.allFiles().toJSON().collectAsList() if with_files else ()
     files = [json.loads(add) for add in adds]
