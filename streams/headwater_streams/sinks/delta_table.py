@@ -53,6 +53,14 @@ class WrittenFiles:
     rows: int
 
 
+def delta_log(spark: SparkSession, table: Path) -> Any:
+    """Delta's own log of a table, of its JVM class."""
+    session = spark._jsparkSession  # noqa: SLF001 - PySpark's only door to the JVM
+    # Delta reads a checkpoint with the session of the thread, and one that has run nothing yet has none.
+    jvm_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
+    return scala_object(spark, f"{_DELTA}.DeltaLog").forTable(session, str(table))
+
+
 class DeltaTransaction:
     """One commit: begun, filled with files, committed with its mark and its ledger entry.
 
@@ -64,8 +72,7 @@ class DeltaTransaction:
         self._spark = spark
         self._path = path
         self._marks = marks or Marks()
-        log = scala_object(spark, f"{_DELTA}.DeltaLog").forTable(spark._jsparkSession, str(path))  # noqa: SLF001
-        self._transaction = log.startTransaction()
+        self._transaction = delta_log(spark, path).startTransaction()
         self._schema = T.StructType.fromJson(json.loads(self._transaction.metadata().schemaString()))
 
     def last_batch(self, app_id: str) -> int:

@@ -17,8 +17,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import DataLossError
-from headwater_streams.gateway import jvm_class, scala_object, to_list
-from headwater_streams.sinks.delta_table import DeltaTransaction, read_version
+from headwater_streams.gateway import jvm_class, to_list
+from headwater_streams.sinks.delta_table import DeltaTransaction, delta_log, read_version
 from headwater_streams.sinks.live_files import LiveFile
 
 
@@ -206,11 +206,8 @@ class FileSwap(DeltaTransaction):
 def snapshot_of(spark: SparkSession, table: Path, version: int, *, with_files: bool = True) -> Snapshot:
     """A table's files at a version, their statistics with them, its columns and its marks; or it without its files,
     which take a Spark job of their own."""
-    none, session = jvm_class(spark, "scala.Option").empty(), spark._jsparkSession  # noqa: SLF001 - PySpark's only door
-    # Delta reads a checkpoint with the session of the thread, and one that has run nothing yet has none.
-    jvm_class(spark, "org.apache.spark.sql.classic.SparkSession").setActiveSession(session)
-    log = scala_object(spark, "org.apache.spark.sql.delta.DeltaLog").forTable(session, str(table))
-    snapshot = log.getSnapshotAt(version, none, none, False)
+    none = jvm_class(spark, "scala.Option").empty()
+    snapshot = delta_log(spark, table).getSnapshotAt(version, none, none, False)
     adds = snapshot.allFiles().toJSON().collectAsList() if with_files else ()
     files = [json.loads(add) for add in adds]
     marks = {txn.appId(): int(txn.version()) for txn in to_list(snapshot.setTransactions())}
