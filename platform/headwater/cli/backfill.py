@@ -310,13 +310,12 @@ def verify(
         from headwater_streams import backfill
 
         verdict = backfill.verify(context, backfill_id, job, recompute=recompute)
-        target = backfill.status(context.home, backfill_id)["target"]
     if html is not None:
         _write_page(home, backfill_id, html)
     if json_output:
         print_json(verdict.to_json())
     else:
-        print_verdict(verdict, target)
+        print_verdict(verdict, job.target.name)
         if html is not None:
             typer.echo(f"as a page: {html}")
     if not verdict.passed:

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from headwater_streams.backfill.diff import Diff, keyed_diff
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+from headwater_streams.sources.coordinates import PLACE
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,12 @@ def change_of(
     now = read_version(spark, *live) if version >= 0 else spark.createDataFrame([], then.schema)
     keys, own = planned.keys, planned.columns
     if name != planned.target:
-        keys = (TOPIC, PARTITION, OFFSET)
+        keys = PLACE
         every = dict.fromkeys((*now.columns, *then.columns))
         own = tuple(column for column in every if not column.startswith("_"))
     common = [column for column in own if column in now.columns and column in then.columns]
+    of = "" if name == planned.target else f"{name}: "
     notes = tuple(
-        f"only one of the two has the column {column}"
-        if name == planned.target
-        else f"{name}: only one of the two has the column {column}"
-        for column in own
-        if column not in common
+        f"{of}only one of the two has the column {column}" for column in own if column not in common
     )
     return Change(keyed_diff(now, then, keys, common), version, notes)

@@ -141,9 +141,10 @@ def stored(home: Home, made: Plan, now_ms: int) -> Plan:
     for attempt in range(1, 1000):
         name = f"{made.job}-{digest[:8]}" + (f"-{attempt}" if attempt > 1 else "")
         folder = BackfillFolder(home, name)
-        if folder.has_flag("aborted") or _is_taken_back(home, made, name):
+        is_new = folder.read("plan") is None
+        if folder.has_flag("aborted") or (not is_new and _is_taken_back(home, made, name)):
             continue
-        if folder.read("plan") is None:
+        if is_new:
             folder.write("plan", replace(made, id=name, created_at=utc_text(now_ms)).to_json())
         found = folder.plan()
         assert isinstance(found, type(made)), "the mode is part of the content"

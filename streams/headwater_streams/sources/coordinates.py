@@ -17,6 +17,8 @@ from pyspark.sql import types as T
 from headwater_streams.gateway import scala_object, to_list, to_seq
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
+PLACE = (TOPIC, PARTITION, OFFSET)
+"""What names a record, and orders those of one time."""
 SEEN_UNTIL, BATCH, GENERATION = "_seen_until", "_batch", "_generation"
 SOURCES, ROWS = "_sources", "_rows"
 INPUT = "_input"

@@ -132,7 +132,7 @@ class KafkaSource:
 
     def first_since(self, topic: str, time_us: int) -> dict[int, int]:
         """See `RecordSource`."""
-        return first_since(self._bootstrap, topic, self.partitions(topic), -(-time_us // 1000))
+        return first_since(self._bootstrap, topic, -(-time_us // 1000))
 
     def topic_id(self, topic: str) -> str | None:
         """See `RecordSource`."""

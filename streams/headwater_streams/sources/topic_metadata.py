@@ -1,7 +1,7 @@
 """A topic's partitions, their offsets and its identity, asked of the broker."""
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
@@ -45,32 +45,38 @@ def partitions(bootstrap: str, topic: str) -> dict[int, tuple[int, int]]:
         UnavailableError: The broker does not answer, or none is named.
     """
     with _asking(bootstrap) as consumer:
-        topics = consumer.list_topics(timeout=_TIMEOUT_S).topics
-        if topic not in topics or topics[topic].error is not None:
-            there = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
-            raise JobDefinitionError(
-                f"there is no topic {topic!r}; the broker has {there} (make it with: headwater topics create {topic})"
-            )
         found = {}
-        for partition in sorted(topics[topic].partitions):
+        for partition in _numbers(consumer, topic):
             low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=_TIMEOUT_S)
             found[partition] = (low, high)
         return found
 
 
-def first_since(bootstrap: str, topic: str, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
+def first_since(bootstrap: str, topic: str, time_ms: int) -> dict[int, int]:
     """The first offset of each partition whose record's timestamp is not before a time; none where there is none.
 
     Raises:
-        UnavailableError: The broker does not answer.
+        JobDefinitionError: There is no such topic.
+        UnavailableError: The broker does not answer, or none is named.
     """
-    asked = [TopicPartition(topic, partition, time_ms) for partition in partitions]
     with _asking(bootstrap) as consumer:
+        asked = [TopicPartition(topic, partition, time_ms) for partition in _numbers(consumer, topic)]
         found = consumer.offsets_for_times(asked, timeout=_TIMEOUT_S)
         for each in found:
             if each.error is not None:
                 raise KafkaException(each.error)
     return {each.partition: each.offset for each in found if each.offset >= 0}
+
+
+def _numbers(consumer: Consumer, topic: str) -> list[int]:
+    """The topic's partitions."""
+    topics = consumer.list_topics(timeout=_TIMEOUT_S).topics
+    if topic not in topics or topics[topic].error is not None:
+        there = ", ".join(sorted(name for name in topics if not name.startswith("__"))) or "none"
+        raise JobDefinitionError(
+            f"there is no topic {topic!r}; the broker has {there} (make it with: headwater topics create {topic})"
+        )
+    return sorted(topics[topic].partitions)
 
 
 _NO_ID = "A" * 22  # KIP-516: sixteen zero bytes, from a broker that gives topics no ids

@@ -39,6 +39,7 @@ from headwater_streams.sinks.target import Mode
 from headwater_streams.sources.coordinates import (
     OFFSET,
     PARTITION,
+    PLACE,
     ROW_COLUMNS,
     ROWS,
     SOURCES,
@@ -51,8 +52,6 @@ from headwater_streams.windows.spec import WindowSpec, quoted
 
 NUMBER = "_number"
 """A row's number among those of its key, from 0."""
-PLACE = (TOPIC, PARTITION, OFFSET)
-"""What orders rows of one time."""
 _INDEX, _START, _END, _PLACES = "_window_index", "_window_start", "_window_end", "_places"
 _OWN = (_INDEX, _START, _END, ROWS, _PLACES)
 

@@ -71,7 +71,8 @@ def verify(
     )
     changes = {name: _change(context, home, planned, name) for name in names}
     of_target = changes.pop(planned.target)
-    made = read_version(context.spark, shadow, next_commit(shadow) - 1)
+    then = next_commit(shadow) - 1
+    made = read_version(context.spark, shadow, then)
     recomputed = recompute_rebuild(context, home, job, found, planned, made, recompute)
     findings += recomputed.findings
     notes = [note for change in (of_target, *changes.values()) for note in change.notes]
@@ -82,7 +83,7 @@ def verify(
         terms,
         of_target.diff,
         (*notes, *recomputed.notes),
-        next_commit(shadow) - 1,
+        then,
         utc_text(context.now_ms()),
         of_target.table_version,
         changes,

@@ -18,12 +18,10 @@ from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.row_pass import RowPass
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 from headwater_streams.sources.decode import Decoded, RecordDecoder
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.sequence import sequence_problem
-
-PLACE = (TOPIC, PARTITION, OFFSET)
 
 
 class RawTopic:

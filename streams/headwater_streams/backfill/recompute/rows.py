@@ -12,14 +12,14 @@ from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.recompute.comparing import Order, compare
 from headwater_streams.backfill.recompute.offsets import Offsets
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
-from headwater_streams.backfill.recompute.reading import PLACE, RawTopic, in_order, not_new, without
+from headwater_streams.backfill.recompute.reading import RawTopic, in_order, not_new, without
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.coordinates import ROW_COLUMNS, hide, reveal
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, hide, reveal
 from headwater_streams.sources.decode import BAD
 from headwater_streams.sources.inputs import TopicInput
 

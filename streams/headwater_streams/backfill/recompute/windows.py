@@ -18,7 +18,7 @@ from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.recompute.comparing import Compared, Order, compare
 from headwater_streams.backfill.recompute.offsets import Offsets, Pair
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
-from headwater_streams.backfill.recompute.reading import PLACE, RawTopic, in_order, not_new, without
+from headwater_streams.backfill.recompute.reading import RawTopic, in_order, not_new, without
 from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_windows, pick_windows
 from headwater_streams.backfill.repair.spec import WINDOW_START
 from headwater_streams.dedup.by_key import ByKey
@@ -28,7 +28,7 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.sinks.side import MISSED
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, hide, reveal
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, ROWS, SOURCES, hide, reveal
 from headwater_streams.sources.decode import BAD
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.session import SessionWindow

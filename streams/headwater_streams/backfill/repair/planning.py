@@ -22,7 +22,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, ORIGIN, PARTITION, ROWS, TIMESTAMP, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, ORIGIN, PARTITION, PLACE, ROWS, TIMESTAMP, TOPIC
 from headwater_streams.sources.inputs import TableInput
 from headwater_streams.windows.tumbling import TumblingWindow
 
@@ -138,7 +138,7 @@ def _require_columns(context: StageContext, job_plan: JobPlan) -> None:
 
 
 def _keys(job_plan: JobPlan) -> tuple[str, ...]:
-    return job_plan.job.target.keys if job_plan.kind == "window" else (TOPIC, PARTITION, OFFSET)
+    return job_plan.job.target.keys if job_plan.kind == "window" else PLACE
 
 
 def _columns(job_plan: JobPlan) -> tuple[str, ...]:

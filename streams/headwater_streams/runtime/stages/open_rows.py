@@ -25,8 +25,8 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.checkpoint import batches_kept
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.sources.coordinates import changing
-from headwater_streams.windows.counted import NUMBER, PLACE, CountWindow, key_of
+from headwater_streams.sources.coordinates import PLACE, changing
+from headwater_streams.windows.counted import NUMBER, CountWindow, key_of
 from headwater_streams.windows.spec import quoted
 
 _EXTRA = "open_rows"
