@@ -76,7 +76,9 @@ def test_rewind_of_rows_reads_them_again_and_can_be_taken_back(drive: Callable[.
     assert everything == [("u0", 0), ("u1", 1), ("u3", 3)]
     with pytest.raises(BackfillError, match=r"has written nothing to silver\.clicks after version 99"):
         backfill.plan_rewind(driver.context, job, version=99)
-    with pytest.raises(BackfillError, match="wrote its first batch as version 1"):
+    with pytest.raises(
+        BackfillError, match=r"oldest batch of the job 'clean' in silver\.clicks is version 1"
+    ):
         backfill.plan_rewind(driver.context, job, version=0)
 
     planned = backfill.plan_rewind(driver.context, job, version=version_of(driver, "silver.clicks", 1))
@@ -114,6 +116,54 @@ def test_rewind_of_rows_reads_them_again_and_can_be_taken_back(drive: Callable[.
     assert rows(driver) == everything
     assert driver.accounting("silver.clicks")["duplicate"] == 2, "the one sent again, in two generations"
     assert driver.audit() == []
+
+
+def test_rewind_goes_to_any_batch_that_the_table_comes_from(drive: Callable[..., JobDriver]) -> None:
+    driver, job = drive(clean), bind(clean)
+    for number in range(4):
+        send(driver, click("10:00", None if number == 2 else f"u{number}", number), of=number)
+        driver.run()
+    everything = rows(driver)
+    first = [(each.version, each.batch) for each in backfill.versions(driver.home, job)]
+    assert [batch for _, batch in first] == [0, 1, 2, 3]
+    versions = {batch: version for version, batch in first}
+
+    # Back, forward in another generation, and back again to before that.
+    rewound = put_back(driver, job, versions[2])
+    assert rows(driver) == everything[:2]
+    driver.run()
+    send(driver, click("10:00", "u4", 4), of=4)
+    driver.run()
+    found = backfill.versions(driver.home, job)
+    assert [(each.generation, each.batch) for each in found] == [(1, 0), (1, 1), (1, 2), (2, 3), (2, 4)]
+    assert [each.why_not for each in found] == [None, None, None, None, "it is the last one"]
+    assert [(each.read, each.written) for each in found] == [(1, 1), (1, 1), (1, 0), (1, 1), (1, 1)]
+    with pytest.raises(BackfillError, match="was taken back by version"):
+        backfill.plan_rewind(driver.context, job, version=versions[3])
+    again = put_back(driver, job, versions[0])
+    assert (again.origin, again.generation, again.rows) == (1, 3, 4)
+    assert rows(driver) == everything[:1]
+    assert driver.quarantined("silver.clicks") == []
+    assert driver.audit() == []
+    driver.run()
+    assert rows(driver) == [*everything, ("u4", 4)]
+    assert [offset for (offset,) in driver.rows("silver.clicks__quarantine", "_offset")] == [2]
+    assert driver.audit() == []
+
+    # The way back from that, and then to a batch of the first generation once more.
+    backfill.rollback(driver.context, again.id)
+    assert rows(driver) == [*everything, ("u4", 4)]
+    assert [offset for (offset,) in driver.rows("silver.clicks__quarantine", "_offset")] == [2]
+    assert driver.audit() == []
+    assert put_back(driver, job, versions[1]).origin == 1
+    assert rows(driver) == everything[:2]
+    assert driver.audit() == []
+    driver.run()
+    assert rows(driver) == [*everything, ("u4", 4)]
+    assert len(driver.quarantined("silver.clicks")) == 1
+    assert driver.audit() == []
+    with pytest.raises(BackfillError, match="plan again"):
+        backfill.rollback(driver.context, rewound.id)
 
 
 def version_at(driver: JobDriver, batch: int) -> int:
@@ -172,7 +222,7 @@ def test_rewind_leaves_what_repairs_did_to_the_quarantine(drive: Callable[..., J
     with pytest.raises(BackfillError, match=r"was repaired by clean-\w+ since the backfill"):
         backfill.swap(driver.context, planned.id)
     backfill.rollback(driver.context, half.id)
-    with pytest.raises(BackfillError, match="roll that back first"):
+    with pytest.raises(BackfillError, match=r"and that was rolled back in version \d+, .* plan a rebuild"):
         backfill.plan_rewind(driver.context, job, version=version)
 
     send(driver, click("10:00", "u4", 4), of=4)

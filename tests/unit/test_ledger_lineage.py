@@ -85,8 +85,12 @@ def test_lineage_of_a_rewind_that_was_taken_back_has_what_the_rewind_left_out(ta
 
 def test_ledger_repairs_are_of_no_batch_that_a_rewind_undoes() -> None:
     back = LedgerEntry("job", 1, 2, "gold.x__quarantine", "backfill", extra={"action": "rollback"})
-    after = {"generation": 1, "batch": 1}
+    after = begun(2, "rewind", 1, after={"generation": 1, "batch": 1})
     assert is_undone(batch(1, 2), after)
+    assert not is_undone(batch(1, 1), after)
+    beyond = begun(4, "rewind", 1, after={"generation": 1, "batch": 1})
+    assert is_undone(batch(3, 0), beyond), "of a generation between"
+    assert not is_undone(batch(4, 2), beyond), "of the one that goes on from there"
     assert not is_undone(back, after), "its number is the rollback's mark"
     half_back = begun(1, "restore", 2, restored_version=3, replaced_version=5)
     assert not is_undone(half_back, after), "the files that it put back are of the batches that wrote them"

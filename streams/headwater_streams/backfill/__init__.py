@@ -11,7 +11,7 @@ A backfill *repairs* a closed range of what a live job wrote, with the job's cod
 stays where it is, and it may run meanwhile. Ranges are half-open everywhere.
 
 `plan_rebuild` makes a whole table anew beside the live one, and `plan_rewind` puts table, checkpoint and offsets back
-to an earlier commit; the other verbs are the same.
+to an earlier commit, one of `versions`; the other verbs are the same.
 """
 
 from headwater_streams.backfill.progress import Progress
@@ -20,6 +20,7 @@ from headwater_streams.backfill.repair.planning import plan
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.planning import plan_rewind
 from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.rewind.versions import BatchVersion, versions
 from headwater_streams.backfill.status import abort, list_backfills, pause, resume, status
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.verbs import preview, rollback, run, swap, verify
@@ -28,6 +29,7 @@ from headwater_streams.backfill.verdict import Finding, Verdict
 __all__ = [
     "BackfillError",
     "BackfillPlan",
+    "BatchVersion",
     "Finding",
     "Progress",
     "RewindPlan",
@@ -45,4 +47,5 @@ __all__ = [
     "status",
     "swap",
     "verify",
+    "versions",
 ]

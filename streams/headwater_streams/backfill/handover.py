@@ -223,10 +223,13 @@ def _link(source: str, target: str) -> None:
         shutil.copyfile(source, target)
 
 
-def restored_entry(planned: WholePlan, name: str, version: int, table: Path, generation: int) -> LedgerEntry:
-    """What the old generation's last commit up to a version said, as the beginning of one that goes on from there."""
+def restored_entry(
+    planned: WholePlan, name: str, version: int, table: Path, generation: int, *, origin: int
+) -> LedgerEntry:
+    """What the last commit of the generation `origin` up to a version said, as the beginning of one that goes on from
+    there."""
     mine = (c.entry for c in reversed(lineage(table, until=version + 1)))
-    known = (planned.job, planned.base_generation)
+    known = (planned.job, origin)
     last = next((e for e in mine if e is not None and (e.job, e.generation) == known), None)
     batch = last.batch if last is not None else -1
     extra: dict[str, Any] = dict(last.extra) if last is not None else {}
@@ -235,7 +238,7 @@ def restored_entry(planned: WholePlan, name: str, version: int, table: Path, gen
         "restored_version": version,
         "starts": {},
         "lost": {},
-        "after": {"generation": planned.base_generation, "batch": batch},
+        "after": {"generation": origin, "batch": batch},
     }
     return LedgerEntry(
         planned.job,
@@ -250,9 +253,9 @@ def restored_entry(planned: WholePlan, name: str, version: int, table: Path, gen
     )
 
 
-def marks_as(planned: WholePlan, before: Snapshot, generation: int) -> dict[str, int]:
-    """The old generation's marks of a version, under the new one's application ids."""
-    old, new = app_id(planned.job, planned.base_generation), app_id(planned.job, generation)
+def marks_as(planned: WholePlan, before: Snapshot, generation: int, *, origin: int) -> dict[str, int]:
+    """The marks that the generation `origin` has in a version, under the new one's application ids."""
+    old, new = app_id(planned.job, origin), app_id(planned.job, generation)
     return {
         new + name.removeprefix(old): batch
         for name, batch in before.marks.items()
@@ -340,7 +343,8 @@ def _last_batch(context: StageContext, planned: WholePlan) -> int:
     table = context.home.table(planned.target)
     swapped = next(entry for action, (_, entry) in made_by(table, planned.id).items() if action != RESTORE)
     version = int(swapped.extra["replaced_version"])
-    return restored_entry(planned, planned.target, version, table, planned.generation + 1).batch
+    base, following = planned.base_generation, planned.generation + 1
+    return restored_entry(planned, planned.target, version, table, following, origin=base).batch
 
 
 def _restore_table(context: StageContext, planned: WholePlan, name: str, last: int | None) -> None:
@@ -361,7 +365,7 @@ def _restore_table(context: StageContext, planned: WholePlan, name: str, last: i
         removed = written_by(planned.job, table, there, after=version)
         kept = {file.name for file in there} - {file.name for file in removed}
         before = replace(before, files=[add for add in before.files if add["path"] not in kept])
-    marks = marks_as(planned, before, generation)
+    marks = marks_as(planned, before, generation, origin=planned.base_generation)
     if last is None:
         # The generation that was to begin may still begin in another way, with batches of the same numbers.
         now = snapshot_of(context.spark, table, transaction.version, with_files=False)
@@ -369,6 +373,6 @@ def _restore_table(context: StageContext, planned: WholePlan, name: str, last: i
         marks |= {name: -1 for name in now.marks if name == given_up or name.startswith(f"{given_up}/")}
     else:
         marks = {name: min(batch, last) for name, batch in marks.items()}
-    entry = restored_entry(planned, name, version, table, generation)
+    entry = restored_entry(planned, name, version, table, generation, origin=planned.base_generation)
     entry = replace(entry, extra={**entry.extra, "action": RESTORE})
     exchange(context, planned, transaction, entry, removed, before, marks)

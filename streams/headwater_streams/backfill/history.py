@@ -129,6 +129,15 @@ class TableHistory:
             if entry is not None and entry.kind == "backfill" and entry.extra["backfill"] == backfill
         }
 
+    def repairs(self) -> dict[str, dict[str, int]]:
+        """The versions that repairs made, by their ids and what they did, the oldest repair first."""
+        found: dict[str, dict[str, int]] = {}
+        for commit in self.commits:
+            if commit.entry is not None and commit.entry.kind == "backfill":
+                extra = commit.entry.extra
+                found.setdefault(extra["backfill"], {})[extra["action"]] = commit.version
+        return found
+
     def folded(self) -> list[Folded]:
         """The late rows that swaps folded in and no rollback took out again."""
         found: dict[str, Folded] = {}
@@ -146,15 +155,8 @@ class TableHistory:
 
 
 def repairs_of(home: Home, name: str) -> dict[str, dict[str, int]]:
-    """The versions of a table that repairs made, by their ids and what they did; none where it does not exist."""
-    found: dict[str, dict[str, int]] = {}
-    if not next_commit(home.table(name)):
-        return found
-    for commit in TableHistory(home.table(name), name).commits:
-        if commit.entry is not None and commit.entry.kind == "backfill":
-            extra = commit.entry.extra
-            found.setdefault(extra["backfill"], {})[extra["action"]] = commit.version
-    return found
+    """The versions of a table that repairs made, see `TableHistory.repairs`; none where it does not exist."""
+    return TableHistory(home.table(name), name).repairs() if next_commit(home.table(name)) else {}
 
 
 def require_none_half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") -> None:

@@ -104,8 +104,8 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
         return None
     audit = TableAudit(table, last.job, last.kind)
     made = since_rebuilt(made)
-    cleared = [c.entry.extra["after"] for c in made if c.entry and c.entry.extra.get("action") == "clear"]
-    made = [c for c in made if c.entry is None or not any(is_undone(c.entry, after) for after in cleared)]
+    cleared = [c.entry for c in made if c.entry and c.entry.extra.get("action") == "clear"]
+    made = [c for c in made if c.entry is None or not any(is_undone(c.entry, begun) for begun in cleared)]
     live = [c for c in made if c.entry is not None and c.entry.is_batch]
     entries = [c.entry for c in live if c.entry is not None]
     repairs = [c.entry for c in made if c.entry is not None and c.entry.kind == "backfill"]

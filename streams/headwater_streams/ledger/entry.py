@@ -224,14 +224,15 @@ def _pairs(seen: dict[str, list[list[int]]] | None) -> dict[str, list[tuple[int,
     return None if seen is None else {key: [(a, b) for a, b in pairs] for key, pairs in seen.items()}
 
 
-def is_undone(entry: LedgerEntry, after: Mapping[str, int]) -> bool:
-    """Whether a commit is of a batch that came after the last one of a generation that was renewed, see above.
+def is_undone(entry: LedgerEntry, begun: LedgerEntry) -> bool:
+    """Whether a commit is of a batch that came after the one that a later generation begins with, see above.
 
     A repair's is of none: its `batch` is the mark of the swap. Nor is one that put rows back: its `batch` is the last
     that the table had by then, and the files are of the batches that wrote them.
     """
     is_batch = entry.kind not in ("backfill", "generation")
-    return is_batch and entry.generation == after["generation"] and entry.batch > after["batch"]
+    after = (begun.extra["after"]["generation"], begun.extra["after"]["batch"])
+    return is_batch and entry.generation < begun.generation and (entry.generation, entry.batch) > after
 
 
 def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:

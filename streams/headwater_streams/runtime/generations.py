@@ -270,7 +270,7 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
     begun = last_entry(context.home.table(job.target.name), job.name, generation)
     if begun is None or begun.kind != "generation":
         return
-    rebuilt, after = begun.extra["action"] == "rebuild", begun.extra["after"]
+    rebuilt = begun.extra["action"] == "rebuild"
     others = () if rebuilt else job.other_tables
     for name in (job.target.quarantine_table, job.target.late_table, *others):
         path = context.home.table(name)
@@ -280,13 +280,13 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
             added
             for commit in commits(path)
             if commit.entry is not None and (commit.entry.job == job.name)
-            if (commit.entry.generation < generation if rebuilt else is_undone(commit.entry, after))
+            if (commit.entry.generation < generation if rebuilt else is_undone(commit.entry, begun))
             for added in commit.added_paths
         }
         transaction: DeltaTransaction = context.transaction(path)
         removed = [file for file in transaction.all_files() if file.name in void]
         if removed:
-            extra = {"action": "clear", "after": after}
+            extra = {"action": "clear", "after": begun.extra["after"]}
             entry = LedgerEntry(job.name, generation, -1, name, "generation", extra=extra)
             transaction.commit(generation_id(job.name), generation, entry.to_json(), removed=removed)
 

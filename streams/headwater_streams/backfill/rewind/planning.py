@@ -3,12 +3,12 @@
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.rewind.versions import batch_at, table_of
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan, require_no_readers
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.generations import current_generation
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import plan_jobs
 
@@ -24,13 +24,14 @@ def plan_rewind(
     Args:
         context: The session, the home, the record source.
         job: The job.
-        version: The version of its table; that of the last batch up to it is meant.
+        version: The version of its table; that of the last batch up to it is meant, of whichever generation, see
+            `versions`.
         table: Of which of the job's tables it is a version, where it has several; by default of the first.
         reference: Where the job was loaded from; the command line loads it from there again.
 
     Raises:
-        BackfillError: There is no such batch of the job's generation, its checkpoint has it no more, or others read
-            its tables.
+        BackfillError: There is no such batch, its checkpoint is gone, a repair came after it, or others read the job's
+            tables.
         DataLossError: Records that would be read again are gone.
     """
     found = plan_jobs(context, [job])[-1]
@@ -40,14 +41,11 @@ def plan_rewind(
             f"the job {job.name!r} applies change events, and one that comes again changes nothing; plan a "
             "rebuild: headwater backfill plan --rebuild"
         )
-    names = [target.name for target in job.targets]
-    if table is not None and table not in names:
-        raise BackfillError(f"{table} is no table of the job {job.name!r}; it writes {', '.join(names)}")
+    named, names = table_of(job, table), [target.name for target in job.targets]
     histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
     require_no_readers(context, names)
-    generation = current_generation(context, job)
-    named = _batch_at(histories[table or job.target.name], job.name, generation, version)
-    placed = {name: _place_of(history, named) for name, history in histories.items()}
+    wanted = batch_at(context.home, histories[named], job.name, version)
+    placed = {name: _place_of(history, wanted) for name, history in histories.items()}
     at_version, at = placed.pop(job.target.name)
     require_remembered(context, job.name, context.home.checkpoint(job.name, at.generation), at)
     history = histories[job.target.name]
@@ -58,6 +56,7 @@ def plan_rewind(
         **facts_of_plan(context, found, history, reference),
         version=at_version,
         batch=at.batch,
+        origin=at.generation,
         ranges=again,
         versions={name: place for name, (place, _) in placed.items()},
         rows=sum(entry.totals["read"] for entry in later),
@@ -76,42 +75,6 @@ def _place_of(history: TableHistory, batch: LedgerEntry) -> tuple[int, LedgerEnt
         f"{history.name} does not have batch {batch.batch} of the job {batch.job!r}, which {batch.table} has, so they "
         "cannot be put back together; plan a rebuild: headwater backfill plan --rebuild"
     )
-
-
-def _batch_at(history: TableHistory, job: str, generation: int, version: int) -> LedgerEntry:
-    """The last batch of a job that its table has at a version."""
-    mine = [
-        (commit.version, commit.entry)
-        for commit in history.commits
-        if commit.entry is not None and commit.entry.is_batch and commit.entry.generation == generation
-    ]
-    if not mine:
-        raise BackfillError(
-            f"generation {generation} of the job {job!r} has not written to {history.name} yet, so there is nothing to "
-            "put back; what came before it is taken back by headwater backfill rollback"
-        )
-    earlier = [(at, entry) for at, entry in mine if at <= version]
-    if not earlier:
-        raise BackfillError(
-            f"generation {generation} of the job {job!r} wrote its first batch as version {mine[0][0]} of "
-            f"{history.name}, so it cannot be put back to version {version}; a swap before that is taken back by "
-            "headwater backfill rollback"
-        )
-    if len(earlier) == len(mine):
-        raise BackfillError(
-            f"the job {job!r} has written nothing to {history.name} after version {version}: its last batch is version "
-            f"{mine[-1][0]}"
-        )
-    repaired = [
-        c.entry.extra["backfill"]
-        for c in history.commits
-        if c.entry and c.entry.kind == "backfill" and c.version > earlier[-1][0]
-    ]
-    if repaired:
-        raise BackfillError(
-            f"{history.name} was repaired by {repaired[-1]} since version {earlier[-1][0]}; roll that back first"
-        )
-    return earlier[-1][1]
 
 
 def _require_records(context: StageContext, job: Job, again: Ranges) -> None:

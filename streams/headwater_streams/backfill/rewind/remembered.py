@@ -13,6 +13,18 @@ from headwater_streams.runtime.stages.open_rows import OpenRows
 _REMEDY = "plan a rebuild: headwater backfill plan --rebuild"
 
 
+def why_forgotten(job: str, checkpoint: Path, batch: int) -> str | None:
+    """Why a job's checkpoint cannot be put back to a batch, as a sentence; None where it has its offsets and state."""
+    if read_offsets(checkpoint, batch) is not None and is_committed(checkpoint, batch):
+        return None
+    kept = sorted(int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit())
+    oldest = f"its oldest is batch {kept[0]}" if kept else "it has none"
+    return (
+        f"the checkpoint of the job {job!r} has the offsets and the state of batch {batch} no more ({oldest}); "
+        f"{_REMEDY}"
+    )
+
+
 def require_remembered(context: StageContext, job: str, checkpoint: Path, at: LedgerEntry) -> None:
     """Sees to it that a job can go on from a batch.
 
@@ -25,13 +37,9 @@ def require_remembered(context: StageContext, job: str, checkpoint: Path, at: Le
     Raises:
         BackfillError: Its offsets, its state, its keys or its waiting rows are not kept any more.
     """
-    if read_offsets(checkpoint, at.batch) is None or not is_committed(checkpoint, at.batch):
-        kept = sorted(int(file.name) for file in (checkpoint / "commits").glob("*") if file.name.isdigit())
-        oldest = f"its oldest is batch {kept[0]}" if kept else "it has none"
-        raise BackfillError(
-            f"the checkpoint of the job {job!r} has the offsets and the state of batch {at.batch} no more ({oldest}); "
-            f"{_REMEDY}"
-        )
+    why_not = why_forgotten(job, checkpoint, at.batch)
+    if why_not is not None:
+        raise BackfillError(why_not)
     if "cold" in at.extra:
         raise BackfillError(
             f"the job {job!r} has let go of what it had seen of some origins then (see headwater.seen), so records "

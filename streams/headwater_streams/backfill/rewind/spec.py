@@ -16,6 +16,7 @@ class RewindPlan(WholePlan):
     Attributes:
         version: The version of the target that it is put back to.
         batch: The last batch that the table has then.
+        origin: The generation of that batch, whose checkpoint is gone on with.
         ranges: What the job will read again.
         versions: The versions of the job's other tables that have the same batch as their last.
     """
@@ -24,6 +25,7 @@ class RewindPlan(WholePlan):
 
     version: int
     batch: int
+    origin: int
     ranges: Ranges
     versions: Mapping[str, int] = field(default_factory=dict)
 
@@ -44,4 +46,5 @@ class RewindPlan(WholePlan):
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The plan as it was stored."""
-        return replace(super().from_json(value), ranges=ranges_from_json(value["ranges"]))
+        known = {"origin": value["base_generation"], **value}  # which older plans do not name
+        return replace(super().from_json(known), ranges=ranges_from_json(value["ranges"]))

@@ -1,6 +1,7 @@
 """Proves that a job can be put back, and puts it back: a commit to each table, the last with checkpoint and offsets."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from headwater_streams.backfill.change import change_of
@@ -45,7 +46,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
         for file in (add["path"] for add in snapshot.files)
     ]
     gone = [f"{name}/{file}" for name, file in files if not (context.home.table(name) / file).exists()]
-    checkpoint = context.home.checkpoint(planned.job, planned.base_generation)
+    checkpoint = context.home.checkpoint(planned.job, planned.origin)
     there = is_committed(checkpoint, planned.batch)
     versions = ", ".join(
         f"version {version}" + (f" of {name}" if planned.further else "")
@@ -109,8 +110,8 @@ def swap(
             require_generation(context, planned, planned.base_generation)
             _require_unrepaired(context, planned)
             require_foreseen(context, planned, verdict)
-            old = context.home.checkpoint(planned.job, planned.base_generation)
-            entry = restored_entry(planned, planned.target, planned.version, table, planned.generation)
+            old = context.home.checkpoint(planned.job, planned.origin)
+            entry = _entry_of(planned, planned.target, table)
             require_remembered(context, planned.job, old, entry)
             staged = stage_checkpoint(context, planned, old, last=planned.batch)
             take_checkpoint(context, planned.job, staged, planned.generation)
@@ -153,10 +154,15 @@ def _put_back(context: StageContext, planned: RewindPlan, name: str, before: Sna
     if REWIND in made_by(table, planned.id):
         return
     transaction = FileSwap(context.spark, table)
-    entry = restored_entry(planned, name, planned.back_to[name], table, planned.generation)
+    entry = _entry_of(planned, name, table)
     entry = replace(entry, extra={**entry.extra, "action": REWIND})
-    marks = marks_as(planned, before, planned.generation)
+    marks = marks_as(planned, before, planned.generation, origin=planned.origin)
     exchange(context, planned, transaction, entry, transaction.all_files(), before, marks)
+
+
+def _entry_of(planned: RewindPlan, name: str, table: Path) -> LedgerEntry:
+    version, generation = planned.back_to[name], planned.generation
+    return restored_entry(planned, name, version, table, generation, origin=planned.origin)
 
 
 def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_target: LedgerEntry) -> None:
@@ -168,9 +174,7 @@ def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_t
     void = {
         path
         for commit in commits(table)
-        if commit.entry is not None
-        and commit.entry.job == planned.job
-        and is_undone(commit.entry, of_target.extra["after"])
+        if commit.entry is not None and commit.entry.job == planned.job and is_undone(commit.entry, of_target)
         for path in commit.added_paths
     }
     extra = {
@@ -184,7 +188,6 @@ def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_t
     now = snapshot_of(context.spark, table, transaction.version, with_files=False)
     removed = [file for file in transaction.all_files() if file.name in void]
     # The table's own marks are of later batches, too, which will come again.
-    marks = {
-        name: min(batch, planned.batch) for name, batch in marks_as(planned, now, planned.generation).items()
-    }
+    marks = marks_as(planned, now, planned.generation, origin=planned.origin)
+    marks = {name: min(batch, planned.batch) for name, batch in marks.items()}
     exchange(context, planned, transaction, beside, removed, now, marks)

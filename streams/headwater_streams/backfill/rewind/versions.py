@@ -1,0 +1,146 @@
+"""The versions of a job's table that a rewind can go back to."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
+from headwater_streams.backfill.rewind.remembered import why_forgotten
+from headwater_streams.backfill.store import BackfillError, utc_text
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import Commit
+from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.job import Job
+
+
+@dataclass(frozen=True)
+class BatchVersion:
+    """A version of a table that is a batch of its job.
+
+    Attributes:
+        version: The Delta version.
+        generation: The job's generation.
+        batch: The batch.
+        committed_at: When it was committed, UTC, ISO 8601.
+        read: How many rows the batch read.
+        written: How many rows it added to the table.
+        why_not: Why a rewind does not go back to it, as the end of a sentence; None where nothing speaks against it.
+    """
+
+    version: int
+    generation: int
+    batch: int
+    committed_at: str
+    read: int
+    written: int
+    why_not: str | None
+
+    def to_json(self) -> Mapping[str, Any]:
+        """The same as an object."""
+        return asdict(self)
+
+
+def versions(home: Home, job: Job, *, table: str | None = None) -> list[BatchVersion]:
+    """The versions of a job's table that its batches made, the oldest first; those that were taken back are left out.
+
+    Args:
+        home: The home.
+        job: The job.
+        table: Which of the job's tables, where it has several; by default the first.
+
+    Raises:
+        BackfillError: It is no table of the job, or does not exist.
+    """
+    name = table_of(job, table)
+    history = TableHistory(home.table(name), name, job.name)
+    batches = batches_of(history, job.name)
+    return [
+        BatchVersion(
+            commit.version,
+            entry.generation,
+            entry.batch,
+            utc_text(commit.timestamp_ms),
+            entry.totals["read"],
+            commit.rows_added,
+            "it is the last one"
+            if entry is batches[-1][1]
+            else _why_not(home, history, commit.version, entry),
+        )
+        for commit, entry in batches
+    ]
+
+
+def table_of(job: Job, table: str | None) -> str:
+    """The table that is meant.
+
+    Raises:
+        BackfillError: It is none of the job's.
+    """
+    names = [target.name for target in job.targets]
+    if table is not None and table not in names:
+        raise BackfillError(f"{table} is no table of the job {job.name!r}; it writes {', '.join(names)}")
+    return table or job.target.name
+
+
+def batches_of(history: TableHistory, job: str) -> list[tuple[Commit, LedgerEntry]]:
+    """The commits of a job's batches that its table's rows come from, of all generations since it was built anew."""
+    return [
+        (commit, commit.entry)
+        for commit in history.commits
+        if commit.entry is not None and commit.entry.is_batch and commit.entry.job == job
+    ]
+
+
+def batch_at(home: Home, history: TableHistory, job: str, version: int) -> LedgerEntry:
+    """The last batch of a job that its table has at a version.
+
+    Raises:
+        BackfillError: There is none that the table can be put back to.
+    """
+    mine = batches_of(history, job)
+    if not mine:
+        raise BackfillError(
+            f"the job {job!r} has written no batch to {history.name} yet, so there is nothing to put back"
+        )
+    for back, restored in _taken_back(history):
+        if restored < version < back:
+            raise BackfillError(
+                f"what {history.name} had in version {version} was taken back by version {back}, so it cannot be put "
+                "back to that; those that it can: headwater backfill versions"
+            )
+    earlier = [(commit, entry) for commit, entry in mine if commit.version <= version]
+    if not earlier:
+        raise BackfillError(
+            f"the oldest batch of the job {job!r} in {history.name} is version {mine[0][0].version}, so it cannot be "
+            f"put back to version {version}; a rebuild before that is taken back by headwater backfill rollback"
+        )
+    if len(earlier) == len(mine):
+        raise BackfillError(
+            f"the job {job!r} has written nothing to {history.name} after version {version}: its last batch is version "
+            f"{mine[-1][0].version}"
+        )
+    commit, entry = earlier[-1]
+    why_not = _why_not(home, history, commit.version, entry)
+    if why_not is not None:
+        raise BackfillError(f"{history.name} cannot be put back to version {commit.version}: {why_not}")
+    return entry
+
+
+def _why_not(home: Home, history: TableHistory, version: int, at: LedgerEntry) -> str | None:
+    for repair, made in history.repairs().items():
+        if made.get(ROLLBACK, -1) > version:
+            return (
+                f"it was repaired by {repair}, and that was rolled back in version {made[ROLLBACK]}, which wrote rows "
+                "anew; plan a rebuild: headwater backfill plan --rebuild"
+            )
+        if ROLLBACK not in made and made.get(SWAP, -1) > version:
+            return f"it was repaired by {repair} in version {made[SWAP]}; roll that back first"
+    return why_forgotten(at.job, home.checkpoint(at.job, at.generation), at.batch)
+
+
+def _taken_back(history: TableHistory) -> Iterator[tuple[int, int]]:
+    """The versions that restored an earlier one, each with that."""
+    for commit in history.commits:
+        restored = commit.entry.extra.get("restored_version") if commit.entry is not None else None
+        if restored is not None:
+            yield commit.version, int(restored)
