@@ -97,6 +97,11 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
         backfill.plan(context, by_half_hour())
     planned = backfill.plan(context, job)
     assert backfill.plan(context, job).id == planned.id, "the same plan is the same backfill"
+    halts = planned.notes[0]
+    assert halts.startswith(
+        "the repair does not change that job 'delays' cannot go on from its last run: state: "
+    )
+    assert halts.endswith("--rebuild, or from empty with headwater jobs rebuild delays")
     previewed = backfill.preview(context, planned.id, job)
     assert (previewed.added, previewed.removed, previewed.changed, previewed.unchanged) == (0, 0, 2, 2)
     assert not (home.root / "backfills" / planned.id / "shadow").exists()
@@ -128,7 +133,7 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
     driver.run()
     assert len(driver.rows("gold.delays__late")) == 2
     again = backfill.plan(context, job, event_time=("2013-01-01T10:10:00Z", "2013-01-01T10:20:00Z"))
-    assert "aligned outwards to whole windows: [2013-01-01T10:00:00Z, 2013-01-01T11:00:00Z)" in again.notes[0]
+    assert "aligned outwards to whole windows: [2013-01-01T10:00:00Z, 2013-01-01T11:00:00Z)" in again.notes[1]
     backfill.run(context, again.id, job)
     second = backfill.verify(context, again.id, job)
     assert second.accounting["late_folded"] == 1, "what the first backfill folded in is not late again"

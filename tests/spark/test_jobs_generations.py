@@ -78,6 +78,11 @@ def direct(clicks: DataFrame) -> DataFrame:
     return _per_hour(clicks, F.count("*").alias("clicks"))
 
 
+@hw.job(target=hw.delta("gold.direct", keys=["who", "window_start"], mode="update"), name="direct")
+def _direct_by_n(clicks: DataFrame) -> DataFrame:
+    return _per_hour(clicks, F.sum("n").alias("clicks"))
+
+
 def click(n: int, time: str, who: str | None = "a") -> dict[str, Any]:
     return {"who": who, "n": n, "at": f"2026-01-01T{time}:00Z"}
 
@@ -170,8 +175,14 @@ def test_state_longer_watermark_is_refused_and_a_shorter_one_goes_on(
         IncompatibleStateError, match=r"watermark.*10 minutes before, 20 minutes now.*would drop them"
     ):
         driver.run()
+    folded = JobDriver(spark, tmp_path, [_direct_by_n])
+    folded.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
+    with pytest.raises(IncompatibleStateError, match="state: Aggregate"):
+        folded.run()
+    assert [entry.batch for entry in folded.ledger("gold.direct__ingest_clicks")] == [0, 1, 2], (
+        "nothing is read for a job that is refused"
+    )
     driver = JobDriver(spark, tmp_path, [replace(bind(direct), inputs={"clicks": sooner})])
-    driver.send("clicks", click(7, "11:57"), timestamp=AT, offset=7)
     driver.run()
     assert driver.rows("gold.direct", "who", "clicks") == [
         ("a", 2),

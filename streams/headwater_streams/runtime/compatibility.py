@@ -22,7 +22,8 @@ Remedy = Literal["keep", "renew", "rebuild"]
 REMEDIES: dict[Remedy, str] = {
     "keep": "go on as it is",
     "renew": "put it back, or begin a new generation that keeps the table's rows: headwater jobs renew",
-    "rebuild": "put it back, or begin a new generation with an empty table: headwater jobs rebuild",
+    "rebuild": "put it back, or build the table again: beside the live one with headwater backfill plan --rebuild, or "
+    "from empty with headwater jobs rebuild",
 }
 """What can be done, from the least to the most."""
 _STRENGTH: tuple[Remedy, ...] = tuple(REMEDIES)
@@ -100,12 +101,18 @@ def require_compatible(job: str, differences: Sequence[Difference]) -> None:
     Raises:
         IncompatibleStateError: The message names each difference and the remedy.
     """
+    told = why_incompatible(job, differences)
+    if told is not None:
+        raise IncompatibleStateError(told)
+
+
+def why_incompatible(job: str, differences: Sequence[Difference]) -> str | None:
+    """Why a job cannot go on from its last run and what can be done, None where it can."""
     remedy = remedy_of(differences)
-    if remedy != "keep":
-        told = "; ".join(str(each) for each in differences if each.remedy != "keep")
-        raise IncompatibleStateError(
-            f"job {job!r} cannot go on from its last run: {told}. What can be done: {REMEDIES[remedy]} {job}"
-        )
+    if remedy == "keep":
+        return None
+    told = "; ".join(str(each) for each in differences if each.remedy != "keep")
+    return f"job {job!r} cannot go on from its last run: {told}. What can be done: {REMEDIES[remedy]} {job}"
 
 
 _MENDED = frozenset({"Spark", "state", "the checkpoint"})

@@ -11,6 +11,7 @@ from pyspark.sql import types as T
 from headwater_streams.errors import JobDefinitionError, StreamsError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.analysis import analyse
+from headwater_streams.runtime.compatibility import require_compatible, since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import current_generation, require_same_code
@@ -199,6 +200,7 @@ class JobRunner:
         _log.warning("job %r: %s; it is started again in %.0f s", name, explain(failure), pause_s)
 
     def _start(self, plan: JobPlan, *, once: bool, interval_s: float) -> JobQuery:
+        self._require_fed_compatible(plan.job)
         generation = current_generation(self._context, plan.job)
         make = CountStage if isinstance(plan.operator, CountWindow) else _STAGES[plan.kind]
         stage = make(self._context, plan, generation)
@@ -214,6 +216,12 @@ class JobRunner:
         self._copied.pop(plan.job.name, None)
         self._note(query, "started", query.warming_up)
         return query
+
+    def _require_fed_compatible(self, ingest: Job) -> None:
+        """Refuses to read records for a job that will not go on from its last run."""
+        for plan in self.plans:
+            if plan.job.target.name == ingest.target.sides_of:
+                require_compatible(plan.job.name, since_last_run(self._context, plan))
 
     def _copy(self, job: Job) -> None:
         sides = (job.target.quarantine_table, job.target.late_table)

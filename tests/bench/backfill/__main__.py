@@ -178,7 +178,7 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=5, help="planning: of each kind")
     parser.add_argument("--by-time", action="store_true", help="planning: a range of timestamps, too")
     parser.add_argument("--gigabytes", type=float, default=10, help="swapping: of the large table")
-    parser.add_argument("--swapped-rows", type=int, default=200_000, help="swapping: of both tables")
+    parser.add_argument("--swapped-rows", type=int, default=2_000_000, help="swapping: of both tables")
     parser.add_argument("--memory", default="2g", help="the heap of Spark's driver")
     parser.add_argument(
         "--folder", type=Path, help="where everything is written; by default a temporary folder"

@@ -17,7 +17,7 @@ from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import parse_duration
 from headwater_streams.ledger.entry import Ranges, merge_ranges
-from headwater_streams.runtime.compatibility import since_last_run
+from headwater_streams.runtime.compatibility import Difference, since_last_run, why_incompatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -27,6 +27,7 @@ from headwater_streams.sources.inputs import TableInput
 from headwater_streams.windows.tumbling import TumblingWindow
 
 _US_PER_S = 1_000_000
+_ROWS_PER_CHUNK = {"row": 1_000_000, "window": 10_000_000}
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def plan(
     event_time: tuple[Moment, Moment] | None = None,
     since_version: int | None = None,
     reference: str = "",
-    rows_per_chunk: int = 1_000_000,
+    rows_per_chunk: int | None = None,
     lookups: Literal["as_read", "newest"] = "as_read",
 ) -> BackfillPlan:
     """Plans the repair of a range and stores the plan; the same range, code and tables give the same plan.
@@ -61,7 +62,8 @@ def plan(
         event_time: (start, end) of the input's event-time column; for a windowed job aligned outwards to windows.
         since_version: What the job committed after this version of its target.
         reference: Where the job was loaded from; the command line loads it from there again.
-        rows_per_chunk: About how many rows are read in one step of the run.
+        rows_per_chunk: About how many rows are read in one step of the run; by default a million records of a topic,
+            ten million rows of a window's input, which take as long to fold.
         lookups: `"as_read"` reads look-ups at the versions that the live batches read, `"newest"` as they are now.
 
     Returns:
@@ -76,7 +78,9 @@ def plan(
     target = job_plan.job.target.name
     history = TableHistory(context.home.table(target), target, job_plan.job.name)
     _require_columns(context, job_plan)
-    _require_same_keys(context, job_plan)
+    differences = since_last_run(context, job_plan)
+    _require_same_keys(job_plan, differences)
+    halts = why_incompatible(job_plan.job.name, differences)
     draft = BackfillPlan(
         id="",
         job=job_plan.job.name,
@@ -97,14 +101,22 @@ def plan(
         generation=history.last_entry().generation,
         batch=history.last_entry().batch,
         pinned=None,
-        notes=(),
+        notes=() if halts is None else (f"the repair does not change that {halts}",),
         created_at="",
     )
     if job_plan.kind == "window":
-        made = _plan_windows(context, job_plan, history, selection, draft, rows_per_chunk)
+        made = _plan_windows(
+            context, job_plan, history, selection, draft, rows_per_chunk or _ROWS_PER_CHUNK["window"]
+        )
     else:
         made = row_planning.plan_rows(
-            context, job_plan, history, selection, draft, rows_per_chunk, newest_lookups=lookups == "newest"
+            context,
+            job_plan,
+            history,
+            selection,
+            draft,
+            rows_per_chunk or _ROWS_PER_CHUNK["row"],
+            newest_lookups=lookups == "newest",
         )
     return stored(context.home, made, context.now_ms())
 
@@ -113,8 +125,8 @@ _APART = frozenset({"kind", "operator", "target keys"})
 """Differences of a job from its last run by which its rows would stand beside those that they should replace."""
 
 
-def _require_same_keys(context: StageContext, job_plan: JobPlan) -> None:
-    differs = [each for each in since_last_run(context, job_plan) if each.what in _APART]
+def _require_same_keys(job_plan: JobPlan, differences: Sequence[Difference]) -> None:
+    differs = [each for each in differences if each.what in _APART]
     if differs:
         raise BackfillError(
             f"the job {job_plan.job.name!r} differs from its last run ({'; '.join(map(str, differs))}), so rows of two "
@@ -162,7 +174,7 @@ def _plan_windows(
     pinned, input_history = _pin(context, job_plan, history)
     replay = WindowReplay(context, job_plan, pinned)
     size_us = _size_us(job_plan)
-    notes: list[str] = []
+    notes = [*draft.notes]
     if selection.offsets is not None:
         row_planning.require_read(selection.offsets, input_history.read_ranges(), draft.job)
     windows, ranges = _histogram(replay, _wanted(selection, history, size_us))

@@ -8,6 +8,7 @@ from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan, require_no_readers
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
+from headwater_streams.runtime.compatibility import differences, why_incompatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import plan_jobs
@@ -52,6 +53,9 @@ def plan_rewind(
     again = history.read_ranges(since=at_version)
     _require_records(context, job, again)
     later = history.entries(since=at_version)
+    halts = why_incompatible(
+        job.name, differences(context, found, context.home.checkpoint(job.name, at.generation))
+    )
     made = RewindPlan(
         **facts_of_plan(context, found, history, reference),
         version=at_version,
@@ -60,6 +64,7 @@ def plan_rewind(
         ranges=again,
         versions={name: place for name, (place, _) in placed.items()},
         rows=sum(entry.totals["read"] for entry in later),
+        notes=() if halts is None else (f"put back there, {halts}",),
     )
     return stored(context.home, made, context.now_ms())
 
