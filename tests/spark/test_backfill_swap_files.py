@@ -5,11 +5,12 @@ offset    0 1 2    3 4 5    6 7 8      of partition 0; [3, 6) is repaired
 """
 
 import json
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -100,21 +101,70 @@ def test_swap_of_a_repair_of_whole_files_writes_no_data_file(
         assert driver.audit() == []
 
 
-def test_swap_of_a_repair_of_a_part_of_a_file_copies_the_other_rows_of_that_file_alone(
-    drive: Callable[..., JobDriver],
+PART = {"readings": {0: (5, 9)}}
+OUTSIDE = "rows outside the range"
+
+
+def finding_of(verdict: backfill.Verdict, name: str) -> backfill.Finding:
+    return next(finding for finding in verdict.findings if finding.name == name)
+
+
+def test_swap_of_a_repair_of_a_part_of_a_file_writes_no_data_file(drive: Callable[..., JobDriver]) -> None:
+    driver, job = live(drive), mended()
+    context = driver.context
+    planned = backfill.plan(context, job, offsets=PART)
+    backfill.run(context, planned.id, job)
+    copied = data_files(driver.home.root)
+    verdict = backfill.verify(context, planned.id, job)
+    assert finding_of(verdict, OUTSIDE) == backfill.Finding(
+        OUTSIDE,
+        True,
+        f"files of {TABLE} that stay: 1; rows to keep of others: 2, copied aside: 2, the same",
+    )
+    before = data_files(driver.home.root)
+    assert before == copied, "the run has copied the other rows of that file"
+    swapped = backfill.swap(context, planned.id)
+    require_only_links(before, data_files(driver.home.root))
+    assert swapped["proof"] == {"rows_outside": 5, "outside_unchanged": True, "inside_is_the_shadow": True}
+    assert driver.rows(TABLE, "value") == [(value,) for value in (0, 1, 2, 3, 4, 50, 60, 70, 80)]
+    backfill.rollback(context, planned.id)
+    assert driver.rows(TABLE, "value") == [(value,) for value in range(9)]
+
+
+def test_swap_copies_the_other_rows_of_a_file_that_was_made_since_the_verdict(
+    drive: Callable[..., JobDriver], spark: SparkSession
 ) -> None:
     driver, job = live(drive), mended()
     context, table = driver.context, driver.home.table(TABLE)
-    planned = backfill.plan(context, job, offsets={"readings": {0: (5, 9)}})
+    planned = backfill.plan(context, job, offsets=PART)
     run_and_verify(context, planned.id, job)
+    spark.sql(f"OPTIMIZE delta.`{table}`")
     before = data_files(driver.home.root)
     swapped = backfill.swap(context, planned.id)
     assert swapped["proof"] == {"rows_outside": 5, "outside_unchanged": True, "inside_is_the_shadow": True}
     known = set(before.values())
     written = {path for path, status in data_files(driver.home.root).items() if status not in known}
     assert {path.parent for path in written} == {table}
-    assert len(written) == 1
     assert driver.rows(TABLE, "value") == [(value,) for value in (0, 1, 2, 3, 4, 50, 60, 70, 80)]
+
+
+def test_verify_finds_copied_rows_that_were_changed(
+    drive: Callable[..., JobDriver], spark: SparkSession
+) -> None:
+    driver, job = live(drive), mended()
+    context = driver.context
+    planned = backfill.plan(context, job, offsets=PART)
+    backfill.run(context, planned.id, job)
+    kept = driver.home.root / "backfills" / planned.id / "kept"
+    rows = spark.read.format("delta").load(str(kept)).withColumn("value", F.lit(7)).collect()
+    schema = spark.read.format("delta").load(str(kept)).schema
+    shutil.rmtree(kept)
+    spark.createDataFrame(rows, schema).write.format("delta").save(str(kept))
+    verdict = backfill.verify(context, planned.id, job)
+    assert not verdict.passed
+    assert [finding.name for finding in verdict.findings if not finding.ok] == [OUTSIDE]
+    with pytest.raises(backfill.BackfillError, match=f"did not pass: {OUTSIDE}|{OUTSIDE}"):
+        backfill.swap(context, planned.id)
 
 
 def test_swap_of_a_rebuild_writes_no_data_file(drive: Callable[..., JobDriver]) -> None:

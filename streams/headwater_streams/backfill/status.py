@@ -95,7 +95,13 @@ def abort(home: Home, backfill: str) -> dict[str, Any]:
         if state == "rolled back":
             raise BackfillError(f"the backfill {backfill!r} was rolled back already")
         folder.set_flag("aborted")
-        left = [folder.shadow, folder.quarantine, folder.rebuilt, *folder.path.glob("rehearsal-*")]
+        left = [
+            folder.shadow,
+            folder.quarantine,
+            folder.kept,
+            folder.rebuilt,
+            *folder.path.glob("rehearsal-*"),
+        ]
         planned = folder.plan()
         if not isinstance(planned, BackfillPlan):
             left.append(handover.staged_checkpoint(home, planned))  # of a swap that was refused or killed

@@ -7,6 +7,7 @@ swap.json       what the swap did, rollback.json what the rollback did; the targ
 pause, aborted  flags
 lock            held by the process that works on the backfill; it ends with the process
 shadow/         the new rows; quarantine/ the rows that the run rejected (row jobs)
+kept/           rows of the target beside those that are replaced, copied aside; kept.json says of which files
 rebuilt/        the tables and the checkpoint of a rebuild; its tables' logs are the ledger of what was swapped in
 """
 
@@ -59,6 +60,11 @@ class BackfillFolder:
         return self.path / "quarantine"
 
     @property
+    def kept(self) -> Path:
+        """The table of the target's rows that stand in one file with rows that are replaced."""
+        return self.path / "kept"
+
+    @property
     def rebuilt(self) -> Path:
         """The folder of a rebuild's tables and checkpoint, laid out as a home."""
         return self.path / "rebuilt"
@@ -88,6 +94,10 @@ class BackfillFolder:
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Stores a JSON object; a reader sees the old one or the new one."""
         write_atomically(self.path / f"{name}.json", value)
+
+    def remove(self, name: str) -> None:
+        """Removes a stored JSON object."""
+        (self.path / f"{name}.json").unlink(missing_ok=True)
 
     def has_flag(self, name: str) -> bool:
         """Whether a flag is set."""

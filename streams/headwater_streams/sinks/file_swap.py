@@ -1,14 +1,14 @@
 """Replaces data files of a Delta table by others in one commit: those of a shadow table, linked into its folder.
 
-No row of the shadow is copied. A file of the table that holds rows to keep beside rows to replace is rewritten without
-the latter; where no file does, the commit moves metadata only.
+No row of the shadow is copied. The rows to keep of a file that holds rows to replace, too, were copied beforehand, and
+the commit moves metadata only; where they were not, they are copied now.
 """
 
 import json
 import os
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,19 @@ class Swapped:
     removed_rows: int
     added_rows: int
     kept_rows: int
+
+
+@dataclass(frozen=True)
+class CopiedRows:
+    """Rows of a table that were copied beforehand.
+
+    Attributes:
+        table: A Delta table of the copies.
+        files: The files of the table that they are all rows to keep of.
+    """
+
+    table: Path
+    files: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,7 @@ class FileSwap(DeltaTransaction):
         shadow: Path | None = None,
         rows: DataFrame | None = None,
         known: dict[str, tuple[int, int]] | None = None,
+        copied: CopiedRows | None = None,
     ) -> Swapped:
         """Takes the affected rows away and adds those of a shadow table, or of a frame, as one version.
 
@@ -83,14 +97,15 @@ class FileSwap(DeltaTransaction):
             user_metadata: The ledger entry.
             shadow: A Delta table with the same columns, whose files are linked into this one's folder.
             rows: Rows to write instead.
-            known: By file, how many affected rows it has and how many in all; what is looked at is noted there, so that
-                an attempt after one that met another commit looks at new files alone.
+            known: See `count_affected`.
+            copied: Rows to keep that need not be copied, if they are those of all files that have such rows.
 
         Raises:
             DataLossError: Not as many rows would be kept as were counted; nothing is committed.
         """
         files = self.files()
-        touched = self._touched(affected, list(files), {} if known is None else known)
+        touched = {} if known is None else known
+        self.count_affected(affected, touched)
         removed = {name: counts for name, counts in touched.items() if counts[0]}
         if not removed and files:
             # A commit that only adds would be news to the table's streaming readers, and it is not.
@@ -100,12 +115,10 @@ class FileSwap(DeltaTransaction):
         kept = sum(total - gone for gone, total in removed.values())
         if kept:
             mixed = [name for name, (gone, total) in removed.items() if total > gone]
-            rest = self.frame().filter(F.col("_metadata.file_name").isin(mixed) & ~affected)
-            actions += self._written(rest, kept)
+            actions += self._copied(copied, mixed, kept) or self._written(self.rest(affected, mixed), kept)
         if shadow is not None:
-            linked = self._linked(shadow)
-            added = sum(json.loads(add.stats())["numRecords"] for add in linked)
-            actions += linked
+            added = sum(_rows(add) for add in live_files(shadow))
+            actions += self._linked(shadow)
         else:
             assert rows is not None
             added = rows.count()
@@ -161,9 +174,17 @@ class FileSwap(DeltaTransaction):
             actions.append(self._new(add))
         return self._commit(actions, app_id, mark, user_metadata)
 
-    def _touched(
-        self, affected: Column, names: Sequence[str], known: dict[str, tuple[int, int]]
-    ) -> Mapping[str, tuple[int, int]]:
+    def count_affected(self, affected: Column, known: dict[str, tuple[int, int]]) -> None:
+        """Counts the affected rows of each file.
+
+        Args:
+            affected: See `replace`.
+            known: By file, how many affected rows it has and how many in all. What is looked at is noted there, so that
+                only new files are looked at another time; files that are not the table's any more are left out.
+        """
+        names = self.files().keys()
+        for name in [name for name in known if name not in names]:
+            del known[name]
         new = [name for name in names if name not in known]
         if new:
             rows = self._spark.read.schema(self.schema).parquet(*[str(self._path / name) for name in new])
@@ -171,7 +192,17 @@ class FileSwap(DeltaTransaction):
             counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
             known.update(dict.fromkeys(new, (0, 0)))
             known.update({row["file"]: (row["gone"], row["total"]) for row in counts})
-        return {name: known[name] for name in names}
+
+    def rest(self, affected: Column, names: Collection[str]) -> DataFrame:
+        """The rows of some files that are not affected."""
+        return self.frame().filter(F.col("_metadata.file_name").isin(*names) & ~affected)
+
+    def _copied(self, copied: CopiedRows | None, mixed: Sequence[str], expected: int) -> list[Any]:
+        """The copies' files, linked into the table's folder, where they are what is wanted; else none."""
+        if copied is None or copied.files != set(mixed):
+            return []
+        rows = sum(_rows(add) for add in live_files(copied.table))
+        return self._linked(copied.table) if rows == expected else []
 
     def _written(self, rows: DataFrame, expected: int) -> list[Any]:
         files = self.write(rows)
@@ -221,6 +252,10 @@ def live_files(shadow: Path) -> list[dict[str, Any]]:
         actions = (json.loads(line) for line in log.read_text().splitlines())
         found += [action["add"] for action in actions if "add" in action]
     return found
+
+
+def _rows(add: Mapping[str, Any]) -> int:
+    return int(json.loads(add["stats"])["numRecords"])
 
 
 def _link(source: Path, target: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from headwater_streams.backfill.diff import Diff, keyed_diff
 from headwater_streams.backfill.progress import PAUSE, Progress, tell
+from headwater_streams.backfill.repair.kept import keep_aside
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
@@ -48,6 +49,7 @@ def run(
         rate = read / max(time.monotonic() - started, 1e-9)
         if chunk is not planned.chunks[-1]:
             _told(folder, planned, "running", rate, on_progress)
+    keep_aside(context, folder, planned)
     return _told(folder, planned, "done", rate, on_progress)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory, require_none_half_done
+from headwater_streams.backfill.repair.kept import kept_aside
 from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved, proof_of
@@ -45,7 +46,8 @@ def swap(
         require_done(folder, planned)
         *_, last = commits(folder.shadow)
         verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
-        known: dict[str, tuple[int, int]] = {}
+        kept = kept_aside(folder)
+        known = dict(kept.counts) if kept is not None else {}
 
         def attempt() -> None:
             require_none_half_done(context.home, planned.target, planned.tables[:-1], but=planned.id)
@@ -96,12 +98,16 @@ def _commit_swap(
     known: dict[str, tuple[int, int]],
 ) -> None:
     target, affected = context.home.table(planned.target), planned.affected.condition()
+    kept = kept_aside(folder)
+    copied = kept.rows if kept is not None and kept.proved else None
     transaction = FileSwap(context.spark, target)
     _require_unmoved(context, planned, transaction)
     entry = _entry(planned, SWAP, planned.target, verdict["accounting"], transaction.version)
     context.step(planned.job, "before swap", 0)
     mark = _MARKS[SWAP]
-    transaction.replace(affected, planned.app_id, mark, entry.to_json(), shadow=folder.shadow, known=known)
+    transaction.replace(
+        affected, planned.app_id, mark, entry.to_json(), shadow=folder.shadow, known=known, copied=copied
+    )
     context.step(planned.job, "after swap", 0)
 
 
@@ -202,7 +208,7 @@ def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillF
         return stored
     version, entry = _by_action(context, planned, planned.target)[SWAP]
     path, affected = context.home.table(planned.target), planned.affected.condition()
-    proof = proof_of(context, path, folder.shadow, affected, version)
+    proof = proof_of(context, path, folder.shadow, affected, version, kept_aside(folder))
     if not all((proof["outside_unchanged"], proof["inside_is_the_shadow"])):
         raise DataLossError(
             f"{planned.target}: version {version} is not {version - 1} with the affected rows replaced ({proof}); "

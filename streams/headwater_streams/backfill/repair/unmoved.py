@@ -10,6 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 
 from headwater_streams.backfill.diff import content_of
+from headwater_streams.backfill.repair.kept import Kept
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.ledger.log import commits, first_version
 from headwater_streams.runtime.context import StageContext
@@ -49,7 +50,7 @@ def is_unmoved(context: StageContext, table: Path, affected: Column, since: int,
 
 
 def proof_of(
-    context: StageContext, table: Path, shadow: Path, affected: Column, version: int
+    context: StageContext, table: Path, shadow: Path, affected: Column, version: int, kept: Kept | None = None
 ) -> dict[str, Any]:
     """What a swap's commit did, as its result tells it.
 
@@ -59,6 +60,7 @@ def proof_of(
         shadow: The folder of the table whose files it added.
         affected: Which rows it replaced.
         version: The version that it made.
+        kept: What was copied aside for it: where these copies came, as they were proved, no row is read.
 
     Returns:
         `{"rows_outside", "outside_unchanged", "inside_is_the_shadow"}`.
@@ -71,11 +73,27 @@ def proof_of(
     replaced = [file for name, file in before.items() if name not in after]
     return {
         "rows_outside": rows - inside,
-        "outside_unchanged": _same_outside(now, table, affected, replaced, rewritten),
+        "outside_unchanged": _came_as_proved(kept, table, replaced, rewritten)
+        or _same_outside(now, table, affected, replaced, rewritten),
         "inside_is_the_shadow": after.keys() >= set(made)
         and inside == sum(after[name].rows for name in made)
         and all(_is_same(table / name, shadow / name) for name in made),
     }
+
+
+def _came_as_proved(
+    kept: Kept | None, table: Path, replaced: list[LiveFile], rewritten: list[LiveFile]
+) -> bool:
+    """Whether of the files that are gone those with rows to keep were the ones copied aside, and the copies came."""
+    if kept is None or not kept.proved or any(file.name not in kept.counts for file in replaced):
+        return False
+    mixed = {file.name for file in replaced if kept.counts[file.name][0] < kept.counts[file.name][1]}
+    copies = {add["path"] for add in live_files(kept.rows.table)}
+    return (
+        mixed == kept.rows.files
+        and {file.name for file in rewritten} == copies
+        and all(_is_same(table / name, kept.rows.table / name) for name in copies)
+    )
 
 
 def _same_outside(

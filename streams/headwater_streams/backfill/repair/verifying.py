@@ -11,6 +11,7 @@ from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.recompute import Recompute, recompute_repair
 from headwater_streams.backfill.repair.jobs import same_job
+from headwater_streams.backfill.repair.kept import prove_kept
 from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved
@@ -34,9 +35,10 @@ def verify(
     """Verifies a finished run against its plan, its input and the live table, and stores the verdict.
 
     Looked at: the accounting identity; that every offset or window is in one chunk; that the shadow lies inside the
-    affected range and names no row twice; the job's checks on the result; that the affected rows of the live table
-    are those that were planned on; what was written beside what is recomputed from the raw topic; and what differs
-    from the live table, by key. Of a repair that was swapped in, the verdict is the one that it was swapped in with.
+    affected range and names no row twice; that the rows beside it, of files that the swap takes away, are copied aside
+    as they are; the job's checks on the result; that the affected rows of the live table are those that were planned
+    on; what was written beside what is recomputed from the raw topic; and what differs from the live table, by key. Of
+    a repair that was swapped in, the verdict is the one that it was swapped in with.
 
     Raises:
         BackfillError: The run is not complete, or the job is not the one that was planned.
@@ -70,6 +72,7 @@ def verify(
         accounting = _row_accounting(context, planned, terms, before)
         findings += _row_findings(planned, entries, accounting, terms)
     findings.append(_inside(shadow, planned))
+    findings.append(prove_kept(context, folder, planned))
     findings += _checks(job_plan.job, shadow, notes)
     recomputed = recompute_repair(context, job, job_plan, planned, shadow, recompute)
     findings += recomputed.findings

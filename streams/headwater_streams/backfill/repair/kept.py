@@ -1,0 +1,86 @@
+"""Rows of a table that stand in one file with rows that a repair replaces: copied aside before the swap, and proved, so
+that the swap writes no row, however large the files are."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater_streams.backfill.diff import content_of
+from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.backfill.verdict import Finding
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.sinks.file_swap import CopiedRows, FileSwap, live_files
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was copied aside for a repair.
+
+    Attributes:
+        rows: The copies.
+        counts: By file of the target, how many affected rows it has and how many in all.
+        proved: Whether the copies were held against the files.
+    """
+
+    rows: CopiedRows
+    counts: Mapping[str, tuple[int, int]]
+    proved: bool
+
+
+def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillPlan) -> None:
+    """Copies the rows that the swap will keep of the files that it will take away; done already, nothing is copied.
+
+    The live job may make other files of these meanwhile, whose rows the swap copies itself then.
+    """
+    transaction, affected = (
+        FileSwap(context.spark, context.home.table(planned.target)),
+        planned.affected.condition(),
+    )
+    known = kept_aside(folder)
+    counts = dict(known.counts) if known is not None else {}
+    transaction.count_affected(affected, counts)
+    mixed = frozenset(name for name, (gone, total) in counts.items() if 0 < gone < total)
+    if known is not None and known.rows.files == mixed:
+        folder.write("kept", {"files": sorted(mixed), "counts": counts, "proved": known.proved})
+        return
+    folder.remove("kept")
+    shutil.rmtree(folder.kept, ignore_errors=True)
+    if mixed:
+        transaction.rest(affected, mixed).write.format("delta").save(str(folder.kept))
+    folder.write("kept", {"files": sorted(mixed), "counts": counts, "proved": False})
+
+
+def prove_kept(context: StageContext, folder: BackfillFolder, planned: BackfillPlan) -> Finding:
+    """Whether the rows outside of the range will be what they are: their files stay, or their copies are the same."""
+    keep_aside(context, folder, planned)
+    kept = kept_aside(folder)
+    assert kept is not None, "it was written"
+    stay = sum(1 for gone, _ in kept.counts.values() if not gone)
+    told = f"files of {planned.target} that stay: {stay}"
+    if not kept.rows.files:
+        folder.write("kept", {**(folder.read("kept") or {}), "proved": True})
+        return Finding("rows outside the range", True, f"{told}; no other file has rows to keep")
+    table, affected = context.home.table(planned.target), planned.affected.condition()
+    now = FileSwap(context.spark, table).frame()
+    read = context.spark.read.schema(now.schema)
+    _, wanted = content_of(read.parquet(*[str(table / name) for name in sorted(kept.rows.files)]), affected)
+    copies = [str(folder.kept / add["path"]) for add in live_files(folder.kept)]
+    _, found = content_of(read.parquet(*copies), affected)
+    same = wanted == found
+    folder.write("kept", {**(folder.read("kept") or {}), "proved": same})
+    return Finding(
+        "rows outside the range",
+        same,
+        f"{told}; rows to keep of others: {wanted.rows}, copied aside: {found.rows}, "
+        + ("the same" if same else "and they are not the same"),
+    )
+
+
+def kept_aside(folder: BackfillFolder) -> Kept | None:
+    """What was copied aside, None before that."""
+    stored = folder.read("kept")
+    if stored is None:
+        return None
+    counts = {name: (gone, total) for name, (gone, total) in stored["counts"].items()}
+    return Kept(CopiedRows(folder.kept, frozenset(stored["files"])), counts, stored["proved"])
