@@ -8,7 +8,7 @@ from headwater.cli._common import console, print_table
 from headwater.errors import UsageError
 
 if TYPE_CHECKING:
-    from headwater_streams.backfill import BackfillPlan, Verdict
+    from headwater_streams.backfill import BackfillPlan, BatchVersion, Verdict
     from headwater_streams.backfill.diff import Diff
     from headwater_streams.backfill.whole import WholePlan
 
@@ -145,6 +145,32 @@ def print_status(found: Sequence[Mapping[str, Any]]) -> None:
         for s in found
     ]
     print_table(columns, rows, empty="there is no backfill yet: headwater backfill plan JOBFILE")
+
+
+def print_versions(found: "Sequence[BatchVersion]") -> None:
+    """A line for each version, and what speaks against going back to it."""
+    columns = [
+        "version",
+        "generation",
+        "batch",
+        "committed at (UTC)",
+        "read",
+        "written",
+        "a rewind goes back to it",
+    ]
+    rows = [
+        (
+            each.version,
+            each.generation,
+            each.batch,
+            each.committed_at.rstrip("Z").replace("T", " "),
+            f"{each.read:,}",
+            f"{each.written:,}",
+            "yes" if each.why_not is None else f"no: {each.why_not}",
+        )
+        for each in found
+    ]
+    print_table(columns, rows, empty="no batch of the job stands in the table: headwater jobs run")
 
 
 def print_notes(notes: Sequence[str]) -> None:

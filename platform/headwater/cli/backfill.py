@@ -277,6 +277,36 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
         print_status(found)
 
 
+@app.command("versions")
+def list_versions(
+    reference: Annotated[str, typer.Argument(metavar="PATH_OR_MODULE[:job]", help="The job.")],
+    table: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Of a job with several tables, which; the first by default."),
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, help="The most versions to show, the newest first.")] = 20,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
+) -> None:
+    """Show the batches that a job's table comes from, each with its version, for `plan JOB --rewind VERSION`.
+
+    \b
+    Examples:
+      headwater backfill versions jobs/flights.py:join_flights
+      headwater backfill versions jobs/requests.py:split_requests --table silver.bots --limit 100
+    """
+    from headwater.cli._backfill import print_versions
+    from headwater_streams import backfill
+
+    job, _ = _one_job(reference)
+    with _errors():
+        found = backfill.versions(_home(home), job, table=table)[: -limit - 1 : -1]
+    if json_output:
+        print_json([version.to_json() for version in found])
+    else:
+        print_versions(found)
+
+
 @app.command()
 def verify(
     backfill_id: IdArgument,

@@ -53,20 +53,20 @@ def versions(home: Home, job: Job, *, table: str | None = None) -> list[BatchVer
     """
     name = table_of(job, table)
     history = TableHistory(home.table(name), name, job.name)
-    batches = batches_of(history, job.name)
+    # A rebuild brought its batches in one version, whose last one is meant.
+    batches = {commit.version: (commit, entry) for commit, entry in batches_of(history, job.name)}
+    last = max(batches, default=None)
     return [
         BatchVersion(
-            commit.version,
+            version,
             entry.generation,
             entry.batch,
             utc_text(commit.timestamp_ms),
             entry.totals["read"],
             commit.rows_added,
-            "it is the last one"
-            if entry is batches[-1][1]
-            else _why_not(home, history, commit.version, entry),
+            "it is the last one" if version == last else _why_not(home, history, version, entry),
         )
-        for commit, entry in batches
+        for version, (commit, entry) in batches.items()
     ]
 
 
