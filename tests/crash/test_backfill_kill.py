@@ -35,11 +35,11 @@ from backfill_model import (
 )
 from backfill_processes import Child, DiedError
 from backfill_readers import Readers
+from jobs_by_code import JOBS
 
 from headwater_broker.testing import broker
 from headwater_streams import backfill
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.home import Home
 
 ROUNDS = int(os.environ.get("HEADWATER_BACKFILL_KILLS", "0"))
@@ -214,7 +214,7 @@ class World:
         if mode == "repair":
             doing.given = given or self._range(job)
         elif mode == "rewind":
-            doing.given = {"version": self._earlier(doing.table, job)}
+            doing.given = {"version": self._earlier(job)}
         return doing
 
     def _range(self, job: str) -> dict[str, Any]:
@@ -233,19 +233,13 @@ class World:
         pairs = {str(p): sorted(rng.sample(range(last), 2)) for p in rng.choice([(0,), (1,), (0, 1)])}
         return {"offsets": {"clicks": pairs}, "rows_per_chunk": per_chunk}
 
-    def _earlier(self, table: str, job: str) -> int:
+    def _earlier(self, job: str) -> int:
         """A version that the job can be put back to, once there is one."""
         until = time.monotonic() + SETTLED_S
         while True:
-            found: list[int] = []
-            for commit in commits(self.home.table(table)):
-                entry = commit.entry
-                if entry is not None and entry.kind in ("backfill", "generation"):
-                    found = []
-                elif entry is not None and entry.is_batch and entry.job == job:
-                    found.append(commit.version)
-            if len(found) > 3:
-                return self._rng.choice(found[:-1][-30:])
+            found = [v.version for v in backfill.versions(self.home, JOBS[job](1)) if v.why_not is None]
+            if len(found) > 2:
+                return self._rng.choice(found[-30:])
             self._look_after(job)
             assert time.monotonic() < until, f"{job} makes no batches; {self._live.log()}"
             time.sleep(0.5)
