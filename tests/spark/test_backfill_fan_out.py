@@ -139,6 +139,8 @@ def test_fan_out_rewind_puts_all_tables_back_to_one_batch_whatever_kills_it(ran:
     assert backfill.status(ran.home, planned.id)["state"] == "rolling back"
     with pytest.raises(IncompatibleStateError, match=r"has changed silver.*; roll it back again"):
         ran.run()
+    with pytest.raises(StreamsError, match=r"has changed silver.*; roll it back again, first"):
+        begin_generations(context, [job], "renew", lambda _: NoLease())
     with pytest.raises(BackfillError, match="is half rolled back; roll it back again"):
         backfill.swap(context, planned.id)
     assert backfill.rollback(context, planned.id)["generation"] == 3

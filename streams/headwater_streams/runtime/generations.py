@@ -111,12 +111,9 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
             raise StreamsError(f"job {job.name!r} {why}; use headwater jobs rebuild {job.name}")
     generation = current_generation(context, job)
     for name in half_swapped(context, job, generation):
-        begun = _swapped_by(context, job, name)
-        if begun is not None:
-            raise StreamsError(
-                f"job {job.name!r}: the backfill {begun.extra['backfill']!r} has changed {name} and not "
-                f"{job.target.name} yet; swap it in, or roll it back, first: headwater backfill list"
-            )
+        halfway = _why_halfway(context, job, name)
+        if halfway is not None:
+            raise StreamsError(f"{halfway}, first: headwater backfill list")
     last = last_entry(table, job.name, generation)
     after = {"generation": generation, "batch": last.batch if last is not None else -1}
     again = None
@@ -224,25 +221,27 @@ def require_begun(context: StageContext, job: Job, generation: int) -> None:
         IncompatibleStateError: A backfill's swap, or a rebuild, was interrupted.
     """
     for name in half_swapped(context, job, generation):
-        begun = _swapped_by(context, job, name)
-        if begun is not None:
-            is_way_back = begun.extra["action"] == "restore"
-            remedy = "roll it back again" if is_way_back else "swap it in, or roll it back"
-            raise IncompatibleStateError(
-                f"job {job.name!r}: the backfill {begun.extra['backfill']!r} has changed {name} and not "
-                f"{job.target.name} yet; {remedy}, then start the job again"
-            )
+        halfway = _why_halfway(context, job, name)
+        if halfway is not None:
+            raise IncompatibleStateError(f"{halfway}, then start the job again")
         raise IncompatibleStateError(
             f"job {job.name!r}: a rebuild was interrupted when {name} had been emptied and {job.target.name} had not; "
             f"do it again: headwater jobs rebuild {job.name}"
         )
 
 
-def _swapped_by(context: StageContext, job: Job, name: str) -> LedgerEntry | None:
-    """What a backfill said when it began the newest generation of one of a job's tables, if one did."""
+def _why_halfway(context: StageContext, job: Job, name: str) -> str | None:
+    """Which backfill began the newest generation of one of a job's tables, and not of its target, and what can be done;
+    None where none did."""
     made = (commit.entry for commit in commits_backwards(context.home.table(name)))
     begun = next((e for e in made if e is not None and e.job == job.name and e.kind == "generation"), None)
-    return begun if begun is not None and "backfill" in begun.extra else None
+    if begun is None or "backfill" not in begun.extra:
+        return None
+    remedy = "roll it back again" if begun.extra["action"] == "restore" else "swap it in, or roll it back"
+    return (
+        f"job {job.name!r}: the backfill {begun.extra['backfill']!r} has changed {name} and not {job.target.name} yet; "
+        f"{remedy}"
+    )
 
 
 def _take_columns(context: StageContext, plan: JobPlan) -> None:
