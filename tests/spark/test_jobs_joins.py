@@ -47,6 +47,21 @@ def arrival(flight: str, time: str) -> dict[str, str]:
     return {"flight_id": flight, "landed_at": f"2013-01-{time}:00Z"}
 
 
+def test_join_job_accounts_for_commits_of_its_inputs_that_brought_no_row(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(flights)
+    driver.send("departures", departure("a", "01T10:00"), timestamp=AT)
+    driver.run()
+    driver.send("departures", {"departed_at": "no time"}, timestamp=AT)
+    driver.run()
+    driver.send("departures", departure("b", "01T10:30"), timestamp=AT)
+    driver.send("arrivals", arrival("b", "01T12:00"), timestamp=AT)
+    driver.run()
+    assert driver.rows("gold.flights", "flight_id") == [("b",)]
+    assert driver.audit() == []
+
+
 def test_join_job_pairs_waiting_expired_and_late_rows_add_up(drive: Callable[..., JobDriver]) -> None:
     driver = drive(flights)
     driver.send("departures", departure("a", "01T10:00"), departure("b", "01T10:30"), timestamp=AT)

@@ -6,6 +6,7 @@ seen until 11:31 -> watermark 11:01 -> window 10 is closed, window 11 is open
 """
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -63,6 +64,27 @@ def test_window_job_late_row_goes_to_the_late_table(drive: Callable[..., JobDriv
     (open_window,) = [row for row in driver.table("gold.delays").collect() if row["window_start"].hour == 11]
     assert [tuple(r) for r in open_window["_sources"]] == [("departures", 0, 2, 5)]
     assert open_window["_rows"] == 2
+
+
+def test_window_job_accounts_for_commits_of_its_input_that_brought_no_row(
+    drive: Callable[..., JobDriver], spark: SparkSession
+) -> None:
+    driver = drive(delays)
+    driver.send("departures", event("10:00"), timestamp=AT)
+    driver.run()
+    driver.send(
+        "departures", event("10:10", None), timestamp=AT
+    )  # all that this batch has goes to quarantine
+    driver.run()
+    ingest = driver.home.table("gold.delays__ingest_departures")
+    spark.sql(f"OPTIMIZE delta.`{ingest}`")
+    driver.send("departures", event("10:20"), timestamp=AT)
+    driver.run()
+    assert windows(driver) == [("UA", 10, 2)]
+    assert driver.audit() == []
+    read = [source.ranges["departures"][0] for e in driver.ledger("gold.delays") for source in e.sources]
+    assert (read[0][0], read[-1][1]) == (0, 3)
+    assert all(before[1] == after[0] for before, after in pairwise(read)), read
 
 
 def test_window_job_sources_stand_in_the_order_of_their_partitions(drive: Callable[..., JobDriver]) -> None:

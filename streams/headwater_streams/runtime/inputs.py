@@ -37,10 +37,11 @@ class BatchInput:
     files: tuple[str, ...] = ()
 
     @property
-    def has_offsets(self) -> bool:
-        """Whether offsets of a topic were read, of which not one may hold a record."""
-        spans = [span for found in self.source.ranges.values() for span in found.values()]
-        return self.source.table is None and any(start < end for start, end in spans)
+    def went_on(self) -> bool:
+        """Whether offsets or commits were read, of which not one may have brought a row."""
+        if self.source.versions is not None:
+            return self.source.versions[0] < self.source.versions[1]
+        return any(start < end for found in self.source.ranges.values() for start, end in found.values())
 
 
 class InputReader:
