@@ -16,6 +16,8 @@ from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import DataLossError, IncompatibleStateError
 from headwater_streams.runtime.job import Job, bind
+from headwater_streams.runtime.ownership import NoLease
+from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sinks.marks import last_batch
 from headwater_streams.testing import JobDriver, SimulatedCrash
@@ -367,6 +369,44 @@ def flights(within: str) -> Job:
         )
 
     return bind(join)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_rebuild_leaves_no_account_of_a_repair_that_it_undid(
+    drive: Callable[..., JobDriver], beside: bool
+) -> None:
+    def rows(known: str) -> Job:
+        @hw.job(name="rows", target=hw.delta("silver.rows"), dedup=hw.by_offset())
+        @hw.check("known", known, action="quarantine")
+        def function(departures: DataFrame) -> DataFrame:
+            return departures
+
+        return bind(function)
+
+    job, better = rows("carrier IS NOT NULL AND carrier <> 'DL'"), rows("carrier IS NOT NULL")
+    driver = drive(job)
+    send(driver, event("10:00", "UA", 400), event("10:05", "DL", 5), event("10:59", None, 1))
+    driver.run()
+    repair = backfill.plan(driver.context, better, offsets={"departures": {0: (0, 3)}})
+    backfill.run(driver.context, repair.id, better)
+    assert backfill.verify(driver.context, repair.id, better).passed
+    backfill.swap(driver.context, repair.id)
+    assert len(driver.quarantined("silver.rows")) == 1
+    assert driver.audit() == []
+    if beside:
+        rebuild = backfill.plan_rebuild(driver.context, job)
+        backfill.run(driver.context, rebuild.id, job)
+        assert backfill.verify(driver.context, rebuild.id, job).passed
+        backfill.swap(driver.context, rebuild.id)
+    else:
+        begin_generations(driver.context, [job], "rebuild", lambda _: NoLease())
+    driver.run()
+    assert len(driver.quarantined("silver.rows")) == 2
+    assert driver.audit() == []
+    if beside:
+        backfill.rollback(driver.context, rebuild.id)
+        assert len(driver.quarantined("silver.rows")) == 1
+        assert driver.audit() == []
 
 
 def test_rebuild_of_a_join_has_its_waiting_rows(drive: Callable[..., JobDriver]) -> None:

@@ -129,8 +129,10 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
             _check_answers(audit, home, entries[-1])
     elif entries:
         _check_pairs(audit, home, live)
+    begun = made[0].entry if made else None
+    since = begun.generation if begun is not None and begun.extra.get("action") == "rebuild" else 0
     for suffix, term in ((LATE_SUFFIX, "late"), (QUARANTINE_SUFFIX, "quarantined")):
-        _check_side(audit, home, table + suffix, term, entries)
+        _check_side(audit, home, table + suffix, term, entries, since)
     return audit
 
 
@@ -400,14 +402,18 @@ def _inputs_by_side(entries: Sequence[LedgerEntry]) -> list[str]:
     return sorted(sides, key=lambda name: sides[name])
 
 
-def _check_side(audit: TableAudit, home: Home, table: str, term: str, entries: Sequence[LedgerEntry]) -> None:
+def _check_side(
+    audit: TableAudit, home: Home, table: str, term: str, entries: Sequence[LedgerEntry], since: int = 0
+) -> None:
+    """Checks the rows of a side table; `since` is the generation with which all of them were made anew."""
     path = home.table(table)
     if not (path / "_delta_log").exists():
         return
     expected = {(entry.generation, entry.batch): _sent(entry, term) for entry in entries}
     made = [c.entry for c in commits(path) if c.entry is not None]
-    if any(entry.kind == "backfill" for entry in made):
-        _check_repaired_side(audit, path, table, term, entries, made)
+    repairs = [entry for entry in made if entry.kind == "backfill" and entry.generation >= since]
+    if repairs:
+        _check_repaired_side(audit, path, table, term, entries, repairs)
         return
     mine = {(entry.generation, entry.batch) for entry in made if entry.job == audit.job}
     ingest = {entry.job for entry in made} - {audit.job}
@@ -431,12 +437,11 @@ def _check_repaired_side(
     table: str,
     term: str,
     entries: Sequence[LedgerEntry],
-    made: Sequence[LedgerEntry],
+    repairs: Sequence[LedgerEntry],
 ) -> None:
     expected = sum(_sent(entry, term) for entry in entries)
-    for entry in made:
-        if entry.kind == "backfill":
-            expected += sum(t.get(term, 0) - t.get("before", 0) for t in entry.accounting.values())
+    for entry in repairs:
+        expected += sum(t.get(term, 0) - t.get("before", 0) for t in entry.accounting.values())
     there = _columns(path, ["_batch"]).num_rows
     if there != expected:
         audit.findings.append(f"{table}: {there} rows, {expected} were sent there")
