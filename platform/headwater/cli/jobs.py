@@ -331,6 +331,7 @@ def status(
       headwater jobs status
       headwater jobs status jobs/flights.py --watch
     """
+    from headwater.cli._accounts import terms_told
     from headwater.running.status import job_status
 
     names = [job.name for job in _jobs(references)] if references else None
@@ -344,7 +345,14 @@ def status(
         print_json(found)
         return
     told = ("job", "target", "generation", "batch", "committed_at", "read", "lag")
-    rows = [(*(each[name] for name in told), _terms(each["totals"])) for each in found]
+    several = {each["beside"] for each in found}
+    rows = [
+        (
+            *(each[name] for name in told),
+            terms_told(each["totals"], several=each["beside"] is not None or each["target"] in several),
+        )
+        for each in found
+    ]
     columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
     print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
 
@@ -406,23 +414,24 @@ def _topics_or_table(declared: "Input") -> str:
     return ", ".join(getattr(declared, "names", (declared.name,)))
 
 
-def _terms(totals: dict[str, int]) -> str:
-    return ", ".join(f"{value:,} {term}" for term, value in totals.items() if value)
-
-
 def _report(runner: "JobRunner | None", home: Path, ends: dict[str, int], json_output: bool) -> None:
-    from headwater.running.status import totals_since
+    from headwater.cli._accounts import account_of, told_of
+    from headwater.running.status import accounts_since
 
     if runner is None:
         return
     batches = {name: query.batches for name, query in runner.queries.items()}
+    targets = {name: [target.name for target in query.job.targets] for name, query in runner.queries.items()}
     runner.stop()
-    totals = totals_since(home, ends)
-    rows = {name: dict(totals.get(name, {})) for name in batches}
+    accounts = accounts_since(home, ends)
+    tables = {
+        name: {table: dict(accounts.get(name, {}).get(table, {})) for table in named}
+        for name, named in targets.items()
+    }
     if json_output:
-        print_json({"batches": batches, "rows": rows})
+        rows = {name: account_of(named, tables[name]) for name, named in targets.items()}
+        print_json({"batches": batches, "rows": rows, "tables": tables})
         return
     for name, count in batches.items():
-        became = _terms({term: value for term, value in rows[name].items() if term != "read"})
-        read = f": {rows[name].get('read', 0):,} read, {became}" if became else ""
-        progress_console().print(f"{name}: {count} batches{read}", markup=False)
+        for line in told_of(name, count, targets[name], tables[name]):
+            progress_console().print(line, markup=False)

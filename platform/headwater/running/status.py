@@ -14,20 +14,21 @@ from headwater_streams.runtime.home import Home
 
 
 def job_status(home: Path, bootstrap: str | None) -> list[dict[str, Any]]:
-    """One object for each job that has committed.
+    """One object for each table that a job has committed to; of a job with several, the first comes first.
 
     Args:
         home: The home.
         bootstrap: The brokers; by default the home's running stack, and without one the lag is None.
 
     Returns:
-        `{job, target, generation, batch, committed_at, read, lag, totals}`; `read` and `totals` are of the current
-        generation, `lag` is in records over all topics that the job's rows come from.
+        `{job, target, beside, generation, batch, committed_at, read, lag, totals}`; `read` and `totals` are of the
+        current generation, `lag` is in records over all topics that the job's rows come from. In the other tables of a
+        job with several, `beside` names the first: the records that they read are the same.
     """
     address = bootstrap or known_bootstrap(home)
     return sorted(
         (_status(table, made, address) for table, made in _committed(home)),
-        key=lambda status: str(status["job"]),
+        key=lambda status: (str(status["job"]), status["beside"] is not None),
     )
 
 
@@ -36,13 +37,18 @@ def log_ends(home: Path) -> dict[str, int]:
     return {table: next_commit(Home(home).table(table)) for table in Home(home).tables()}
 
 
-def totals_since(home: Path, ends: Mapping[str, int]) -> dict[str, Counter[str]]:
-    """What became of the rows that each job read since `log_ends` was asked, by term, `read` among them."""
-    found: dict[str, Counter[str]] = {}
-    for _, made in _committed(home, ends):
-        for commit in made:
-            if commit.entry is not None and "beside" not in commit.entry.extra:
-                found.setdefault(commit.entry.job, Counter()).update(commit.entry.totals)
+def accounts_since(home: Path, ends: Mapping[str, int]) -> dict[str, dict[str, Counter[str]]]:
+    """What became of the rows that each job read since `log_ends` was asked: by table, of several the first one first,
+    and by term, `read` among them."""
+    found: dict[str, dict[str, Counter[str]]] = {}
+    made = [
+        (table, commit.entry)
+        for table, commits_of_it in _committed(home, ends)
+        for commit in commits_of_it
+        if commit.entry is not None
+    ]
+    for table, entry in sorted(made, key=lambda each: "beside" in each[1].extra):
+        found.setdefault(entry.job, {}).setdefault(table, Counter()).update(entry.totals)
     return found
 
 
@@ -74,6 +80,7 @@ def _status(table: str, made: list[Commit], bootstrap: str) -> dict[str, Any]:
     return {
         "job": last.entry.job,
         "target": table,
+        "beside": last.entry.extra.get("beside"),
         "generation": last.entry.generation,
         "batch": last.entry.batch,
         "committed_at": moment.strftime("%Y-%m-%d %H:%M:%S"),

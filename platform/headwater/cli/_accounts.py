@@ -1,0 +1,41 @@
+"""What became of the rows that a job read, as `headwater jobs run` and `jobs status` print it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from headwater_streams.plural import counted
+
+_OF_A_TABLE = ("written", "filtered")
+"""The terms that differ from table to table of one job; of these no sum is a number of records."""
+
+
+def account_of(targets: Sequence[str], tables: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    """What became of a job's records: its table's account, or what is the same in the accounts of all its tables.
+
+    Args:
+        targets: The job's tables, the first the one that a batch is committed to last.
+        tables: The account of each.
+    """
+    of_first = tables.get(targets[0], {})
+    return {term: n for term, n in of_first.items() if len(targets) == 1 or term not in _OF_A_TABLE}
+
+
+def told_of(
+    job: str, batches: int, targets: Sequence[str], tables: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    """A job's run in a line, and in one more for each table where it has several."""
+    account = account_of(targets, tables)
+    became = terms_told({term: n for term, n in account.items() if term != "read"})
+    read = (
+        ", ".join(filter(None, [f"{account.get('read', 0):,} read", became])) if any(account.values()) else ""
+    )
+    yield ": ".join(filter(None, [job, counted(batches, "batch", "batches"), read]))
+    if len(targets) > 1 and any(tables.values()):
+        for name in targets:
+            terms = {term: tables.get(name, {}).get(term, 0) for term in _OF_A_TABLE}
+            yield f"  {name}: {terms_told(terms, several=True) or '0 written'}"
+
+
+def terms_told(terms: Mapping[str, int], *, several: bool = False) -> str:
+    """The terms that are not 0; of one of several tables, rows that another one has are in the term `filtered`, too."""
+    named = {"filtered": "filtered or of other tables"} if several else {}
+    return ", ".join(f"{n:,} {named.get(term, term)}" for term, n in terms.items() if n)

@@ -1,0 +1,12 @@
+"""Numbers of things as a person reads them."""
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """A number and its thing: `"1 batch"`, `"2,000 batches"`.
+
+    Args:
+        count: How many.
+        one: The word for one of them, with what may stand before it, such as `"late row"`.
+        many: The word for none or several; by default `one` with an s.
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,130 @@
+"""What `headwater jobs run` and `jobs status` tell of the rows of each table."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli import main
+from headwater.cli._accounts import account_of, told_of
+from headwater.running.status import accounts_since, job_status, log_ends
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.plural import counted
+from headwater_streams.runtime.home import Home
+
+PEOPLE, BOTS = "silver.people", "silver.bots"
+
+
+def commit(home: Home, job: str, table: str, batch: int, terms: Mapping[str, int], **extra: str) -> None:
+    """A batch of ten records that a job committed to a table."""
+    source = SourceRange("clicks", {"clicks": {0: (batch * 10, batch * 10 + 10)}}, topic="clicks")
+    entry = LedgerEntry(
+        job, 1, batch, table, "row", (source,), {"clicks": {"read": 10, **terms}}, extra=extra
+    )
+    log = home.table(table) / "_delta_log"
+    log.mkdir(parents=True, exist_ok=True)
+    info = {"timestamp": 0, "operation": "STREAMING UPDATE", "userMetadata": entry.to_json()}
+    (log / f"{len(list(log.iterdir())):020}.json").write_text(json.dumps({"commitInfo": info}) + "\n")
+
+
+def split(home: Home, batch: int) -> None:
+    """A batch of a job with two tables."""
+    shared = {"duplicate": 1, "quarantined": 2}
+    commit(home, "split", BOTS, batch, {"written": 3, "filtered": 4} | shared, beside=PEOPLE)
+    commit(home, "split", PEOPLE, batch, {"written": 4, "filtered": 3} | shared)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def test_accounts_since_have_each_table_of_a_job_the_target_first(home: Home) -> None:
+    split(home, 0)
+    ends = log_ends(home.root)
+    split(home, 1)
+    split(home, 2)
+    commit(home, "clean", "silver.clicks", 0, {"written": 10})
+    found = accounts_since(home.root, ends)
+    assert found == {
+        "clean": {"silver.clicks": {"read": 10, "written": 10}},
+        "split": {
+            PEOPLE: {"read": 20, "written": 8, "filtered": 6, "duplicate": 2, "quarantined": 4},
+            BOTS: {"read": 20, "written": 6, "filtered": 8, "duplicate": 2, "quarantined": 4},
+        },
+    }
+    assert list(found["split"]) == [PEOPLE, BOTS]
+
+
+def test_account_of_a_job_with_several_tables_has_no_term_that_is_a_tables(home: Home) -> None:
+    split(home, 0)
+    tables = accounts_since(home.root, {})["split"]
+    assert account_of([PEOPLE, BOTS], tables) == {"read": 10, "duplicate": 1, "quarantined": 2}
+    assert [*told_of("split", 1, [PEOPLE, BOTS], tables)] == [
+        "split: 1 batch: 10 read, 1 duplicate, 2 quarantined",
+        "  silver.people: 4 written, 3 filtered or of other tables",
+        "  silver.bots: 3 written, 4 filtered or of other tables",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("batches", "terms", "told"),
+    [
+        (0, {}, "clean: 0 batches"),
+        (1, {"read": 1, "written": 1, "filtered": 0}, "clean: 1 batch: 1 read, 1 written"),
+        (2, {"read": 1234, "written": 1233, "filtered": 1}, "clean: 2 batches: 1,234 read, 1,233 written, 1 filtered"),
+    ],
+)  # fmt: skip
+def test_account_of_a_job_with_one_table_is_one_line(batches: int, terms: dict[str, int], told: str) -> None:
+    tables = {"silver.clicks": terms} if terms else {}
+    assert account_of(["silver.clicks"], tables) == terms
+    assert [*told_of("clean", batches, ["silver.clicks"], tables)] == [told]
+
+
+def test_account_of_several_tables_without_a_batch_is_one_line() -> None:
+    assert [*told_of("split", 0, [PEOPLE, BOTS], {PEOPLE: {}, BOTS: {}})] == ["split: 0 batches"]
+
+
+def test_account_of_a_table_that_had_the_batch_already_is_still_of_several() -> None:
+    # Killed between the two tables, the next run commits the batch to the target alone.
+    tables = {PEOPLE: {"read": 10, "written": 4, "filtered": 6}}
+    assert [*told_of("split", 1, [PEOPLE, BOTS], tables)] == [
+        "split: 1 batch: 10 read",
+        "  silver.people: 4 written, 6 filtered or of other tables",
+        "  silver.bots: 0 written",
+    ]
+
+
+def test_job_status_names_the_first_table_of_a_job_in_the_others(home: Home) -> None:
+    split(home, 0)
+    commit(home, "clean", "silver.clicks", 0, {"written": 10})
+    found = job_status(home.root, None)
+    told = [(each["job"], each["target"], each["beside"], each["totals"].get("written")) for each in found]
+    assert told == [
+        ("clean", "silver.clicks", None, 10),
+        ("split", PEOPLE, None, 4),
+        ("split", BOTS, PEOPLE, 3),
+    ]
+
+
+def test_jobs_status_tells_what_went_to_other_tables_from_what_was_filtered(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split(home, 0)
+    commit(home, "clean", "silver.clicks", 0, {"written": 9, "filtered": 1})
+    assert main(["jobs", "status", "--home", str(home.root)]) == 0
+    rows = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if "silver" in line}
+    assert rows["silver.clicks"].rstrip().endswith("9 written, 1 filtered")
+    assert "4 written, 3 filtered or of other tables, 1 duplicate" in rows[PEOPLE]
+    assert "3 written, 4 filtered or of other tables, 1 duplicate" in rows[BOTS]
+    assert main(["jobs", "status", "--home", str(home.root), "--json"]) == 0
+    found: list[dict[str, Any]] = json.loads(capsys.readouterr().out)
+    assert sum(each["read"] for each in found if each["beside"] is None) == 20, "each record once"
+
+
+def test_counted_has_the_word_of_its_number() -> None:
+    assert counted(1, "row") == "1 row"
+    assert counted(0, "batch", "batches") == "0 batches"
+    assert counted(12_345, "row") == "12,345 rows"
