@@ -1,28 +1,45 @@
 """What `headwater late` and `headwater quarantine` share: a look at the side table of a table."""
 
+import json
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headwater.cli._common import console, print_json
 from headwater.errors import UsageError
 
+if TYPE_CHECKING:
+    from headwater_streams.runtime.home import Home
 
-def show_side(home: Path, table: str, suffix: str, limit: int, order: str, json_output: bool) -> int:
-    """Prints the newest rows of `<table><suffix>`; says how many these are.
+_KINDS = {"__late": "late", "__quarantine": "rejected"}
+_INGEST = "__ingest_"
+
+
+def show_side(
+    home: Path, table: str, suffix: str, limit: int, order: str, json_output: bool
+) -> tuple[str, int]:
+    """Prints the newest rows of a table's side table; says whose that is, and how many these are.
 
     Raises:
         UsageError: There is no such table.
     """
-    import json
-    import sys
-
     from headwater.sql.output import json_text, print_table
     from headwater.sql.session import SqlSession
     from headwater_streams.runtime.home import Home
 
-    name = table if table.endswith(suffix) else table + suffix
-    there = [each for each in Home(home).tables() if each.endswith(suffix)]
-    if name not in there:
-        raise UsageError(f"there is no table {name}; there are {', '.join(there) or 'none of its kind'}")
+    place, named = Home(home), table.removesuffix(suffix)
+    owner = named if named + suffix in place.tables() else _owner_of(place, named)
+    name = owner + suffix
+    if name not in place.tables():
+        if named not in place.tables():
+            there = ", ".join(each for each in place.tables() if each.endswith(suffix))
+            raise UsageError(f"there is no table {named + suffix}; there are {there or 'none of its kind'}")
+        if json_output:
+            print_json([])
+        print(f"{named} has no {_KINDS[suffix]} rows", file=sys.stderr)
+        return owner, 0
+    if owner != named:
+        print(f"{named} shares {name} with {owner}", file=sys.stderr)
     schema, _, bare = name.partition(".")
     with SqlSession(home) as session:
         result = session.run(f'SELECT * FROM "{schema}"."{bare}" ORDER BY {order} LIMIT {limit}')
@@ -32,4 +49,17 @@ def show_side(home: Path, table: str, suffix: str, limit: int, order: str, json_
         print_table(result, console(), max_rows=limit)
     else:
         print(f"{name} is empty", file=sys.stderr)
-    return len(result)
+    return owner, len(result)
+
+
+def _owner_of(home: "Home", table: str) -> str:
+    """The table whose side tables the job of a table writes: of a job with several the first, of an ingest job that of
+    the job that it feeds."""
+    from headwater_streams.ledger.log import lineage
+
+    entries = (commit.entry for commit in reversed(lineage(home.table(table))))
+    last = next((entry for entry in entries if entry is not None and entry.is_batch), None)
+    if last is None:
+        return table
+    _, is_ingest, of_input = last.job.rpartition(_INGEST)
+    return str(last.extra.get("beside", table.removesuffix(_INGEST + of_input) if is_ingest else table))

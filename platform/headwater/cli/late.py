@@ -28,8 +28,10 @@ def late(
     Example:
       headwater late gold.delay_by_carrier --limit 5
     """
-    if not show_side(home, table, _SUFFIX, limit, "_batch DESC, _topic, _partition, _offset", json_output):
-        _tell_counted(home, table.removesuffix(_SUFFIX))
+    order = "_batch DESC, _topic, _partition, _offset"
+    owner, rows = show_side(home, table, _SUFFIX, limit, order, json_output)
+    if not rows:
+        _tell_counted(home, owner)
 
 
 def _tell_counted(home: Path, table: str) -> None:

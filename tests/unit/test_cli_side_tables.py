@@ -1,0 +1,106 @@
+"""`headwater quarantine` and `headwater late` of tables that share a side table, or have none yet."""
+
+import json
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, write_deltalake
+
+from headwater.cli import main
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.home import Home
+
+PEOPLE, BOTS, ALONE = "silver.people", "silver.bots", "silver.alone"
+PATHS, INGEST = "gold.paths", "gold.paths__ingest_requests"
+
+
+def commit(home: Home, table: str, entry: LedgerEntry | None, rows: int = 1) -> None:
+    """A commit of rows, as a job's batch or by hand."""
+    names = {"_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64(), "_batch": pa.int64()}
+    values = [{"_topic": "requests", "_partition": 0, "_offset": n, "_batch": 0} for n in range(rows)]
+    told = {"userMetadata": entry.to_json()} if entry is not None else {}
+    write_deltalake(
+        str(home.table(table)),
+        pa.Table.from_pylist(values, schema=pa.schema(names)),
+        mode="append",
+        commit_properties=CommitProperties(custom_metadata=told),
+    )
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
+    """A job with two tables, a windowed one with its ingest table, one that rejected nothing, and a table by hand."""
+    made = Home(tmp_path_factory.mktemp("home"))
+    commit(made, PEOPLE, LedgerEntry("split", 1, 0, PEOPLE, "row"))
+    commit(made, BOTS, LedgerEntry("split", 1, 0, BOTS, "row", extra={"beside": PEOPLE}))
+    commit(made, BOTS, None)
+    commit(made, f"{PEOPLE}__quarantine", LedgerEntry("split", 1, 0, f"{PEOPLE}__quarantine", "side"), 2)
+    counted = {"requests": {"read": 1, "late": 7}}
+    extra = {"late": "count"}
+    commit(made, PATHS, LedgerEntry("paths", 1, 0, PATHS, "window", accounting=counted, extra=extra))
+    commit(made, INGEST, LedgerEntry("paths__ingest_requests", 1, 0, INGEST, "row"))
+    commit(made, f"{PATHS}__late", None, 0)
+    commit(made, f"{PATHS}__quarantine", None, 3)
+    commit(made, ALONE, LedgerEntry("clean", 1, 0, ALONE, "row"))
+    commit(made, "dim.airports", None)
+    return made
+
+
+def asked(home: Home, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, int, list[str]]:
+    """The exit status, how many rows came as JSON, and what was said beside."""
+    status = main([*words, "--json", "--home", str(home.root)])
+    said = capsys.readouterr()
+    return status, len(json.loads(said.out)), said.err.splitlines()
+
+
+@pytest.mark.parametrize("name", [BOTS, f"{BOTS}__quarantine"])
+def test_quarantine_of_a_further_table_is_the_one_that_its_job_shares(
+    home: Home, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    told = f"{BOTS} shares {PEOPLE}__quarantine with {PEOPLE}"
+    assert asked(home, capsys, "quarantine", name) == (0, 2, [told])
+    assert main(["quarantine", name, "--home", str(home.root)]) == 0
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [told]
+    assert "2 rows" in said.out
+
+
+def test_quarantine_of_a_table_with_its_own_says_nothing(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in (PEOPLE, f"{PEOPLE}__quarantine"):
+        assert asked(home, capsys, "quarantine", name) == (0, 2, [])
+
+
+def test_side_tables_of_an_ingest_table_are_those_of_the_job_that_it_feeds(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = f"{INGEST} shares {PATHS}__quarantine with {PATHS}"
+    assert asked(home, capsys, "quarantine", INGEST) == (0, 3, [told])
+    status, rows, said = asked(home, capsys, "late", INGEST)
+    assert (status, rows) == (0, 0)
+    assert said[0] == f"{INGEST} shares {PATHS}__late with {PATHS}"
+    assert said[-1] == f"late rows of {PATHS}, whose job only counts them: 7"
+
+
+@pytest.mark.parametrize("name", [ALONE, f"{ALONE}__quarantine", "dim.airports"])
+def test_quarantine_of_a_table_without_one_has_no_rejected_rows(
+    home: Home, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    told = f"{name.removesuffix('__quarantine')} has no rejected rows"
+    assert asked(home, capsys, "quarantine", name) == (0, 0, [told])
+
+
+def test_late_of_a_row_jobs_tables_has_no_late_rows(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in (PEOPLE, BOTS):
+        assert asked(home, capsys, "late", name) == (0, 0, [f"{name} has no late rows"])
+
+
+def test_side_tables_of_a_table_that_is_not_there_are_a_usage_error(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["quarantine", "silver.people2", "--json", "--home", str(home.root)]) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    there = f"{PATHS}__quarantine, {PEOPLE}__quarantine"
+    assert said.err == f"headwater: there is no table silver.people2__quarantine; there are {there}\n"
