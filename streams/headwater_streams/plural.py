@@ -6,7 +6,7 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
     Args:
         count: How many.
-        one: The word for one of them, with what may stand before it, such as `"late row"`.
+        one: The word for one of them, with what stands about it, such as `"late row"` or `"row differs"`.
         many: The word for none or several; by default `one` with an s.
     """
     return f"{count:,} {one if count == 1 else many or one + 's'}"

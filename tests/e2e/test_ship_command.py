@@ -121,7 +121,7 @@ def test_ship_again_with_another_home_sends_only_what_is_new(
     headwater(*arguments, "--home", "first")
     log.write_text("one\ntwo\n")
     done = headwater(*arguments, "--home", "second")
-    assert done.stdout == "shipped 1 lines (4 bytes) to logs\n"
+    assert done.stdout == "shipped 1 line (4 bytes) to logs\n"
     assert values(records(broker.bootstrap, "logs")) == ["one", "two"]
 
 

@@ -156,7 +156,7 @@ def test_recompute_of_rows_leaves_copies_and_bad_records_out_and_finds_a_changed
     assert broken(verdict) == ["recomputed"]
     place = "for example _topic=departures, _partition=0, _offset=6: delay 0.30000000001 is written, 0.3 recomputed"
     assert recomputed(verdict).detail == (
-        f"{detail}: 1 recomputed rows are not written; rows differ: delay of 1; {place}; {OF_THE_DAY}"
+        f"{detail}: 1 recomputed row not written; rows differ: delay of 1; {place}; {OF_THE_DAY}"
     )
 
     (found,) = plan_jobs(context, [job])

@@ -137,7 +137,7 @@ def test_union_of_topics_and_a_table_keeps_coordinates_and_books_whatever_is_kil
 
     driver.send("web", *[visit("12:00")] * 3, timestamp=AT)
     driver.send("shop", *[sale("12:00", 1)] * 3, timestamp=AT)
-    with pytest.raises(CheckFailedError, match="the batch fail the check 'few'"):
+    with pytest.raises(CheckFailedError, match="the batch fails the check 'few'"):
         driver.run()
     assert len(driver.rows("silver.visits", "_offset")) == 7
     spark.sql(f"DELETE FROM delta.`{driver.home.table('silver.visits')}` WHERE page IS NULL AND amount = 2")

@@ -224,7 +224,7 @@ def test_as_of_streams_rows_wait_until_final_and_are_answered_once_whatever_is_k
     assert (first.accounting["departures"]["matched"], first.accounting["departures"]["waiting"]) == (0, 2)
     assert "warnings" not in first.extra
     (told,) = second.extra["warnings"]
-    assert told.endswith("1 rows fail the check 'measured' (temp > -99)")
+    assert told.endswith("1 row fails the check 'measured' (temp > -99)")
 
     spark.sql(f"DELETE FROM delta.`{driver.home.table('gold.departures_weather')}` WHERE flight = 'a'")
     audit = audit_table(driver.home, "gold.departures_weather")

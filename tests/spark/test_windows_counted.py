@@ -251,7 +251,7 @@ def test_count_windows_killed_at_any_step_give_each_window_once(drive: Callable[
         runner.stop()
     assert [row[:2] for row in driver.rows("gold.pairs", *columns)] == [(0, 11), (1, 101)]
     driver.send("events", *made_at(190, 220, value=100), timestamp=AT)
-    with pytest.raises(Exception, match="1 rows fail the check 'low'"):
+    with pytest.raises(Exception, match="1 row fails the check 'low'"):
         driver.run()
     assert len(driver.rows("gold.pairs", *columns)) == 2
     assert driver.audit() == []

@@ -159,7 +159,7 @@ def test_explain_says_who_holds_the_watermark_back_which_step_and_which_operator
     assert "it is running, and its inputs have more to read" in text
     assert "topic clicks: 83 records wait, most in clicks 0 (80)" in text
     assert "table silver.clicks: all is read" in text
-    assert "it falls behind: 15 records waited 1 batches ago, 70 do now" in text
+    assert "it falls behind: 15 records waited 1 batch ago, 70 now" in text
     assert (
         "of its last 2 batches (2,000 ms each), 72% was reading, computing and committing the batch" in text
     )

@@ -310,7 +310,7 @@ def test_follower_truncated_without_a_copy_says_what_nobody_read(log: Path) -> N
     follower.poll()
     assert follower.lines == ["one", "two"]
     assert follower.said == [
-        f"{log} was truncated or written anew when 2 bytes of it were not read yet, and no copy of them is beside it"
+        f"{log} was truncated or written anew with 2 bytes of it not read yet, and no copy is beside it"
     ]
 
 
@@ -413,7 +413,7 @@ def test_follower_compressed_while_it_was_down_is_read_to_its_end(
     found = {f"one {BANNER}", "three"} | ({"two", "last"} if known else set())
     assert set(follower.lines) == found
     assert len(follower.sent) == len(found)
-    gone = [f"{log} is gone, and at least 8 bytes of it were not read yet"]
+    gone = [f"{log} is gone, with at least 8 bytes of it not read yet"]
     assert follower.said == ([] if known else gone)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.cli._common import console, print_table
 from headwater.errors import UsageError
+from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
     from headwater_streams.backfill import BackfillPlan, BatchVersion, Verdict
@@ -49,7 +50,7 @@ def print_plan(planned: "BackfillPlan") -> None:
         "backfill": planned.id,
         "job": f"{planned.job}, code {planned.fingerprint}",
         "table": f"{planned.target}, planned on version {planned.base_version}",
-        "reads": f"{planned.rows:,} rows of {read or 'no offset'}",
+        "reads": f"{counted(planned.rows, 'row')} of {read or 'no offset'}",
         "replaces": replaced,
         "steps": f"{len(planned.chunks)}",
     }
@@ -69,14 +70,16 @@ def print_whole(planned: "WholePlan") -> None:
         "replaces": ", ".join(planned.tables),
     }
     if planned.mode == "rebuild":
-        lines["reads"] = f"its inputs from their beginning; the live job has read {planned.rows:,} rows"
+        lines["reads"] = (
+            f"its inputs from their beginning; the live job has read {counted(planned.rows, 'row')}"
+        )
         following = "run"
     else:
         value = planned.to_json()
         others = "".join(f", version {version} of {name}" for name, version in value["versions"].items())
         of = f" of {planned.target}" if others else ""
         lines["back to"] = f"version {value['version']}{of}{others}, after batch {value['batch']}"
-        lines["reads"] = f"{planned.rows:,} rows again: {_ranges(value['ranges'])}"
+        lines["reads"] = f"{counted(planned.rows, 'row')} again: {_ranges(value['ranges'])}"
         following = "verify"
     _print_lines(lines)
     print_notes(planned.notes)
@@ -98,7 +101,7 @@ def print_diff(diff: "Diff") -> None:
 
 def _print_changes(diff: "Diff", of: str, digest: str) -> None:
     print(
-        f"{of}{diff.added:,} rows added, {diff.removed:,} removed, {diff.changed:,} changed, "
+        f"{of}{counted(diff.added, 'row')} added, {diff.removed:,} removed, {diff.changed:,} changed, "
         f"{diff.unchanged:,} unchanged{digest}"
     )
     rows = [

@@ -7,6 +7,7 @@ import typer
 
 from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table
 from headwater.errors import EXIT_FAILED, UsageError
+from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
     from headwater_streams.ledger.audit import TableAudit
@@ -70,7 +71,7 @@ def _print(audits: "list[TableAudit]") -> None:
         for sentence in (*found.notes, *found.findings):
             print(sentence)
     if audits and all(found.ok for found in audits):
-        print(f"{len(audits)} tables: every offset is accounted for")
+        print(f"{counted(len(audits), 'table')}: every offset is accounted for")
 
 
 def _identity(found: "TableAudit", terms: dict[str, int]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
+from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
     from headwater_streams.runtime.context import StageContext
@@ -381,7 +382,7 @@ def swap(
     said = f"swapped in as version {done['version']} of {done['target']}"
     generation = done.get("generation")
     if generation is None:
-        print(f"{said}; {done['proof']['rows_outside']:,} other rows unchanged")
+        print(f"{said}; {counted(done['proof']['rows_outside'], 'other row')} unchanged")
     else:
         held = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
         print(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")
@@ -444,16 +445,17 @@ def _run(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool,
             steps = bar.add_task(backfill_id, total=None)
 
             def show(progress: "backfill.Progress") -> None:
-                rate = f"{progress.rows_read:,} rows, {progress.rows_per_second:,.0f}/s"
+                rate = f"{counted(progress.rows_read, 'row')}, {progress.rows_per_second:,.0f}/s"
                 bar.update(steps, completed=progress.chunks_done, total=progress.chunks, description=rate)
 
             done = backfill.run(context, backfill_id, job, on_progress=show)
     if json_output:
         print_json(done.to_json())
         return
-    said = f"{done.state}: {done.chunks_done} of {done.chunks} steps, {done.rows_read:,} rows read"
+    steps, rows = counted(done.chunks, "step"), counted(done.rows_read, "row")
+    following = "resume" if done.state == "paused" else "verify"
     print(
-        f"{said}; next: headwater backfill {'resume' if done.state == 'paused' else 'verify'} {backfill_id}"
+        f"{done.state}: {done.chunks_done} of {steps}, {rows} read; next: headwater backfill {following} {backfill_id}"
     )
 
 

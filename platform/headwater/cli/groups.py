@@ -16,6 +16,7 @@ from headwater.cli._common import (
 )
 from headwater.cli._kafka import Cluster, parse_timestamp_ms, resolve_offset
 from headwater.errors import UsageError, UserError
+from headwater_streams.plural import counted
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -110,7 +111,7 @@ def describe(
         [tuple(getattr(each, column) for column in columns) for each in progress],
         empty=f"group {group} has committed nothing yet",
     )
-    print(f"{described.state.name.lower()}, {len(described.members)} members, lag {total}")
+    print(f"{described.state.name.lower()}, {counted(len(described.members), 'member')}, lag {total}")
 
 
 @app.command()
@@ -151,7 +152,7 @@ def reset(
         members = _describe(cluster, admin, group).members
         if members:
             raise UserError(
-                f"group {group} has {len(members)} running member{'s' if len(members) > 1 else ''} "
+                f"group {group} has {counted(len(members), 'running member')} "
                 f"({', '.join(sorted({member.client_id for member in members}))}): stop them first"
             )
         committed = {(at.topic, at.partition): at.offset for at in _committed(cluster, admin, group)}
@@ -171,7 +172,7 @@ def reset(
         print_json({"group": group, "dry_run": dry_run, "partitions": rows})
     else:
         print_table(columns, changes, empty="")
-        print("nothing was changed" if dry_run else f"{len(changes)} partitions were reset")
+        print("nothing was changed" if dry_run else f"reset {counted(len(changes), 'partition')}")
 
 
 def _place(to_earliest: bool, to_latest: bool, to_offset: int | None, to_timestamp: str | None) -> str:

@@ -20,6 +20,7 @@ from headwater.cli._common import (
 )
 from headwater.cli._generations import rebuild, renew
 from headwater.errors import EXIT_FAILED, UsageError, UserError
+from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
     from headwater_streams.runtime.compatibility import Difference
@@ -309,7 +310,9 @@ def run_tests_of_jobs(
             f"no test of {', '.join(references)} matches {chosen!r}" if chosen else "no test was found"
         )
     if found.exit_code:
-        raise UserError(f"{found.count('failed')} of {len(found.outcomes)} tests failed", EXIT_FAILED)
+        raise UserError(
+            f"{found.count('failed')} of {counted(len(found.outcomes), 'test')} failed", EXIT_FAILED
+        )
 
 
 @app.command()

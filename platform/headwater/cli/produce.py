@@ -11,6 +11,7 @@ from confluent_kafka import KafkaException, Producer
 from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption, JsonOption, print_json
 from headwater.cli._kafka import Cluster, parse_assignments
 from headwater.errors import UsageError, UserError
+from headwater_streams.plural import counted
 
 
 def produce(
@@ -68,7 +69,7 @@ def produce(
             f"partition {each['partition']} offsets {each['first']} to {each['last']}"
             for each in sender.ranges()
         )
-        print(f"sent {sender.sent} records to {topic}" + (f": {spans}" if spans else ""))
+        print(f"sent {counted(sender.sent, 'record')} to {topic}" + (f": {spans}" if spans else ""))
 
 
 class _Sender:
@@ -136,7 +137,8 @@ class _Sender:
 
     def _stop_at_failure(self) -> None:
         if self._failure is not None:
-            raise self._cluster.explain(self._failure, f"topic {self._topic} ({self.sent} records were sent)")
+            sent = f"{counted(self.sent, 'record was', 'records were')} sent"
+            raise self._cluster.explain(self._failure, f"topic {self._topic} ({sent})")
 
 
 def _lines(file: Path | None) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ import typer
 
 from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table, waiting
 from headwater.errors import EXIT_FAILED, UsageError, UserError
+from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -263,9 +264,8 @@ def _print_result(result: "SuiteResult") -> None:
     warned = (
         f", with warnings ({', '.join(each.name for each in result.warnings)})" if result.warnings else ""
     )
-    print(
-        f"{result.table} version {result.version}: {verdict}{warned}; {result.rows:,} rows, {result.seconds:.1f} s"
-    )
+    rows = counted(result.rows, "row")
+    print(f"{result.table} version {result.version}: {verdict}{warned}; {rows}, {result.seconds:.1f} s")
     print(f"Data Docs: {result.docs.resolve().as_uri()}")
 
 

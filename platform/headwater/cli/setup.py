@@ -6,6 +6,7 @@ import sys
 from headwater.cli._common import JsonOption, print_json, progress_console
 from headwater.stack.jars import ensure_jars, locked_jars
 from headwater.stack.places import jars_dir
+from headwater_streams.plural import counted
 
 
 def setup(json_output: JsonOption = False) -> None:
@@ -37,4 +38,4 @@ def setup(json_output: JsonOption = False) -> None:
         print_json({"fetched": fetched, "folder": str(folder), "jars": [jar.name for jar in jars]})
     elif fetched:
         size_mb = sum(jar.size_bytes for jar in jars) / 1e6
-        print(f"fetched {len(jars)} jars ({size_mb:.0f} MB) into {folder}")
+        print(f"fetched {counted(len(jars), 'jar')} ({size_mb:.0f} MB) into {folder}")

@@ -20,6 +20,7 @@ from headwater.cli._common import (
 from headwater.cli._kafka import Cluster
 from headwater.errors import UsageError, UserError
 from headwater.running.signals import stop_requested
+from headwater_streams.plural import counted
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -144,7 +145,7 @@ def _run(
         )
         totals = shipper.run()
     if not json_output:
-        print(f"shipped {totals.lines} lines ({totals.bytes} bytes) to {topic}")
+        print(f"shipped {counted(totals.lines, 'line')} ({counted(totals.bytes, 'byte')}) to {topic}")
 
 
 def _say(sentence: str) -> None:

@@ -26,6 +26,7 @@ from headwater.running.environment import JobEnvironment, find_jobs, open_enviro
 from headwater.stack.local import running_stack
 from headwater.stack.session import spark_session
 from headwater_streams.ledger.audit import audit_home
+from headwater_streams.plural import counted
 from headwater_streams.quality.run import run_suite
 from headwater_streams.runtime.home import Home
 
@@ -118,7 +119,9 @@ class _Demo:
         with TopicLog(bootstrap) as log:
             found = reconcile(self._plan, self._journal, log)
         if found:
-            self._show.say(f"{found} records are in the log whose delivery reports a kill had lost: counted")
+            self._show.say(
+                f"counted from the log: {counted(found, 'record')} whose delivery reports a kill had lost"
+            )
         session.result()
         environment = open_environment(self._home.root, bootstrap, app_name=_APP_NAME)
         self._live(environment)
@@ -132,10 +135,12 @@ class _Demo:
         records = sum(map(self._journal.produced, TOPICS))
         self._watch.look()
         batches = {name: len(history.batches) for name, history in self._watch.tables.items()}
-        told = ", ".join(f"{name} {count} batches" for name, count in batches.items() if count)
+        told = ", ".join(
+            f"{name} {counted(count, 'batch', 'batches')}" for name, count in batches.items() if count
+        )
         self._show.say(
             f"going on in {self._home.root}: {self._journal.next_slice} of {slices} slices were delivered "
-            f"({records:,} records){'; ' + told if told else ''}"
+            f"({counted(records, 'record')}){'; ' + told if told else ''}"
         )
 
     def _live(self, environment: JobEnvironment) -> None:
@@ -151,11 +156,10 @@ class _Demo:
             )
         for name, history in self._watch.tables.items():
             terms = ", ".join(f"{count:,} {term}" for term, count in history.totals.items() if count)
-            self._show.say(f"{name}: {len(history.batches)} batches; rows: {terms}")
+            batches = counted(len(history.batches), "batch", "batches")
+            self._show.say(f"{name}: {batches}; rows: {terms}")
             if len(history.batches) < _LEAST_BATCHES:
-                self._differs(
-                    f"{name} was made in {len(history.batches)} batches, not {_LEAST_BATCHES} or more"
-                )
+                self._differs(f"{name} was made in {batches}, not {_LEAST_BATCHES} or more")
             for sentence in history.imbalances:
                 self._differs(sentence)
         if not live.restarts():

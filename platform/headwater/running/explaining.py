@@ -14,6 +14,7 @@ from headwater.running.progress import JobProgress, progress_of
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.log import commits, commits_backwards
+from headwater_streams.plural import counted
 from headwater_streams.runtime.facts import RunFacts, facts_of_last_run
 from headwater_streams.runtime.home import Home
 
@@ -188,12 +189,14 @@ def _of_inputs(progress: JobProgress, inputs: list[InputState]) -> Iterator[str]
             yield f"{each.source}: all is read"
         elif each.places:
             worst, count = next(iter(each.places.items()))
-            yield f"{each.source}: {each.behind:,} records wait, most in {worst} ({count:,})"
+            yield f"{each.source}: {counted(each.behind, 'record waits', 'records wait')}, most in {worst} ({count:,})"
         else:
-            yield f"{each.source}: {each.behind:,} commits wait"
+            yield f"{each.source}: {counted(each.behind, 'commit waits', 'commits wait')}"
     behind = [batch["behind"] for batch in progress.batches[-20:] if batch["behind"] is not None]
     if len(behind) > 1 and behind[-1] > behind[0]:
-        yield f"it falls behind: {behind[0]:,} records waited {len(behind) - 1} batches ago, {behind[-1]:,} do now"
+        waited = counted(behind[0], "record")
+        ago = counted(len(behind) - 1, "batch", "batches")
+        yield f"it falls behind: {waited} waited {ago} ago, {behind[-1]:,} now"
 
 
 def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
@@ -203,7 +206,7 @@ def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
         return
     step, took_ms = steps.most_common(1)[0]
     yield (
-        f"of its last {len(recent)} batches ({whole_ms / len(recent):,.0f} ms each), "
+        f"of its last {counted(len(recent), 'batch', 'batches')} ({whole_ms / len(recent):,.0f} ms each), "
         f"{min(1.0, took_ms / whole_ms):.0%} was {step}"
     )
     operators: Counter[str] = Counter()
@@ -214,8 +217,8 @@ def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
         name, took_ms = operators.most_common(1)[0]
         held = next(each for each in recent[-1]["operators"] if each["name"] == name)
         yield (
-            f"the operator {name} took {took_ms:,} ms of tasks' time in them; it holds {held['rows'] or 0:,} rows, "
-            f"{held['bytes'] or 0:,} bytes"
+            f"the operator {name} took {took_ms:,} ms of tasks' time in them; it holds "
+            f"{counted(held['rows'] or 0, 'row')}, {counted(held['bytes'] or 0, 'byte')}"
         )
 
 

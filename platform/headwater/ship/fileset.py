@@ -11,6 +11,7 @@ from headwater.ship.errors import ReplacedError
 from headwater.ship.framing import Framing
 from headwater.ship.progress import Entry
 from headwater.ship.tail import Chunk, FileKey, Tail
+from headwater_streams.plural import counted
 
 HOLD_S = 10.0
 """How long a file that looks like the copy of a followed one is left alone: logrotate's copytruncate copies first and
@@ -175,10 +176,8 @@ class FileSet:
             if found is not None:
                 self._resume_in(entry, *found, now)
             elif entry.size > entry.mark.position:
-                self._say(
-                    f"{entry.place} is gone, and at least {entry.size - entry.mark.position} bytes of it were not "
-                    "read yet"
-                )
+                unread = counted(entry.size - entry.mark.position, "byte")
+                self._say(f"{entry.place} is gone, with at least {unread} of it not read yet")
 
     def _resume(self, entry: Entry, path: str, now: float) -> bool:
         fd = self._open(path)
@@ -237,9 +236,9 @@ class FileSet:
                 return
             os.close(fd)
         if tail.size > tail.position:
+            unread = counted(tail.size - tail.position, "byte")
             self._say(
-                f"{tail.place} was truncated or written anew when {tail.size - tail.position} bytes of it were not "
-                "read yet, and no copy of them is beside it"
+                f"{tail.place} was truncated or written anew with {unread} of it not read yet, and no copy is beside it"
             )
         tail.replaced = True
         self.ended.append(tail)

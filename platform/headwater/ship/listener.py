@@ -10,6 +10,7 @@ from typing import Any
 from headwater.errors import PortInUseError, UsageError, UserError
 from headwater.ship.spool import Spool
 from headwater.ship.syslog import MAX_MESSAGE_BYTES, FramingError, SyslogFramer, datagram_message
+from headwater_streams.plural import counted
 
 _RECEIVE_BUFFER_BYTES = 8 << 20
 _FULL_CHECK_S = 0.2
@@ -69,7 +70,8 @@ class SyslogListener:
     def drop(self, count: int) -> None:
         """Messages that nobody could take: UDP has no way to make its sender wait."""
         self._dropped += count
-        self.complain(f"{self._dropped} syslog messages that came over UDP found the spool full and are lost")
+        lost = counted(self._dropped, "syslog message")
+        self.complain(f"lost, as the spool was full: {lost} that came over UDP")
 
     def complain(self, sentence: str) -> None:
         """Says something, now and then."""

@@ -22,6 +22,7 @@ from headwater.ship.progress import PROGRESS_TOPIC, Entry, entry_key, load_progr
 from headwater.ship.sender import Sender
 from headwater.ship.spool import Spool
 from headwater.ship.tail import Chunk, Tail
+from headwater_streams.plural import counted
 
 _STOP_WAIT_S = 10.0
 _ENVELOPE_BYTES = 1024  # batch and record headers, and our own
@@ -261,7 +262,9 @@ class Shipper:
         self._tell()
         self.totals.unacknowledged = self._sender.queued
         if self._sender.queued:
-            self._say(f"{self._sender.queued} records were not acknowledged; the next run sends them again")
+            self._say(
+                f"not acknowledged: {counted(self._sender.queued, 'record')}; the next run sends what was not"
+            )
 
     def _register(self, tails: Iterable[Tail]) -> None:
         """Saves the ids of new files, all at once, before anything is sent of them."""

@@ -6,6 +6,7 @@ import math
 from typing import IO, TYPE_CHECKING, Any
 
 from headwater.sql.result import Result
+from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -90,7 +91,7 @@ def print_table(result: Result, console: "Console", *, max_rows: int) -> None:
         _print_grid(result, shown, console)
     count = len(result)
     more = f", the first {len(shown):,} shown (--max-rows 0 shows all)" if len(shown) < count else ""
-    console.print(f"{count:,} row{'' if count == 1 else 's'}{more}", style="dim", highlight=False)
+    console.print(f"{counted(count, 'row')}{more}", style="dim", highlight=False)
 
 
 def _print_grid(result: Result, shown: list[list[str]], console: "Console") -> None:

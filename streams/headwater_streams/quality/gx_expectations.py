@@ -20,6 +20,7 @@ from great_expectations.validator.metric_configuration import MetricConfiguratio
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.plural import counted
 from headwater_streams.quality.suite import Kind, SqlExpectation, aggregates_in
 
 _SAMPLE_ROWS = 10
@@ -168,7 +169,7 @@ class ExpectKeysToNameOneRow(BatchExpectation):  # type: ignore[misc]
         self, metrics: dict[str, Any], runtime_configuration: Any = None, execution_engine: Any = None
     ) -> dict[str, Any]:
         count, sample = metrics[_REPEATED_KEYS]
-        observed = f"{count:,} key{'' if count == 1 else 's'} more than once"
+        observed = f"{counted(count, 'key')} more than once"
         return {
             "success": count == 0,
             "result": {"observed_value": observed, "details": {"repeated_keys": sample}},
@@ -229,7 +230,8 @@ def observed_text(result: Mapping[str, Any]) -> str:
     count, total = result.get("unexpected_count"), result.get("element_count")
     if count is None:
         return ""
-    return f"{count:,} of {total:,} rows unexpected" if total is not None else f"{count:,} rows unexpected"
+    of = "" if total is None else f"{count:,} of "
+    return f"{of}{counted(count if total is None else total, 'row')} unexpected"
 
 
 def _table(engine: SparkDFExecutionEngine, domain: dict[str, Any]) -> DataFrame:

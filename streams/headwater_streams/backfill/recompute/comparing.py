@@ -14,6 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.plural import counted
+
 Order = Literal["up", "down"]
 """Of the offsets."""
 _TOLERANCE = {"double": 1e-9, "float": 1e-6}
@@ -49,8 +51,8 @@ class Compared:
 
     def told(self) -> str:
         """What differs, in words."""
-        parts = [f"{self.missing:,} recomputed rows are not written"] if self.missing else []
-        parts += [f"{self.extra:,} written rows were not recomputed"] if self.extra else []
+        parts = [f"{counted(self.missing, 'recomputed row')} not written"] if self.missing else []
+        parts += [f"{counted(self.extra, 'written row')} not recomputed"] if self.extra else []
         named = ", ".join(f"{name} of {count:,}" for name, count in self.differing[:_NAMED])
         more = f" and {len(self.differing) - _NAMED} columns more" if len(self.differing) > _NAMED else ""
         parts += [f"rows differ: {named}{more}"] if self.differing else []

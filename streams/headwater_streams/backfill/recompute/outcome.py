@@ -6,6 +6,7 @@ from typing import Literal
 from headwater_streams.backfill.recompute.comparing import Compared
 from headwater_streams.backfill.recompute.offsets import Offsets
 from headwater_streams.backfill.verdict import Finding
+from headwater_streams.plural import counted
 
 NAME = "recomputed"
 """The finding's name."""
@@ -57,7 +58,8 @@ def judged(compared: Compared, what: str, read: Offsets, everything: Offsets, go
     if compared.unsteady:
         names = ", ".join(compared.unsteady)
         notes.append(f"recomputed, but not compared, since it comes out otherwise each time: {names}")
-    detail = f"{what} from {read.count:,} of {everything.count:,} offsets of {everything.topics}"
+    offsets = f"{read.count:,} of {counted(everything.count, 'offset')}"
+    detail = f"{what} from {offsets} of {everything.topics}"
     told = (
         f"{detail}, as they are written" if compared.same else f"{detail}: {compared.told()}; {_OF_THE_DAY}"
     )

@@ -16,6 +16,7 @@ from headwater_streams.backfill.recompute.reading import RawTopic, in_order, not
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.ledger.entry import Ranges
+from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
@@ -110,15 +111,16 @@ class RowRecomputation:
             self._written.columns,
             by_hash=True,
         )
-        outcome = judged(found, f"{found.rows:,} rows", read, everything, everything.count - held)
+        outcome = judged(found, counted(found.rows, "row"), read, everything, everything.count - held)
         if not found.extra:
             return outcome
         # A compacted topic forgets records between the others.
         records = reduce(DataFrame.unionByName, [self._topic.located(part.read) for part in parts])
         lost = without(rows, records).count()
         kept = replace(found, extra=found.extra - lost)
-        outcome = judged(kept, f"{found.rows:,} rows", read, everything, everything.count - held)
-        note = f"{lost:,} written rows are of records that {everything.topics} does not hold any more"
+        outcome = judged(kept, counted(found.rows, "row"), read, everything, everything.count - held)
+        of_rows = counted(lost, "written row")
+        note = f"{everything.topics} does not hold the records of {of_rows} any more"
         return replace(outcome, notes=(*outcome.notes, note)) if lost else outcome
 
     def _wanted(self, offsets: Offsets) -> Offsets:

@@ -23,6 +23,7 @@ from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_win
 from headwater_streams.backfill.repair.spec import WINDOW_START
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -124,7 +125,7 @@ class WindowRecomputation:
         if not found.same and self._checks and (deleted := self._not_quarantined(picked)):
             again = self._compared(picked, span, rows, self._by_checks)
             if again.same:
-                note = f"{deleted:,} records that the job's checks reject are not in the quarantine table"
+                note = f"the quarantine table lacks {counted(deleted, 'record')} that the job's checks reject"
                 found, notes = again, (note,)
         if not found.same and self._written.kept is not None:
             # A compacted topic forgets records between the others.
@@ -132,10 +133,11 @@ class WindowRecomputation:
             lost = without(kept, self._topic.located(picked)).count()
             if lost:
                 raise NotRecomputableError(
-                    f"{lost:,} records that the job kept are not in {read.topics} any more"
+                    f"{read.topics} does not hold {counted(lost, 'record')} that the job kept any more"
                 )
         total = found.rows - found.missing + found.extra if windows is None else sum(windows.values())
-        outcome = judged(found, f"{found.rows:,} of {total:,} windows", picked, read, read.count - here.count)
+        compared = f"{found.rows:,} of {counted(total, 'window')}"
+        outcome = judged(found, compared, picked, read, read.count - here.count)
         return replace(outcome, notes=(*outcome.notes, *notes))
 
     def _compared(

@@ -11,6 +11,7 @@ from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
+from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.sinks.delta_table import read_version
@@ -79,9 +80,8 @@ def require_done(folder: BackfillFolder, planned: BackfillPlan) -> list[LedgerEn
     """
     entries = shadow_entries(folder)
     if [entry.batch for entry in entries] != [chunk.number for chunk in planned.chunks]:
-        raise BackfillError(
-            f"{len(entries)} of {len(planned.chunks)} chunks of the backfill {planned.id!r} are done; run it first"
-        )
+        chunks = counted(len(planned.chunks), "chunk")
+        raise BackfillError(f"the backfill {planned.id!r} has done {len(entries)} of {chunks}; run it first")
     return entries
 
 

@@ -22,6 +22,7 @@ from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
+from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.stages.gates import CheckGate
@@ -102,7 +103,7 @@ def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
     return Finding(
         "target unmoved",
         same,
-        f"{len(newer)} commits since version {planned.base_version}, "
+        f"{counted(len(newer), 'commit')} since version {planned.base_version}, "
         + (
             "none of them in the affected range"
             if same
@@ -142,12 +143,12 @@ def _window_findings(
         Finding(
             "windows once",
             tiled and covered and len(entries) == len(spans),
-            f"{len(spans)} chunks tile [{iso(spans[0][0])}, {iso(spans[-1][1])})",
+            f"{counted(len(spans), 'chunk tiles', 'chunks tile')} [{iso(spans[0][0])}, {iso(spans[-1][1])})",
         ),
         Finding(
             "offsets once",
             rows == offsets == accounting["read"],
-            f"{rows} rows of {offsets} offsets in the windows, {accounting['read']} were read",
+            f"{counted(rows, 'row')} of {counted(offsets, 'offset')} in the windows, {accounting['read']:,} read",
         ),
     ]
 
@@ -180,8 +181,9 @@ def _row_findings(
         Finding(
             "offsets once",
             offsets == planned_offsets and 0 <= missing <= terms["live_shortfall"],
-            f"{planned_offsets} offsets in the range, {offsets} in the chunks, {accounting['read']} records read"
-            + (f"; {missing} offsets hold no record" if missing else ""),
+            f"{counted(planned_offsets, 'offset')} in the range, {offsets:,} in the chunks, "
+            f"{counted(accounting['read'], 'record')} read"
+            + (f"; no record at {counted(missing, 'offset')}" if missing else ""),
         ),
     ]
 
@@ -192,7 +194,7 @@ def _inside(shadow: DataFrame, planned: BackfillPlan) -> Finding:
     return Finding(
         "rows inside the range",
         outside == 0 and keys == rows,
-        f"{rows} rows of {keys} keys, {outside} of them outside of the range",
+        f"{counted(rows, 'row')} of {counted(keys, 'key')}, {outside:,} of them outside of the range",
     )
 
 
@@ -217,4 +219,6 @@ def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
     except CheckFailedError as error:
         return [Finding("checks", False, str(error))]
     notes += gate.warnings
-    return [Finding("checks", True, f"{len(gate.aggregates())} checks of the result hold")]
+    checks = len(gate.aggregates())
+    told = counted(checks, "check of the result holds", "checks of the result hold")
+    return [Finding("checks", True, told)]

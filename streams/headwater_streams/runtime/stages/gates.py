@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import CheckFailedError
+from headwater_streams.plural import counted
 from headwater_streams.quality.check import Check, On
 from headwater_streams.runtime.job import Job
 
@@ -65,9 +66,9 @@ class CheckGate:
             broken = outcome is False if check.level == "batch" else bool(outcome)
             if not broken:
                 continue
-            how_many = "the batch" if check.level == "batch" else f"{outcome} rows"
+            who = "the batch fails" if check.level == "batch" else counted(outcome, "row fails", "rows fail")
             where = f"job {self._job.name!r}, batch {batch}"
-            message = f"{where}: {how_many} fail the check {check.name!r} ({check.expression})"
+            message = f"{where}: {who} the check {check.name!r} ({check.expression})"
             if check.action == "fail":
                 raise CheckFailedError(f"{message}; nothing of the batch was committed")
             self.warnings.append(message)
