@@ -102,8 +102,13 @@ def test_fan_out_rewind_puts_all_tables_back_to_one_batch_whatever_kills_it(ran:
     planned = backfill.plan_rewind(context, job, version=3, table="silver.bots")
     assert (planned.batch, planned.ranges) == (1, {"requests": {0: (8, 16)}})
     assert planned.back_to == {"silver.bots": 2, "silver.people": 2}
+    previewed = backfill.preview_tables(context, planned.id, job, limit=2)
+    assert list(previewed) == ["silver.people", "silver.bots"]
+    assert [len(change.diff.samples["removed"]) for change in previewed.values()] == [2, 2]
     verdict = backfill.verify(context, planned.id, job)
     assert (verdict.passed, verdict.diff.removed, verdict.diff.unchanged) == (True, 4, 4)
+    told = (verdict.diff.digest, verdict.beside["silver.bots"].diff.digest)
+    assert tuple(change.diff.digest for change in previewed.values()) == told
     of_bots = verdict.beside["silver.bots"].diff
     assert (of_bots.removed, of_bots.unchanged) == (3, 2)
     with pytest.raises(

@@ -99,8 +99,12 @@ def test_rebuild_of_a_window_takes_table_and_checkpoint_over_and_gives_them_back
     assert (planned.generation, planned.rows) == (2, 5)
     with pytest.raises(BackfillError, match="has not caught up with the live job; run it first"):
         backfill.verify(context, planned.id, job)
+    with pytest.raises(BackfillError, match="has not caught up with the live job; run it first"):
+        backfill.preview(context, planned.id, job)
     done = backfill.run(context, planned.id, job)
     assert (done.state, done.rows_read) == ("done", 5)
+    previewed = backfill.preview(context, planned.id, job, limit=2)
+    assert (previewed.added, previewed.changed, len(previewed.samples["changed"])) == (1, 3, 2)
     assert windows(driver) == OLD, "the live table is as it was"
     assert backfill.status(driver.home, planned.id)["state"] == "done"
     with pytest.raises(BackfillError, match="is not verified as it is now; verify it first"):
@@ -108,6 +112,7 @@ def test_rebuild_of_a_window_takes_table_and_checkpoint_over_and_gives_them_back
     verdict = backfill.verify(context, planned.id, job)
     assert verdict.passed, verdict.findings
     assert (verdict.diff.added, verdict.diff.changed, verdict.diff.unchanged) == (1, 3, 0)
+    assert verdict.diff.digest == previewed.digest
 
     # The live job goes on meanwhile, and what it wrote is written by the new generation once more.
     send(driver, event("12:31", "UA", 9))
@@ -116,6 +121,8 @@ def test_rebuild_of_a_window_takes_table_and_checkpoint_over_and_gives_them_back
     swapped = backfill.swap(context, planned.id)
     assert swapped["held_s"] > 0
     assert backfill.swap(context, planned.id) == swapped
+    with pytest.raises(BackfillError, match="was swapped in, so its tables are not what it would change"):
+        backfill.preview(context, planned.id, job)
     assert windows(driver) == NEW
     print(f"the job was held for {swapped['held_s']} s")
     assert driver.audit() == []

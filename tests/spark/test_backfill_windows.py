@@ -104,6 +104,10 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
     assert halts.endswith("--rebuild, or from empty with headwater jobs rebuild delays")
     previewed = backfill.preview(context, planned.id, job)
     assert (previewed.added, previewed.removed, previewed.changed, previewed.unchanged) == (0, 0, 2, 2)
+    assert len(previewed.samples["changed"]) == 2
+    fewer = backfill.preview(context, planned.id, job, limit=1)
+    assert fewer.samples == {"changed": previewed.samples["changed"][:1]}
+    assert fewer.digest == previewed.digest
     assert not (home.root / "backfills" / planned.id / "shadow").exists()
     with pytest.raises(BackfillError, match=r"0 of 1 chunks .* run it first"):
         backfill.swap(context, planned.id)

@@ -94,9 +94,24 @@ def _ranges(ranges: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
     )
 
 
-def print_diff(diff: "Diff") -> None:
-    """The counts of a diff and some of its rows."""
-    _print_changes(diff, "", f"; digest {diff.digest}")
+def print_changes(changes: Mapping[str, "Diff"], digest: str, more: str) -> None:
+    """What changes in each table: how many rows, and some of them.
+
+    Args:
+        changes: The diffs by table, the target's first.
+        digest: What names all of them; empty where nothing does.
+        more: What to say where not all rows are shown.
+    """
+    if len(changes) == 1:
+        (diff,) = changes.values()
+        _print_changes(diff, "", f"; digest {digest}")
+    else:
+        for name, diff in changes.items():
+            _print_changes(diff, f"{name}: ", "")
+        if digest:
+            print(f"digest {digest}")
+    if more and any(_is_cut(diff, kind) for diff in changes.values() for kind in diff.samples):
+        print(more)
 
 
 def _print_changes(diff: "Diff", of: str, digest: str) -> None:
@@ -111,19 +126,26 @@ def _print_changes(diff: "Diff", of: str, digest: str) -> None:
     ]
     if rows:
         print_table(["row", "key", "what"], rows, empty="")
+    shown = [
+        f"{len(samples):,} of {getattr(diff, kind):,} {kind}"
+        for kind, samples in diff.samples.items()
+        if _is_cut(diff, kind)
+    ]
+    if shown:
+        print(f"shown: {', '.join(shown)}")
 
 
-def print_verdict(verdict: "Verdict", target: str) -> None:
-    """The findings, the diff of each table, the outcome."""
+def _is_cut(diff: "Diff", kind: str) -> bool:
+    count: int = getattr(diff, kind)
+    return len(diff.samples[kind]) < count
+
+
+def print_verdict(verdict: "Verdict", target: str, more: str) -> None:
+    """The findings, the diff of each table, the outcome; `more` is said where a diff has rows that are not shown."""
     rows = [("✓" if f.ok else "✗", f.name, f.detail) for f in verdict.findings]
     print_table(["", "finding", "seen"], rows, empty="")
-    if verdict.beside:
-        changes = {name: change.diff for name, change in verdict.beside.items()}
-        for name, diff in {target: verdict.diff, **changes}.items():
-            _print_changes(diff, f"{name}: ", "")
-        print(f"digest {verdict.digest}")
-    else:
-        print_diff(verdict.diff)
+    beside = {name: change.diff for name, change in verdict.beside.items()}
+    print_changes({target: verdict.diff, **beside}, verdict.digest, more)
     print_notes(verdict.notes)
     if verdict.passed:
         print(f"passed; next: headwater backfill swap {verdict.backfill}")

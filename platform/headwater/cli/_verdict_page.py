@@ -99,7 +99,9 @@ def _diff(diff: Mapping[str, Any]) -> Iterator[str]:
         samples = diff["samples"].get(kind, [])
         if samples:
             rows = [(_named(sample["key"]), _changes(sample)) for sample in samples]
-            yield f"<h3>{kind.capitalize()}, the first {len(samples)}</h3>" + _table(("key", "row"), rows)
+            yield f"<h3>{kind.capitalize()}, the first {len(samples)} of {diff[kind]:,}</h3>" + _table(
+                ("key", "row"), rows
+            )
 
 
 def _changes(sample: Mapping[str, Any]) -> str:

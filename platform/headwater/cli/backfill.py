@@ -1,29 +1,22 @@
 """`headwater backfill`: rewind offsets, rebuild a range aside, prove it, swap it in."""
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from headwater.cli._backfill_job import errors, home_of, one_job, planned_job, session_of
+from headwater.cli._backfill_run import run_planned, stand_back
 from headwater.cli._common import (
     DEFAULT_HOME,
     BootstrapOption,
     HomeOption,
     JsonOption,
     print_json,
-    progress_console,
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 from headwater_streams.plural import counted
-
-if TYPE_CHECKING:
-    from headwater_streams.runtime.context import StageContext
-    from headwater_streams.runtime.home import Home
-    from headwater_streams.runtime.job import Job
 
 app = typer.Typer(
     rich_markup_mode="rich",
@@ -134,8 +127,8 @@ def plan_backfill(
         raise UsageError(f"say which range: give one of {_RANGES}")
     if table is not None and rewind is None:
         raise UsageError("--table says which table the VERSION of --rewind is of; give both")
-    job, where = _one_job(reference)
-    with _errors(), _context(home, bootstrap, needs_broker=bool(job.topics)) as context:
+    job, where = one_job(reference)
+    with errors(), session_of(home, bootstrap, needs_broker=bool(job.topics)) as context:
         from headwater_streams import backfill
 
         if rebuild or rewind is not None:
@@ -168,26 +161,37 @@ def plan_backfill(
 @app.command()
 def preview(
     backfill_id: IdArgument,
+    limit: Annotated[
+        int,
+        typer.Option(metavar="N", min=1, help="The most rows to show of each kind, the first by their keys."),
+    ] = 5,
     bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
-    """Show which rows the backfill would add, remove and change. Nothing is written.
+    """Show which rows the backfill would add, remove and change, a rebuild's once it has run. Nothing is written.
 
     \b
-    Example:
+    Examples:
       headwater backfill preview delay_by_carrier-1f0c92ab
+      headwater backfill preview delay_by_carrier-1f0c92ab --limit 100
     """
-    from headwater.cli._backfill import print_diff
+    from headwater.cli._backfill import print_changes, print_notes
 
-    with _planned(home, bootstrap, backfill_id) as (context, job):
+    with planned_job(home, bootstrap, backfill_id, only_repairs=True) as (context, job):
         from headwater_streams import backfill
 
-        diff = backfill.preview(context, backfill_id, job)
+        with waiting(f"comparing {backfill_id}"):
+            changes = backfill.preview_tables(context, backfill_id, job, limit=limit)
+    diffs = {name: change.diff for name, change in changes.items()}
+    notes = [note for change in changes.values() for note in change.notes]
+    first, *others = diffs
     if json_output:
-        print_json(diff.to_json())
-    else:
-        print_diff(diff)
+        beside = {name: diffs[name].to_json() for name in others}
+        print_json({**diffs[first].to_json(), "beside": beside, "notes": notes})
+        return
+    print_changes(diffs, "" if others else diffs[first].digest, "more: --limit N")
+    print_notes(notes)
 
 
 @app.command()
@@ -207,7 +211,7 @@ def run(
       headwater backfill run delay_by_carrier-1f0c92ab
       headwater backfill run delay_by_carrier-1f0c92ab --nice 0
     """
-    _run(home, bootstrap, backfill_id, json_output, nice)
+    run_planned(home, bootstrap, backfill_id, json_output, nice)
 
 
 @app.command()
@@ -226,9 +230,9 @@ def resume(
     """
     from headwater_streams import backfill
 
-    with _errors():
-        backfill.resume(_home(home), backfill_id)
-    _run(home, bootstrap, backfill_id, json_output, nice)
+    with errors():
+        backfill.resume(home_of(home), backfill_id)
+    run_planned(home, bootstrap, backfill_id, json_output, nice)
 
 
 @app.command()
@@ -241,8 +245,8 @@ def pause(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOp
     """
     from headwater_streams import backfill
 
-    with _errors():
-        _show(backfill.pause(_home(home), backfill_id), json_output)
+    with errors():
+        _show(backfill.pause(home_of(home), backfill_id), json_output)
 
 
 @app.command()
@@ -255,8 +259,8 @@ def status(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeO
     """
     from headwater_streams import backfill
 
-    with _errors():
-        _show(backfill.status(_home(home), backfill_id), json_output)
+    with errors():
+        _show(backfill.status(home_of(home), backfill_id), json_output)
 
 
 @app.command("list")
@@ -270,8 +274,8 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
     from headwater.cli._backfill import print_status
     from headwater_streams import backfill
 
-    with _errors():
-        found = backfill.list_backfills(_home(home))
+    with errors():
+        found = backfill.list_backfills(home_of(home))
     if json_output:
         print_json(found)
     else:
@@ -299,9 +303,9 @@ def list_versions(
     from headwater.cli._backfill import print_versions
     from headwater_streams import backfill
 
-    job, _ = _one_job(reference)
-    with _errors():
-        found = backfill.versions(_home(home), job, table=table)[: -limit - 1 : -1]
+    job, _ = one_job(reference)
+    with errors():
+        found = backfill.versions(home_of(home), job, table=table)[: -limit - 1 : -1]
     if json_output:
         print_json([version.to_json() for version in found])
     else:
@@ -336,17 +340,22 @@ def verify(
     """
     from headwater.cli._backfill import print_verdict
 
-    _stand_back(_NICE)
-    with _planned(home, bootstrap, backfill_id, needs_broker=False) as (context, job):
+    stand_back(_NICE)
+    with planned_job(home, bootstrap, backfill_id, needs_broker=False) as (context, job):
         from headwater_streams import backfill
 
-        verdict = backfill.verify(context, backfill_id, job, recompute=recompute)
+        with waiting(f"verifying {backfill_id}"):
+            verdict = backfill.verify(context, backfill_id, job, recompute=recompute)
+        state = backfill.status(context.home, backfill_id)["state"]
     if html is not None:
         _write_page(home, backfill_id, html)
     if json_output:
         print_json(verdict.to_json())
     else:
-        print_verdict(verdict, job.target.name)
+        # Whole tables that were swapped in are not what they were compared with any more; a repair's range is.
+        is_shown = state in ("verified", "failed") or verdict.table_version is None
+        more = f"more: headwater backfill preview {backfill_id} --limit N" if is_shown else ""
+        print_verdict(verdict, job.target.name, more)
         if html is not None:
             typer.echo(f"as a page: {html}")
     if not verdict.passed:
@@ -372,10 +381,11 @@ def swap(
       headwater backfill swap delay_by_carrier-1f0c92ab
       headwater backfill swap delay_by_carrier-1f0c92ab --accept-diff 1f3d5b79a0c2e4f6
     """
-    with _errors(), _context(home, None, needs_broker=False) as context:
+    with errors(), session_of(home, None, needs_broker=False) as context:
         from headwater_streams import backfill
 
-        done = backfill.swap(context, backfill_id, accept_diff=accept_diff)
+        with waiting(f"swapping {backfill_id} in"):
+            done = backfill.swap(context, backfill_id, accept_diff=accept_diff)
     if json_output:
         print_json(done)
         return
@@ -398,10 +408,11 @@ def rollback(
     Example:
       headwater backfill rollback delay_by_carrier-1f0c92ab
     """
-    with _errors(), _context(home, None, needs_broker=False) as context:
+    with errors(), session_of(home, None, needs_broker=False) as context:
         from headwater_streams import backfill
 
-        done = backfill.rollback(context, backfill_id)
+        with waiting(f"rolling {backfill_id} back"):
+            done = backfill.rollback(context, backfill_id)
     if json_output:
         print_json(done)
     else:
@@ -418,70 +429,19 @@ def abort(backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOp
     """
     from headwater_streams import backfill
 
-    with _errors():
-        _show(backfill.abort(_home(home), backfill_id), json_output)
+    with errors():
+        _show(backfill.abort(home_of(home), backfill_id), json_output)
 
 
 def _write_page(home: Path, backfill_id: str, path: Path) -> None:
     from headwater.cli._verdict_page import page
     from headwater_streams.backfill.store import BackfillFolder
 
-    folder = BackfillFolder(_home(home), backfill_id)
+    folder = BackfillFolder(home_of(home), backfill_id)
     try:
         path.write_text(page(folder.read("plan") or {}, folder.read("verdict") or {}), encoding="utf-8")
     except OSError as error:
         raise UserError(f"--html {path}: {error.strerror}; name a file that can be written") from error
-
-
-def _run(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool, nice: int) -> None:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    _stand_back(nice)
-    with _planned(home, bootstrap, backfill_id) as (context, job):
-        from headwater_streams import backfill
-
-        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=progress_console(), transient=True) as bar:
-            steps = bar.add_task(backfill_id, total=None)
-
-            def show(progress: "backfill.Progress") -> None:
-                rate = f"{counted(progress.rows_read, 'row')}, {progress.rows_per_second:,.0f}/s"
-                bar.update(steps, completed=progress.chunks_done, total=progress.chunks, description=rate)
-
-            done = backfill.run(context, backfill_id, job, on_progress=show)
-    if json_output:
-        print_json(done.to_json())
-        return
-    steps, rows = counted(done.chunks, "step"), counted(done.rows_read, "row")
-    following = "resume" if done.state == "paused" else "verify"
-    print(
-        f"{done.state}: {done.chunks_done} of {steps}, {rows} read; next: headwater backfill {following} {backfill_id}"
-    )
-
-
-def _stand_back(nice: int) -> None:
-    """Lowers the priority of this process, and of the JVM that it will start."""
-    if hasattr(os, "nice"):
-        os.nice(max(0, nice - os.nice(0)))
-
-
-def _one_job(reference: str) -> tuple["Job", str]:
-    from headwater.running.environment import find_jobs
-
-    jobs = find_jobs([reference])
-    if len(jobs) != 1:
-        names = ", ".join(job.name for job in jobs)
-        raise UsageError(f"{reference} has several jobs: write {reference}:NAME with one of {names}")
-    # Another folder may be the current one when the backfill is run.
-    module = reference.rpartition(":")[0] or reference
-    where = str(Path(module).resolve()) if Path(module).is_file() else module
-    return jobs[0], f"{where}:{jobs[0].name}"
-
-
-def _home(home: Path) -> "Home":
-    from headwater_streams.runtime.home import Home
-
-    return Home(home.resolve())
 
 
 def _show(found: dict[str, Any], json_output: bool) -> None:
@@ -491,49 +451,3 @@ def _show(found: dict[str, Any], json_output: bool) -> None:
         print_json(found)
     else:
         print_status([found])
-
-
-@contextmanager
-def _errors() -> Iterator[None]:
-    from headwater_streams.backfill.store import UnknownBackfillError
-    from headwater_streams.errors import JobDefinitionError, StreamsError
-
-    try:
-        yield
-    except (JobDefinitionError, UnknownBackfillError) as error:
-        raise UsageError(str(error)) from error
-    except StreamsError as error:
-        raise UserError(str(error), EXIT_FAILED) from error
-
-
-@contextmanager
-def _context(home: Path, bootstrap: str | None, *, needs_broker: bool) -> Iterator["StageContext"]:
-    from headwater.running.environment import open_environment
-
-    with waiting("starting Spark"):
-        environment = open_environment(
-            home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker
-        )
-    try:
-        yield environment.context
-    finally:
-        environment.context.spark.stop()
-
-
-@contextmanager
-def _planned(
-    home: Path, bootstrap: str | None, backfill_id: str, *, needs_broker: bool = True
-) -> Iterator[tuple["StageContext", "Job"]]:
-    """The session and the job of a backfill; a row job's records are read from the brokers."""
-    from headwater_streams.backfill.store import BackfillFolder
-
-    with _errors():
-        planned = BackfillFolder(_home(home), backfill_id).plan()
-        if not planned.reference:
-            raise UserError(
-                f"{backfill_id} was planned from Python and does not say where its job is; run it there"
-            )
-        job, _ = _one_job(planned.reference)
-        broker = needs_broker and planned.kind == "row"
-        with _context(home, bootstrap, needs_broker=broker) as context:
-            yield context, job

@@ -23,7 +23,7 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.rewind.versions import BatchVersion, versions
 from headwater_streams.backfill.status import abort, list_backfills, pause, resume, status
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.backfill.verbs import preview, rollback, run, swap, verify
+from headwater_streams.backfill.verbs import preview, preview_tables, rollback, run, swap, verify
 from headwater_streams.backfill.verdict import Finding, Verdict
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "plan_rebuild",
     "plan_rewind",
     "preview",
+    "preview_tables",
     "resume",
     "rollback",
     "run",

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater_streams.backfill.diff import Diff, keyed_diff
+from headwater_streams.backfill.diff import SHOWN, Diff, keyed_diff
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import PLACE
@@ -37,7 +37,12 @@ class Change:
 
 
 def change_of(
-    spark: SparkSession, planned: WholePlan, name: str, live: tuple[Path, int], made: tuple[Path, int]
+    spark: SparkSession,
+    planned: WholePlan,
+    name: str,
+    live: tuple[Path, int],
+    made: tuple[Path, int],
+    limit: int = SHOWN,
 ) -> Change:
     """Compares two versions of one of a job's tables.
 
@@ -48,6 +53,7 @@ def change_of(
         name: The table.
         live: Its folder and version; -1 where it is not there yet.
         made: The folder and version of what takes its place.
+        limit: The most rows of each kind in the diff's samples.
     """
     then, version = read_version(spark, *made), live[1]
     now = read_version(spark, *live) if version >= 0 else spark.createDataFrame([], then.schema)
@@ -61,4 +67,4 @@ def change_of(
     notes = tuple(
         f"{of}only one of the two has the column {column}" for column in own if column not in common
     )
-    return Change(keyed_diff(now, then, keys, common), version, notes)
+    return Change(keyed_diff(now, then, keys, common, limit), version, notes)

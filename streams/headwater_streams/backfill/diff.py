@@ -12,7 +12,8 @@ from pyspark.sql import types as T
 
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
-_SAMPLES = 5
+SHOWN = 5
+"""So many rows of a kind are shown, if nobody asks for more."""
 _BUCKETS = 4096
 _LOOKED_AT = 10_000
 """Of so many rows of a kind, at least, the first are shown."""
@@ -66,7 +67,9 @@ class Content:
     hash_sum: str
 
 
-def keyed_diff(before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> Diff:
+def keyed_diff(
+    before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str], limit: int = SHOWN
+) -> Diff:
     """Compares rows by their keys.
 
     Most backfills change few rows of many. So the rows are put into buckets by their keys, and where the hashes of a
@@ -77,6 +80,7 @@ def keyed_diff(before: DataFrame, after: DataFrame, keys: Sequence[str], columns
         after: The rows that would replace them.
         keys: The columns that name a row; NULL equals NULL.
         columns: The columns that are compared.
+        limit: The most rows of each kind in the samples.
     """
     unchanged, differing = _buckets(before, after, keys, columns)
     counts = dict.fromkeys((*_KINDS, "unchanged"), 0) | {"unchanged": unchanged}
@@ -94,8 +98,8 @@ def keyed_diff(before: DataFrame, after: DataFrame, keys: Sequence[str], columns
             kept.setdefault(row["kind"], []).append((row["bucket"], row["rows"]))
     told = {kind: (counts[kind], str(hashes[kind])) for kind in _KINDS if kind in hashes}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
-    shown = {bucket for kind in told for bucket in _first(kept[kind])}
-    samples = _samples(_joined(before, after, keys, columns, shown)) if told else {}
+    shown = {bucket for kind in told for bucket in _first(kept[kind], max(limit, _LOOKED_AT))}
+    samples = _samples(_joined(before, after, keys, columns, shown), limit) if told else {}
     return Diff(tuple(keys), samples=samples, digest=digest, **counts)
 
 
@@ -151,13 +155,13 @@ def _joined(
     )
 
 
-def _first(kept: Sequence[tuple[int, int]]) -> Iterator[int]:
+def _first(kept: Sequence[tuple[int, int]], looked_at: int) -> Iterator[int]:
     """Buckets with enough rows of a kind to show some; all of them where the kind is rare."""
     rows = 0
     for bucket, count in kept:
         yield bucket
         rows += count
-        if rows >= _LOOKED_AT:
+        if rows >= looked_at:
             return
 
 
@@ -240,11 +244,11 @@ def _all_equal(pairs: Sequence[tuple[str, str]]) -> Column:
     return condition
 
 
-def _samples(rows: DataFrame) -> dict[str, list[dict[str, Any]]]:
+def _samples(rows: DataFrame, limit: int) -> dict[str, list[dict[str, Any]]]:
     place = F.row_number().over(Window.partitionBy("kind").orderBy("key"))
     differing = rows.filter(F.col("kind") != "unchanged").withColumn("place", place)
     samples: dict[str, list[dict[str, Any]]] = {}
-    for row in differing.filter(F.col("place") <= _SAMPLES).orderBy("kind", "place").collect():
+    for row in differing.filter(F.col("place") <= limit).orderBy("kind", "place").collect():
         sample = {name: json.loads(row[name]) for name in ("key", "before", "after") if row[name] is not None}
         samples.setdefault(row["kind"], []).append(sample)
     return samples

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater_streams.backfill.store import BackfillFolder, utc_text
+from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.ledger.entry import LedgerEntry
 
 PAUSE = "pause"
@@ -37,6 +38,11 @@ class Progress:
     def to_json(self) -> dict[str, Any]:
         """The progress as it is stored and printed."""
         return dict(vars(self))
+
+
+def nothing_to_run(planned: WholePlan) -> Progress:
+    """The progress of a rewind: the rows and the state that it puts back are there."""
+    return Progress("done", 0, 0, 0, 0, {}, 0.0, planned.created_at)
 
 
 def tell(

@@ -5,8 +5,10 @@ from contextlib import contextmanager
 from typing import Any
 
 from headwater_streams.backfill import handover
-from headwater_streams.backfill.diff import Diff
-from headwater_streams.backfill.progress import Progress
+from headwater_streams.backfill.change import Change
+from headwater_streams.backfill.diff import SHOWN, Diff
+from headwater_streams.backfill.previewing import preview as previewed
+from headwater_streams.backfill.progress import Progress, nothing_to_run
 from headwater_streams.backfill.rebuild import running as rebuild_running
 from headwater_streams.backfill.rebuild import swapping as rebuild_swapping
 from headwater_streams.backfill.rebuild import verifying as rebuild_verifying
@@ -18,7 +20,7 @@ from headwater_streams.backfill.repair import verifying as repair_verifying
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind import swapping as rewind_swapping
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder
+from headwater_streams.backfill.store import AnyPlan, BackfillFolder
 from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
@@ -50,23 +52,38 @@ def run(
         if isinstance(planned, RebuildPlan):
             return rebuild_running.run(context, folder, planned, job, on_progress)
         if isinstance(planned, RewindPlan):
-            return Progress("done", 0, 0, 0, 0, {}, 0.0, planned.created_at)  # what it puts back is there
+            return nothing_to_run(planned)
         return repair_running.run(context, folder, planned, job, on_progress)
 
 
-def preview(context: StageContext, backfill: str, job: Job) -> Diff:
-    """The keyed diff that the run would make; nothing is written.
+def preview(context: StageContext, backfill: str, job: Job, *, limit: int = SHOWN) -> Diff:
+    """The keyed diff that a swap would make of the job's table; nothing is written.
+
+    A repair need not have run for it; a rebuild must have, and a rewind has nothing to run.
+
+    Args:
+        context: The session, the home, the record source.
+        backfill: The backfill's id.
+        job: The job that was planned.
+        limit: The most rows of each kind in the samples.
 
     Raises:
-        BackfillError: There is no such backfill, or the job is not the one that was planned.
+        BackfillError: There is no such backfill, the job is not the one that was planned, a rebuild has not caught up,
+            or a rebuild or rewind was swapped in.
     """
-    planned = BackfillFolder(context.home, backfill).plan()
-    if not isinstance(planned, BackfillPlan):
-        raise BackfillError(
-            f"the backfill {backfill!r} changes the whole table; run and verify it to see what would differ, neither "
-            "touches the table"
-        )
-    return repair_running.preview(context, planned, job)
+    return next(iter(preview_tables(context, backfill, job, limit=limit).values())).diff
+
+
+def preview_tables(
+    context: StageContext, backfill: str, job: Job, *, limit: int = SHOWN
+) -> dict[str, Change]:
+    """As `preview`, of each table of a job that has several, the first one first.
+
+    Raises:
+        BackfillError: As `preview`.
+    """
+    folder = BackfillFolder(context.home, backfill)
+    return previewed(context, folder, folder.plan(), job, limit)
 
 
 def verify(context: StageContext, backfill: str, job: Job, *, recompute: Recompute = "sample") -> Verdict:

@@ -87,6 +87,17 @@ def shadow_context(context: StageContext, folder: BackfillFolder, planned: Rebui
     return replace(context, home=home, marks=Marks())
 
 
+def require_caught_up(folder: BackfillFolder, planned: RebuildPlan) -> None:
+    """Sees to it that the shadow can be looked at.
+
+    Raises:
+        BackfillError: The run has not caught up with the live job yet.
+    """
+    progress = folder.read("progress")
+    if progress is None or progress["state"] != "done":
+        raise BackfillError(f"the backfill {planned.id!r} has not caught up with the live job; run it first")
+
+
 def shadow_entries(folder: BackfillFolder, planned: RebuildPlan) -> list[LedgerEntry]:
     """The entries of the batches that the shadow's target has."""
     table = ShadowHome(folder.path, folder.rebuilt, planned.tables).table(planned.target)

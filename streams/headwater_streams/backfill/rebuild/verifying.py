@@ -5,10 +5,10 @@ from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.progress import summed
-from headwater_streams.backfill.rebuild.running import shadow_context, shadow_entries
+from headwater_streams.backfill.rebuild.running import require_caught_up, shadow_context, shadow_entries
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.recompute import Recompute, recompute_rebuild
-from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
+from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.ledger.entry import Ranges
@@ -40,9 +40,7 @@ def verify(
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
     found = require_planned(plan_jobs(context, [job])[-1], planned)
-    progress = folder.read("progress")
-    if progress is None or progress["state"] != "done":
-        raise BackfillError(f"the backfill {planned.id!r} has not caught up with the live job; run it first")
+    require_caught_up(folder, planned)
     home = shadow_context(context, folder, planned).home
     table, shadow = context.home.table(planned.target), home.table(planned.target)
     names = [target.name for target in found.job.targets]

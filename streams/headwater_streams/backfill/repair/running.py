@@ -54,7 +54,7 @@ def run(
     return _told(folder, planned, "done", rate, on_progress)
 
 
-def preview(context: StageContext, planned: BackfillPlan, job: Job) -> Diff:
+def preview(context: StageContext, planned: BackfillPlan, job: Job, limit: int) -> Diff:
     """The keyed diff that the run would make; nothing is written.
 
     Raises:
@@ -62,7 +62,8 @@ def preview(context: StageContext, planned: BackfillPlan, job: Job) -> Diff:
     """
     target = read_version(context.spark, context.home.table(planned.target), planned.base_version)
     after = steps_of(context, planned, job).preview()
-    return keyed_diff(target.filter(planned.affected.condition()), after, planned.keys, planned.columns)
+    before = target.filter(planned.affected.condition())
+    return keyed_diff(before, after, planned.keys, planned.columns, limit)
 
 
 def shadow_entries(folder: BackfillFolder) -> list[LedgerEntry]:

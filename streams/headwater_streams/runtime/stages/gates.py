@@ -66,7 +66,11 @@ class CheckGate:
             broken = outcome is False if check.level == "batch" else bool(outcome)
             if not broken:
                 continue
-            who = "the batch fails" if check.level == "batch" else counted(outcome, "row fails", "rows fail")
+            who = (
+                "the batch fails"
+                if check.level == "batch"
+                else counted(outcome or 0, "row fails", "rows fail")
+            )
             where = f"job {self._job.name!r}, batch {batch}"
             message = f"{where}: {who} the check {check.name!r} ({check.expression})"
             if check.action == "fail":

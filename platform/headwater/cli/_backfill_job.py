@@ -1,0 +1,102 @@
+"""What the verbs of `headwater backfill` work with: the home, the session, the job that was planned, errors as told."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.cli._common import waiting
+from headwater.errors import EXIT_FAILED, UsageError, UserError
+
+if TYPE_CHECKING:
+    from headwater_streams.runtime.context import StageContext
+    from headwater_streams.runtime.home import Home
+    from headwater_streams.runtime.job import Job
+
+
+def one_job(reference: str) -> tuple["Job", str]:
+    """The job that a person names, and the words for it that hold in any folder.
+
+    Raises:
+        UsageError: There is none, or there are several.
+    """
+    from headwater.running.environment import find_jobs
+
+    jobs = find_jobs([reference])
+    if len(jobs) != 1:
+        names = ", ".join(job.name for job in jobs)
+        raise UsageError(f"{reference} has several jobs: write {reference}:NAME with one of {names}")
+    # Another folder may be the current one when the backfill is run.
+    module = reference.rpartition(":")[0] or reference
+    where = str(Path(module).resolve()) if Path(module).is_file() else module
+    return jobs[0], f"{where}:{jobs[0].name}"
+
+
+def home_of(home: Path) -> "Home":
+    """The home, whatever the current folder becomes."""
+    from headwater_streams.runtime.home import Home
+
+    return Home(home.resolve())
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Tells what was refused in the block as a person's mistake, or as something that failed."""
+    from headwater_streams.backfill.store import UnknownBackfillError
+    from headwater_streams.errors import JobDefinitionError, StreamsError
+
+    try:
+        yield
+    except (JobDefinitionError, UnknownBackfillError) as error:
+        raise UsageError(str(error)) from error
+    except StreamsError as error:
+        raise UserError(str(error), EXIT_FAILED) from error
+
+
+@contextmanager
+def session_of(home: Path, bootstrap: str | None, *, needs_broker: bool) -> Iterator["StageContext"]:
+    """A session, stopped after the block."""
+    from headwater.running.environment import open_environment
+
+    with waiting("starting Spark"):
+        environment = open_environment(
+            home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker
+        )
+    try:
+        yield environment.context
+    finally:
+        environment.context.spark.stop()
+
+
+@contextmanager
+def planned_job(
+    home: Path,
+    bootstrap: str | None,
+    backfill_id: str,
+    *,
+    needs_broker: bool = True,
+    only_repairs: bool = False,
+) -> Iterator[tuple["StageContext", "Job"]]:
+    """The session and the job of a backfill.
+
+    Args:
+        home: The home.
+        bootstrap: The brokers; by default those of the home's running stack.
+        backfill_id: The backfill.
+        needs_broker: Whether a row job's records are read from the brokers.
+        only_repairs: Whether they are for a repair alone.
+    """
+    from headwater_streams.backfill import BackfillPlan
+    from headwater_streams.backfill.store import BackfillFolder
+
+    with errors():
+        planned = BackfillFolder(home_of(home), backfill_id).plan()
+        if not planned.reference:
+            raise UserError(
+                f"{backfill_id} was planned from Python and does not say where its job is; run it there"
+            )
+        job, _ = one_job(planned.reference)
+        reads = isinstance(planned, BackfillPlan) or not only_repairs
+        broker = needs_broker and reads and planned.kind == "row"
+        with session_of(home, bootstrap, needs_broker=broker) as context:
+            yield context, job

@@ -1,0 +1,65 @@
+"""How `headwater backfill run` and `resume` run a backfill: out of the way of live jobs, with a bar."""
+
+import os
+from pathlib import Path
+
+from headwater.cli._backfill_job import errors, home_of, planned_job
+from headwater.cli._common import print_json, progress_console
+from headwater_streams.plural import counted
+
+
+def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output: bool, nice: int) -> None:
+    """Runs what is left of a backfill, with a bar, and says how far it came and what is next."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    if _tell_nothing_to_run(home, backfill_id, json_output):
+        return
+    stand_back(nice)
+    with planned_job(home, bootstrap, backfill_id) as (context, job):
+        from headwater_streams import backfill
+
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=progress_console(), transient=True) as bar:
+            steps = bar.add_task(backfill_id, total=None)
+
+            def show(progress: "backfill.Progress") -> None:
+                rate = f"{counted(progress.rows_read, 'row')}, {progress.rows_per_second:,.0f}/s"
+                bar.update(steps, completed=progress.chunks_done, total=progress.chunks, description=rate)
+
+            done = backfill.run(context, backfill_id, job, on_progress=show)
+    if json_output:
+        print_json(done.to_json())
+        return
+    in_all, rows = counted(done.chunks, "step"), counted(done.rows_read, "row")
+    following = "resume" if done.state == "paused" else "verify"
+    print(
+        f"{done.state}: {done.chunks_done} of {in_all}, {rows} read; next: headwater backfill {following} {backfill_id}"
+    )
+
+
+def _tell_nothing_to_run(home: Path, backfill_id: str, json_output: bool) -> bool:
+    """Says of a rewind, and of no other backfill, that it has nothing to run."""
+    from headwater_streams.backfill import RewindPlan, status
+    from headwater_streams.backfill.progress import nothing_to_run
+    from headwater_streams.backfill.store import BackfillFolder
+
+    with errors():
+        folder = BackfillFolder(home_of(home), backfill_id)
+        planned = folder.plan()
+        if not isinstance(planned, RewindPlan):
+            return False
+        folder.require_open()
+        state = status(home_of(home), backfill_id)["state"]
+    if json_output:
+        print_json(nothing_to_run(planned).to_json())
+        return True
+    following = {"done": "verify", "failed": "verify", "verified": "swap"}.get(state)
+    then = f"next: headwater backfill {following} {backfill_id}" if following else f"it is {state}"
+    print(f"a rewind has nothing to run, for the rows and the state that it puts back are there; {then}")
+    return True
+
+
+def stand_back(nice: int) -> None:
+    """Lowers the priority of this process, and of the JVM that it will start."""
+    if hasattr(os, "nice"):
+        os.nice(max(0, nice - os.nice(0)))

@@ -1,0 +1,44 @@
+"""What a backfill would change in each table of its job, looked at before it is swapped in; nothing is written."""
+
+from headwater_streams.backfill.change import Change, change_of
+from headwater_streams.backfill.handover import made_by
+from headwater_streams.backfill.jobs import require_planned
+from headwater_streams.backfill.rebuild.running import require_caught_up, shadow_context
+from headwater_streams.backfill.repair import running as repair_running
+from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder
+from headwater_streams.ledger.log import next_commit
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.runner import plan_jobs
+
+
+def preview(
+    context: StageContext, folder: BackfillFolder, planned: AnyPlan, job: Job, limit: int
+) -> dict[str, Change]:
+    """The change of each table, the target's first; see `backfill.preview`."""
+    if isinstance(planned, BackfillPlan):
+        diff = repair_running.preview(context, planned, job, limit)
+        return {planned.target: Change(diff, planned.base_version)}
+    folder.require_open()
+    if any(made_by(context.home.table(name), planned.id) for name in planned.tables):
+        raise BackfillError(
+            f"the backfill {planned.id!r} was swapped in, so its tables are not what it would change any more; the "
+            "verdict has what it changed: headwater backfill verify"
+        )
+    if isinstance(planned, RewindPlan):
+        made = {name: (context.home.table(name), version) for name, version in planned.back_to.items()}
+    else:
+        found = require_planned(plan_jobs(context, [job])[-1], planned)
+        require_caught_up(folder, planned)
+        shadow = shadow_context(context, folder, planned).home
+        tables = {target.name: shadow.table(target.name) for target in found.job.targets}
+        made = {name: (table, next_commit(table) - 1) for name, table in tables.items()}
+    changes = {}
+    for name in (planned.target, *(name for name in made if name != planned.target)):
+        live = context.home.table(name)
+        changes[name] = change_of(
+            context.spark, planned, name, (live, next_commit(live) - 1), made[name], limit
+        )
+    return changes

@@ -1,0 +1,111 @@
+"""What `headwater backfill` prints of a diff and of a rewind, without Spark."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.cli import main
+from headwater.cli._backfill import print_changes, print_verdict
+from headwater_streams.backfill.change import Change
+from headwater_streams.backfill.diff import Diff
+from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.store import BackfillFolder
+from headwater_streams.backfill.verdict import Finding, Verdict
+from headwater_streams.runtime.home import Home
+
+MORE = "more: headwater backfill preview split-1 --limit N"
+
+
+def diff_of(added: int = 0, removed: int = 0, shown: int = 5) -> Diff:
+    samples = {
+        kind: [{"key": {"n": n}, side: {"n": n}} for n in range(min(count, shown))]
+        for kind, count, side in (("added", added, "after"), ("removed", removed, "before"))
+        if count
+    }
+    return Diff(("n",), added, removed, 0, 7, samples, "d1")
+
+
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines but those of the tables of rows."""
+    lines = capsys.readouterr().out.splitlines()
+    return [line.rstrip() for line in lines if not line.startswith(("row ", "──", "added  ", "removed  "))]
+
+
+def test_changes_say_how_many_of_how_many_rows_are_shown_and_where_the_others_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_changes({"silver.people": diff_of(added=1, removed=1_234)}, "d1", MORE)
+    assert printed(capsys) == [
+        "1 row added, 1,234 removed, 0 changed, 7 unchanged; digest d1",
+        "shown: 5 of 1,234 removed",
+        MORE,
+    ]
+    print_changes({"silver.people": diff_of(added=6, removed=7, shown=6)}, "d1", MORE)
+    assert printed(capsys)[1:] == ["shown: 6 of 7 removed", MORE]
+
+
+def test_changes_that_are_all_shown_say_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
+    for diff in (diff_of(added=5), diff_of()):
+        print_changes({"silver.people": diff}, "d1", MORE)
+        assert len(printed(capsys)) == 1
+
+
+def test_verdict_of_several_tables_says_so_of_each_and_names_the_others_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    beside = {"silver.bots": Change(diff_of(added=8), 3)}
+    finding = Finding("files", True, "3 files")
+    verdict = Verdict("split-1", True, (finding,), {}, diff_of(removed=6), (), 2, "", 4, beside)
+    print_verdict(verdict, "silver.people", MORE)
+    lines = printed(capsys)
+    assert lines[-6:] == [
+        "shown: 5 of 6 removed",
+        "silver.bots: 8 rows added, 0 removed, 0 changed, 7 unchanged",
+        "shown: 5 of 8 added",
+        f"digest {verdict.digest}",
+        MORE,
+        "passed; next: headwater backfill swap split-1",
+    ]
+    print_verdict(verdict, "silver.people", "")
+    assert MORE not in printed(capsys), "where nothing has the others, nothing is said"
+
+
+@pytest.fixture
+def rewind(tmp_path: Path) -> BackfillFolder:
+    """A rewind that was planned."""
+    planned = RewindPlan(
+        id="split-1", job="split", reference="requests.py:split", kind="row", target="silver.people", sides=(),
+        further=("silver.bots",), keys=("_offset",), columns=("path",), fingerprint="f", base_generation=1,
+        base_version=3, rows=4, version=2, batch=1, origin=1, ranges={"requests": {0: (8, 12)}},
+    )  # fmt: skip
+    folder = BackfillFolder(Home(tmp_path), "split-1")
+    folder.path.mkdir(parents=True)
+    folder.write("plan", planned.to_json())
+    return folder
+
+
+def verdict_of(passed: bool) -> dict[str, Any]:
+    made = Verdict("split-1", passed, (), {}, diff_of(), (), 2, "")
+    return replace(made, passed=passed).to_json()
+
+
+def test_run_of_a_rewind_has_nothing_to_run(
+    rewind: BackfillFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = "a rewind has nothing to run, for the rows and the state that it puts back are there; next: headwater "
+    where = ("split-1", "--home", str(rewind.path.parent.parent))
+    for verb in ("run", "resume"):
+        assert main(["backfill", verb, *where]) == 0
+        assert capsys.readouterr() == (f"{said}backfill verify split-1\n", "")
+    rewind.write("verdict", verdict_of(passed=True))
+    assert main(["backfill", "run", *where]) == 0
+    assert capsys.readouterr().out == f"{said}backfill swap split-1\n"
+    assert main(["backfill", "run", *where, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["state"] == "done"
+    assert main(["backfill", "abort", *where, "--json"]) == 0
+    capsys.readouterr()
+    assert main(["backfill", "run", *where]) == 1
+    assert capsys.readouterr().err == "headwater: the backfill 'split-1' was aborted; plan again\n"
