@@ -327,7 +327,8 @@ def status(
 ) -> None:
     """Show each job's last batch, what became of its rows, and how far it is behind its topics.
 
-    With --watch it is what the jobs do now, from the table headwater.progress; with --json a line each second.
+    A job with several tables has a line for each, and all of them read the same rows. With --watch it is what the jobs
+    do now, from the table headwater.progress; with --json a line each second.
 
     \b
     Examples:
