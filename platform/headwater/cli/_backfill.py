@@ -140,7 +140,7 @@ def _is_cut(diff: "Diff", kind: str) -> bool:
     return len(diff.samples[kind]) < count
 
 
-def print_verdict(verdict: "Verdict", target: str, more: str) -> None:
+def print_verdict(verdict: "Verdict", target: str, more: str, *, state: str = "verified") -> None:
     """The findings, the diff of each table, the outcome; `more` is said where a diff has rows that are not shown."""
     rows = [("✓" if f.ok else "✗", f.name, f.detail) for f in verdict.findings]
     print_table(["", "finding", "seen"], rows, empty="")
@@ -148,7 +148,11 @@ def print_verdict(verdict: "Verdict", target: str, more: str) -> None:
     print_changes({target: verdict.diff, **beside}, verdict.digest, more)
     print_notes(verdict.notes)
     if verdict.passed:
-        print(f"passed; next: headwater backfill swap {verdict.backfill}")
+        is_next = state == "verified"
+        print(
+            "passed; "
+            + (f"next: headwater backfill swap {verdict.backfill}" if is_next else f"it is {state}")
+        )
     else:
         broken = ", ".join(f.name for f in verdict.findings if not f.ok)
         print(f"did not pass: {broken}")

@@ -355,7 +355,7 @@ def verify(
         # Whole tables that were swapped in are not what they were compared with any more; a repair's range is.
         is_shown = state in ("verified", "failed") or verdict.table_version is None
         more = f"more: headwater backfill preview {backfill_id} --limit N" if is_shown else ""
-        print_verdict(verdict, job.target.name, more)
+        print_verdict(verdict, job.target.name, more, state=state)
         if html is not None:
             typer.echo(f"as a page: {html}")
     if not verdict.passed:

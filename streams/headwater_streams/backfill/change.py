@@ -1,5 +1,6 @@
 """What a swap of whole tables makes of one of them: its rows now, and those that take their place, compared."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from pyspark.sql import SparkSession
 
 from headwater_streams.backfill.diff import SHOWN, Diff, keyed_diff
 from headwater_streams.backfill.whole import WholePlan
+from headwater_streams.ledger.log import next_commit
+from headwater_streams.runtime.context import StageContext
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import PLACE
 
@@ -36,25 +39,39 @@ class Change:
         return cls(Diff.from_json(value["diff"]), value["table_version"])
 
 
-def change_of(
+def changes_of(
+    context: StageContext,
+    planned: WholePlan,
+    made: Mapping[str, tuple[Path, int]],
+    limit: int = SHOWN,
+) -> dict[str, Change]:
+    """Compares a job's tables with what takes their place, the target first.
+
+    Args:
+        context: The session and the home.
+        planned: The backfill, which says by what rows of the target are known; those of other tables are known by
+            their coordinates.
+        made: The folder and version of what takes each table's place.
+        limit: The most rows of each kind in a diff's samples.
+    """
+    found = {}
+    for name in (planned.target, *(name for name in made if name != planned.target)):
+        live = context.home.table(name)
+        found[name] = _change_of(
+            context.spark, planned, name, (live, next_commit(live) - 1), made[name], limit
+        )
+    return found
+
+
+def _change_of(
     spark: SparkSession,
     planned: WholePlan,
     name: str,
     live: tuple[Path, int],
     made: tuple[Path, int],
-    limit: int = SHOWN,
+    limit: int,
 ) -> Change:
-    """Compares two versions of one of a job's tables.
-
-    Args:
-        spark: The session.
-        planned: The backfill, which says by what rows of the target are known; those of other tables are known by
-            their coordinates.
-        name: The table.
-        live: Its folder and version; -1 where it is not there yet.
-        made: The folder and version of what takes its place.
-        limit: The most rows of each kind in the diff's samples.
-    """
+    """Compares two versions of one of a job's tables; the live one's is -1 where it is not there yet."""
     then, version = read_version(spark, *made), live[1]
     now = read_version(spark, *live) if version >= 0 else spark.createDataFrame([], then.schema)
     keys, own = planned.keys, planned.columns

@@ -1,12 +1,13 @@
 """What a backfill would change in each table of its job, looked at before it is swapped in; nothing is written."""
 
-from headwater_streams.backfill.change import Change, change_of
+from headwater_streams.backfill.change import Change, changes_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.rebuild.running import require_caught_up, shadow_context
 from headwater_streams.backfill.repair import running as repair_running
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
+from headwater_streams.backfill.rewind.swapping import versions_back_to
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
@@ -28,17 +29,11 @@ def preview(
             "verdict has what it changed: headwater backfill verify"
         )
     if isinstance(planned, RewindPlan):
-        made = {name: (context.home.table(name), version) for name, version in planned.back_to.items()}
+        made = versions_back_to(context, planned)
     else:
         found = require_planned(plan_jobs(context, [job])[-1], planned)
         require_caught_up(folder, planned)
         shadow = shadow_context(context, folder, planned).home
         tables = {target.name: shadow.table(target.name) for target in found.job.targets}
         made = {name: (table, next_commit(table) - 1) for name, table in tables.items()}
-    changes = {}
-    for name in (planned.target, *(name for name in made if name != planned.target)):
-        live = context.home.table(name)
-        changes[name] = change_of(
-            context.spark, planned, name, (live, next_commit(live) - 1), made[name], limit
-        )
-    return changes
+    return changes_of(context, planned, made, limit)

@@ -1,6 +1,6 @@
 """Proves a rebuild before it is swapped in: its own books, that it read all that the live job did, and the diff."""
 
-from headwater_streams.backfill.change import Change, change_of
+from headwater_streams.backfill.change import changes_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import require_planned
@@ -15,7 +15,6 @@ from headwater_streams.ledger.entry import Ranges
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.sinks.delta_table import read_version
@@ -67,7 +66,10 @@ def verify(
             f"{planned.target} is at generation {generation}, planned on {planned.base_generation}",
         ),
     )
-    changes = {name: _change(context, home, planned, name) for name in names}
+    tables = {name: home.table(name) for name in names}
+    changes = changes_of(
+        context, planned, {name: (table, next_commit(table) - 1) for name, table in tables.items()}
+    )
     of_target = changes.pop(planned.target)
     then = next_commit(shadow) - 1
     made = read_version(context.spark, shadow, then)
@@ -88,13 +90,6 @@ def verify(
     )
     folder.write("verdict", verdict.to_json())
     return verdict
-
-
-def _change(context: StageContext, shadow: Home, planned: RebuildPlan, name: str) -> Change:
-    live, made = context.home.table(name), shadow.table(name)
-    return change_of(
-        context.spark, planned, name, (live, next_commit(live) - 1), (made, next_commit(made) - 1)
-    )
 
 
 def _missing(wanted: Ranges, read: Ranges) -> list[str]:

@@ -17,6 +17,7 @@ from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import parse_duration
 from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.plural import counted
 from headwater_streams.runtime.compatibility import Difference, since_last_run, why_incompatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
@@ -195,8 +196,8 @@ def _plan_windows(
     still_open = _open_windows(job_plan, input_history, [w.start_us + size_us for w in touched])
     if still_open:
         notes.append(
-            f"windows of {still_open} start times are still open in the live job: when more rows of them come it "
-            "writes them again from its own state, without this repair; plan again once they are closed"
+            f"windows of {counted(still_open, 'start time')} are still open in the live job: when more rows of "
+            "them come it writes them again from its own state, without this repair; plan again once they are closed"
         )
     return replace(
         draft,
@@ -226,8 +227,8 @@ def _pin(context: StageContext, job_plan: JobPlan, history: TableHistory) -> tup
             version = commit.version  # what a swap rewrote is no news to the live job, but it is to be folded
         elif commit.data_changed:
             raise BackfillError(
-                f"the job {job_plan.job.name!r} has not read {unread} commits of {declared.name} that came before its "
-                "rows were rewritten; let the job catch up, then plan again"
+                f"the job {job_plan.job.name!r} has not read {counted(unread, 'commit')} of {declared.name} that came "
+                "before its rows were rewritten; let the job catch up, then plan again"
             )
     read = TableHistory(path, declared.name, until=version)
     last = read.last_entry()

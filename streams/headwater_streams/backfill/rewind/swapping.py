@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from headwater_streams.backfill.change import change_of
+from headwater_streams.backfill.change import changes_of
 from headwater_streams.backfill.handover import (
     REWIND,
     exchange,
@@ -27,7 +27,8 @@ from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
 from headwater_streams.backfill.whole_planning import require_no_readers
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
-from headwater_streams.ledger.log import commits, next_commit
+from headwater_streams.ledger.log import commits
+from headwater_streams.plural import counted
 from headwater_streams.runtime.checkpoint import is_committed
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
@@ -58,17 +59,13 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
             not gone,
             f"{len(gone)} of {len(files)} files are gone, {gone[0]} among them"
             if gone
-            else f"{len(files)} files of {versions}",
+            else f"{counted(len(files), 'file')} of {versions}",
         ),
         Finding(
             "checkpoint", there, f"batch {planned.batch} {'is' if there else 'is not'} in the checkpoint"
         ),
     )
-    lost = {
-        name: change_of(context.spark, planned, name, (table, next_commit(table) - 1), (table, version))
-        for name, version in planned.back_to.items()
-        for table in [context.home.table(name)]
-    }
+    lost = changes_of(context, planned, versions_back_to(context, planned))
     of_target = lost.pop(planned.target)
     verdict = Verdict(
         planned.id,
@@ -140,12 +137,15 @@ def _require_unrepaired(context: StageContext, planned: RewindPlan) -> None:
     require_none_half_done(context.home, planned.target, planned.sides)
 
 
+def versions_back_to(context: StageContext, planned: RewindPlan) -> dict[str, tuple[Path, int]]:
+    """The folder of each of the job's tables, and the version that it is put back to."""
+    return {name: (context.home.table(name), version) for name, version in planned.back_to.items()}
+
+
 def _snapshots(context: StageContext, planned: RewindPlan) -> dict[str, Snapshot]:
     """Each of the job's tables as of the version that it is put back to, the target the last."""
-    return {
-        name: snapshot_of(context.spark, context.home.table(name), version)
-        for name, version in planned.back_to.items()
-    }
+    made = versions_back_to(context, planned)
+    return {name: snapshot_of(context.spark, *place) for name, place in made.items()}
 
 
 def _put_back(context: StageContext, planned: RewindPlan, name: str, before: Snapshot) -> None:
