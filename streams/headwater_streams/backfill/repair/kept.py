@@ -33,10 +33,8 @@ def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillP
 
     The live job may make other files of these meanwhile, whose rows the swap copies itself then.
     """
-    transaction, affected = (
-        FileSwap(context.spark, context.home.table(planned.target)),
-        planned.affected.condition(),
-    )
+    affected = planned.affected.condition()
+    transaction = FileSwap(context.spark, context.home.table(planned.target))
     known = kept_aside(folder)
     counts = dict(known.counts) if known is not None else {}
     transaction.count_affected(affected, counts)
