@@ -1,5 +1,7 @@
 """Row-by-row jobs: decoding, deduplication, quarantine, checks, exactly once."""
 
+import gc
+import weakref
 from collections.abc import Callable
 
 import pytest
@@ -8,6 +10,8 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams.errors import CheckFailedError
+from headwater_streams.runtime.job import bind
+from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(
@@ -166,3 +170,17 @@ def test_row_job_failing_batch_check_commits_nothing(drive: Callable[..., JobDri
     with pytest.raises(CheckFailedError, match="delay_sane"):
         driver.run()
     assert driver.rows("silver.plain") == []
+
+
+def test_row_job_query_that_has_ended_is_let_go(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(plain)
+    driver.send("departures", event(1), timestamp=AT)
+    runner = JobRunner(driver.context, [bind(plain)], progress_every_s=None)
+    runner.run_once()
+    (query,) = [weakref.ref(query) for query in runner.queries.values()]
+    assert query() is not None
+    del runner
+    gc.collect()
+    assert query() is None, (
+        "the two VMs would keep the query, its session and its plans for as long as they live"
+    )

@@ -3,7 +3,8 @@
 import json
 import threading
 import time
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from pyspark.errors import StreamingQueryException
@@ -74,6 +75,19 @@ class WarmStage(Stage, Protocol):
         """Takes a batch for its state; nothing of it is committed."""
 
 
+def _held_weakly(run_batch: Callable[[DataFrame, int], None]) -> Callable[[DataFrame, int], None]:
+    """The method without its object, which holds Spark's query: else the two VMs keep each other's end of it, with its
+    session and its plans, for as long as they live."""
+    method = weakref.WeakMethod(run_batch)
+
+    def run(df: DataFrame, batch: int) -> None:
+        found = method()
+        assert found is not None, "the runner holds its queries"
+        found(df, batch)
+
+    return run
+
+
 class _StopRequestedError(Exception):
     """Ends a query at a batch boundary; it never leaves this module."""
 
@@ -136,7 +150,9 @@ class JobQuery:
         self._ids = {topic: begun for topic, begun in kept.topic_ids.items() if begun is not None}
         name = self.job.app_id(self._generation)  # a rebuild runs beside the job, in its next generation
         writer = self._stage.stream().writeStream.queryName(name).outputMode(self._stage.output_mode)
-        writer = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(self._run_batch)
+        writer = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(
+            _held_weakly(self._run_batch)
+        )
         trigger = (
             writer.trigger(availableNow=True)
             if once
