@@ -55,9 +55,9 @@ def show_side(
 def _owner_of(home: "Home", table: str) -> str:
     """The table whose side tables the job of a table writes: of a job with several the first, of an ingest job that of
     the job that it feeds."""
-    from headwater_streams.ledger.log import lineage
+    from headwater_streams.ledger.log import commits_backwards
 
-    entries = (commit.entry for commit in reversed(lineage(home.table(table))))
+    entries = (commit.entry for commit in commits_backwards(home.table(table)))
     last = next((entry for entry in entries if entry is not None and entry.is_batch), None)
     if last is None:
         return table

@@ -1,6 +1,6 @@
 """What a swap of whole tables makes of one of them: its rows now, and those that take their place, compared."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from headwater_streams.backfill.diff import SHOWN, Diff, keyed_diff
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import PLACE
 
@@ -39,6 +40,12 @@ class Change:
         return cls(Diff.from_json(value["diff"]), value["table_version"])
 
 
+def newest_of(home: Home, names: Iterable[str]) -> dict[str, tuple[Path, int]]:
+    """The folder of each table and its newest version; -1 where it is not there yet."""
+    tables = {name: home.table(name) for name in names}
+    return {name: (table, next_commit(table) - 1) for name, table in tables.items()}
+
+
 def changes_of(
     context: StageContext,
     planned: WholePlan,
@@ -54,13 +61,9 @@ def changes_of(
         made: The folder and version of what takes each table's place.
         limit: The most rows of each kind in a diff's samples.
     """
-    found = {}
-    for name in (planned.target, *(name for name in made if name != planned.target)):
-        live = context.home.table(name)
-        found[name] = _change_of(
-            context.spark, planned, name, (live, next_commit(live) - 1), made[name], limit
-        )
-    return found
+    names = (planned.target, *(name for name in made if name != planned.target))
+    live = newest_of(context.home, names)
+    return {name: _change_of(context.spark, planned, name, live[name], made[name], limit) for name in names}
 
 
 def _change_of(

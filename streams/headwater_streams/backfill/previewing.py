@@ -1,6 +1,6 @@
 """What a backfill would change in each table of its job, looked at before it is swapped in; nothing is written."""
 
-from headwater_streams.backfill.change import Change, changes_of
+from headwater_streams.backfill.change import Change, changes_of, newest_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.rebuild.running import require_caught_up, shadow_context
@@ -9,7 +9,6 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.rewind.swapping import versions_back_to
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder
-from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import plan_jobs
@@ -34,6 +33,5 @@ def preview(
         found = require_planned(plan_jobs(context, [job])[-1], planned)
         require_caught_up(folder, planned)
         shadow = shadow_context(context, folder, planned).home
-        tables = {target.name: shadow.table(target.name) for target in found.job.targets}
-        made = {name: (table, next_commit(table) - 1) for name, table in tables.items()}
+        made = newest_of(shadow, [target.name for target in found.job.targets])
     return changes_of(context, planned, made, limit)

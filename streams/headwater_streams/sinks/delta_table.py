@@ -8,7 +8,7 @@ nothing else in the library does.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ class DeltaTransaction:
         """The rows of data files of the table."""
         if not files:
             return self._spark.createDataFrame([], self._schema)
-        return self._spark.read.schema(self._schema).parquet(*[str(self._path / file.name) for file in files])
+        return read_files(self._spark, self._schema, [self._path / file.name for file in files])
 
     def files(self) -> dict[str, Any]:
         """The `AddFile` action of each file of that version, by the file's name.
@@ -303,6 +303,11 @@ def conflicts() -> tuple[type[Exception], ...]:
         exceptions.ConcurrentWriteException,
         exceptions.MetadataChangedException,
     )
+
+
+def read_files(spark: SparkSession, schema: T.StructType, files: Iterable[Path]) -> DataFrame:
+    """Data files of a table, at least one, with its columns; of whichever version they are."""
+    return spark.read.schema(schema).parquet(*map(str, files))
 
 
 def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.errors import DataLossError
 from headwater_streams.gateway import jvm_class, to_list
-from headwater_streams.sinks.delta_table import DeltaTransaction, delta_log, read_version
+from headwater_streams.sinks.delta_table import DeltaTransaction, delta_log, read_files, read_version
 from headwater_streams.sinks.live_files import LiveFile
 
 
@@ -117,8 +117,9 @@ class FileSwap(DeltaTransaction):
             mixed = [name for name, (gone, total) in removed.items() if total > gone]
             actions += self._copied(copied, mixed, kept) or self._written(self.rest(affected, mixed), kept)
         if shadow is not None:
-            added = sum(_rows(add) for add in live_files(shadow))
-            actions += self._linked(shadow)
+            made = live_files(shadow)
+            added = sum(map(_rows, made))
+            actions += self._linked(shadow, made)
         else:
             assert rows is not None
             added = rows.count()
@@ -187,7 +188,7 @@ class FileSwap(DeltaTransaction):
             del known[name]
         new = [name for name in names if name not in known]
         if new:
-            rows = self._spark.read.schema(self.schema).parquet(*[str(self._path / name) for name in new])
+            rows = read_files(self._spark, self.schema, [self._path / name for name in new])
             found = rows.groupBy(F.col("_metadata.file_name").alias("file"))
             counts = found.agg(F.count_if(affected).alias("gone"), F.count(F.lit(1)).alias("total")).collect()
             known.update(dict.fromkeys(new, (0, 0)))
@@ -201,8 +202,8 @@ class FileSwap(DeltaTransaction):
         """The copies' files, linked into the table's folder, where they are what is wanted; else none."""
         if copied is None or copied.files != set(mixed):
             return []
-        rows = sum(_rows(add) for add in live_files(copied.table))
-        return self._linked(copied.table) if rows == expected else []
+        copies = live_files(copied.table)
+        return self._linked(copied.table, copies) if sum(map(_rows, copies)) == expected else []
 
     def _written(self, rows: DataFrame, expected: int) -> list[Any]:
         files = self.write(rows)
@@ -212,12 +213,11 @@ class FileSwap(DeltaTransaction):
             )
         return files.actions
 
-    def _linked(self, shadow: Path) -> list[Any]:
-        linked = []
-        for add in live_files(shadow):
-            _link(shadow / add["path"], self._path / add["path"])
-            linked.append(self._new(add))
-        return linked
+    def _linked(self, table: Path, adds: Sequence[Mapping[str, Any]]) -> list[Any]:
+        """Another table's files, linked into this one's folder."""
+        for add in adds:
+            _link(table / add["path"], self._path / add["path"])
+        return [self._new(add) for add in adds]
 
     def _new(self, add: Mapping[str, Any]) -> Any:
         return self.action({"add": {**add, "dataChange": True, "modificationTime": int(time.time() * 1000)}})

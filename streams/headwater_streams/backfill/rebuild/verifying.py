@@ -1,6 +1,6 @@
 """Proves a rebuild before it is swapped in: its own books, that it read all that the live job did, and the diff."""
 
-from headwater_streams.backfill.change import changes_of
+from headwater_streams.backfill.change import changes_of, newest_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import require_planned
@@ -12,7 +12,6 @@ from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.ledger.entry import Ranges
-from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
 from headwater_streams.runtime.job import Job
@@ -66,13 +65,10 @@ def verify(
             f"{planned.target} is at generation {generation}, planned on {planned.base_generation}",
         ),
     )
-    tables = {name: home.table(name) for name in names}
-    changes = changes_of(
-        context, planned, {name: (table, next_commit(table) - 1) for name, table in tables.items()}
-    )
+    tables = newest_of(home, names)
+    changes = changes_of(context, planned, tables)
     of_target = changes.pop(planned.target)
-    then = next_commit(shadow) - 1
-    made = read_version(context.spark, shadow, then)
+    made = read_version(context.spark, *tables[planned.target])
     recomputed = recompute_rebuild(context, home, job, found, planned, made, recompute)
     findings += recomputed.findings
     notes = [note for change in (of_target, *changes.values()) for note in change.notes]
@@ -83,7 +79,7 @@ def verify(
         terms,
         of_target.diff,
         (*notes, *recomputed.notes),
-        then,
+        tables[planned.target][1],
         utc_text(context.now_ms()),
         of_target.table_version,
         changes,

@@ -3,13 +3,14 @@ that the swap writes no row, however large the files are."""
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater_streams.backfill.diff import content_of
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.sinks.delta_table import read_files
 from headwater_streams.sinks.file_swap import CopiedRows, FileSwap, live_files
 
 
@@ -28,7 +29,7 @@ class Kept:
     proved: bool
 
 
-def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillPlan) -> None:
+def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillPlan) -> Kept:
     """Copies the rows that the swap will keep of the files that it will take away; done already, nothing is copied.
 
     The live job may make other files of these meanwhile, whose rows the swap copies itself then.
@@ -40,33 +41,30 @@ def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillP
     transaction.count_affected(affected, counts)
     mixed = frozenset(name for name, (gone, total) in counts.items() if 0 < gone < total)
     if known is not None and known.rows.files == mixed:
-        folder.write("kept", {"files": sorted(mixed), "counts": counts, "proved": known.proved})
-        return
+        return _noted(folder, replace(known, counts=counts))
     folder.remove("kept")
     shutil.rmtree(folder.kept, ignore_errors=True)
     if mixed:
         transaction.rest(affected, mixed).write.format("delta").save(str(folder.kept))
-    folder.write("kept", {"files": sorted(mixed), "counts": counts, "proved": False})
+    return _noted(folder, Kept(CopiedRows(folder.kept, mixed), counts, proved=False))
 
 
 def prove_kept(context: StageContext, folder: BackfillFolder, planned: BackfillPlan) -> Finding:
     """Whether the rows outside of the range will be what they are: their files stay, or their copies are the same."""
-    keep_aside(context, folder, planned)
-    kept = kept_aside(folder)
-    assert kept is not None, "it was written"
+    kept = keep_aside(context, folder, planned)
     stay = sum(1 for gone, _ in kept.counts.values() if not gone)
     told = f"files of {planned.target} that stay: {stay}"
     if not kept.rows.files:
-        folder.write("kept", {**(folder.read("kept") or {}), "proved": True})
+        _noted(folder, replace(kept, proved=True))
         return Finding("rows outside the range", True, f"{told}; no other file has rows to keep")
     table, affected = context.home.table(planned.target), planned.affected.condition()
-    now = FileSwap(context.spark, table).frame()
-    read = context.spark.read.schema(now.schema)
-    _, wanted = content_of(read.parquet(*[str(table / name) for name in sorted(kept.rows.files)]), affected)
-    copies = [str(folder.kept / add["path"]) for add in live_files(folder.kept)]
-    _, found = content_of(read.parquet(*copies), affected)
+    schema = FileSwap(context.spark, table).schema
+    files = [table / name for name in sorted(kept.rows.files)]
+    copies = [folder.kept / add["path"] for add in live_files(folder.kept)]
+    _, wanted = content_of(read_files(context.spark, schema, files), affected)
+    _, found = content_of(read_files(context.spark, schema, copies), affected)
     same = wanted == found
-    folder.write("kept", {**(folder.read("kept") or {}), "proved": same})
+    _noted(folder, replace(kept, proved=same))
     return Finding(
         "rows outside the range",
         same,
@@ -82,3 +80,10 @@ def kept_aside(folder: BackfillFolder) -> Kept | None:
         return None
     counts = {name: (gone, total) for name, (gone, total) in stored["counts"].items()}
     return Kept(CopiedRows(folder.kept, frozenset(stored["files"])), counts, stored["proved"])
+
+
+def _noted(folder: BackfillFolder, kept: Kept) -> Kept:
+    folder.write(
+        "kept", {"files": sorted(kept.rows.files), "counts": dict(kept.counts), "proved": kept.proved}
+    )
+    return kept

@@ -18,7 +18,7 @@ from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import conflicts, read_version
-from headwater_streams.sinks.file_swap import FileSwap
+from headwater_streams.sinks.file_swap import CopiedRows, FileSwap
 
 _MARKS = {SWAP: 1, ROLLBACK: 2}
 _ATTEMPTS = 10
@@ -48,6 +48,7 @@ def swap(
         verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
         kept = kept_aside(folder)
         known = dict(kept.counts) if kept is not None else {}
+        copied = kept.rows if kept is not None and kept.proved else None
 
         def attempt() -> None:
             require_none_half_done(context.home, planned.target, planned.tables[:-1], but=planned.id)
@@ -56,7 +57,7 @@ def swap(
                     context, planned, FileSwap(context.spark, context.home.table(planned.target))
                 )
                 _swap_quarantine(context, planned, folder)
-            _commit_swap(context, planned, folder, verdict, known)
+            _commit_swap(context, planned, folder, verdict, known, copied)
 
         _beside_the_job(context, planned, attempt)
     return _swap_result(context, planned, folder)
@@ -96,10 +97,9 @@ def _commit_swap(
     folder: BackfillFolder,
     verdict: Mapping[str, Any],
     known: dict[str, tuple[int, int]],
+    copied: CopiedRows | None,
 ) -> None:
     target, affected = context.home.table(planned.target), planned.affected.condition()
-    kept = kept_aside(folder)
-    copied = kept.rows if kept is not None and kept.proved else None
     transaction = FileSwap(context.spark, target)
     _require_unmoved(context, planned, transaction)
     entry = _entry(planned, SWAP, planned.target, verdict["accounting"], transaction.version)

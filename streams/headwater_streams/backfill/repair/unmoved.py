@@ -14,7 +14,7 @@ from headwater_streams.backfill.repair.kept import Kept
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.ledger.log import commits, first_version
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sinks.delta_table import read_files, read_version
 from headwater_streams.sinks.file_swap import live_files
 from headwater_streams.sinks.live_files import LiveFile, all_files
 
@@ -44,7 +44,7 @@ def is_unmoved(context: StageContext, table: Path, affected: Column, since: int,
     if not any(commit.removed_files for commit in newer):
         added = [table / path for commit in newer for path in commit.added_paths]
         if all(file.exists() for file in added):
-            return _read(now, added).filter(affected).isEmpty() if added else True
+            return not added or read_files(context.spark, now.schema, added).filter(affected).isEmpty()
     known = read_version(context.spark, table, since)
     return content_of(known, affected)[0] == content_of(now, affected)[0]
 
@@ -102,18 +102,14 @@ def _same_outside(
     """Whether the rows that stood in one file with replaced ones are in the files that came for these."""
     if not replaced:
         return True
-    kept = _read(now, [table / file.name for file in replaced]).filter(~affected)
+    spark, schema = now.sparkSession, now.schema
+    kept = read_files(spark, schema, [table / file.name for file in replaced]).filter(~affected)
     if not rewritten:
         return kept.isEmpty()
-    again = _read(now, [table / file.name for file in rewritten])
+    again = read_files(spark, schema, [table / file.name for file in rewritten])
     return content_of(kept, affected) == content_of(again, affected)
 
 
 def _is_same(file: Path, made: Path) -> bool:
     """Whether a file is the one of the shadow: linked, or a copy where the file system has no links."""
     return made.exists() and (file.samefile(made) or filecmp.cmp(file, made, shallow=False))
-
-
-def _read(now: DataFrame, files: list[Path]) -> DataFrame:
-    """Data files of a table, with its columns."""
-    return now.sparkSession.read.schema(now.schema).parquet(*map(str, files))

@@ -48,14 +48,13 @@ def plan_rewind(
     wanted = batch_at(context.home, histories[named], job.name, version)
     placed = {name: _place_of(history, wanted) for name, history in histories.items()}
     at_version, at = placed.pop(job.target.name)
-    require_remembered(context, job.name, context.home.checkpoint(job.name, at.generation), at)
+    checkpoint = context.home.checkpoint(job.name, at.generation)
+    require_remembered(context, job.name, checkpoint, at)
     history = histories[job.target.name]
     again = history.read_ranges(since=at_version)
     _require_records(context, job, again)
     later = history.entries(since=at_version)
-    halts = why_incompatible(
-        job.name, differences(context, found, context.home.checkpoint(job.name, at.generation))
-    )
+    halts = why_incompatible(job.name, differences(context, found, checkpoint))
     made = RewindPlan(
         **facts_of_plan(context, found, history, reference),
         version=at_version,

@@ -55,7 +55,7 @@ def versions(home: Home, job: Job, *, table: str | None = None) -> list[BatchVer
     history = TableHistory(home.table(name), name, job.name)
     # A rebuild brought its batches in one version, whose last one is meant.
     batches = {commit.version: (commit, entry) for commit, entry in batches_of(history, job.name)}
-    last = max(batches, default=None)
+    last, repairs = max(batches, default=None), history.repairs()
     return [
         BatchVersion(
             version,
@@ -64,7 +64,7 @@ def versions(home: Home, job: Job, *, table: str | None = None) -> list[BatchVer
             utc_text(commit.timestamp_ms),
             entry.totals["read"],
             commit.rows_added,
-            "it is the last one" if version == last else _why_not(home, history, version, entry),
+            "it is the last one" if version == last else _why_not(home, repairs, version, entry),
         )
         for version, (commit, entry) in batches.items()
     ]
@@ -120,14 +120,16 @@ def batch_at(home: Home, history: TableHistory, job: str, version: int) -> Ledge
             f"{mine[-1][0].version}"
         )
     commit, entry = earlier[-1]
-    why_not = _why_not(home, history, commit.version, entry)
+    why_not = _why_not(home, history.repairs(), commit.version, entry)
     if why_not is not None:
         raise BackfillError(f"{history.name} cannot be put back to version {commit.version}: {why_not}")
     return entry
 
 
-def _why_not(home: Home, history: TableHistory, version: int, at: LedgerEntry) -> str | None:
-    for repair, made in history.repairs().items():
+def _why_not(
+    home: Home, repairs: Mapping[str, Mapping[str, int]], version: int, at: LedgerEntry
+) -> str | None:
+    for repair, made in repairs.items():
         if made.get(ROLLBACK, -1) > version:
             return (
                 f"it was repaired by {repair}, and that was rolled back in version {made[ROLLBACK]}, which wrote rows "
