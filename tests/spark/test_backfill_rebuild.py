@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
-from headwater_streams.errors import DataLossError, IncompatibleStateError
+from headwater_streams.errors import IncompatibleStateError
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
@@ -157,14 +157,6 @@ def clean(departures: DataFrame) -> DataFrame:
     return departures
 
 
-cleaned = hw.table("silver.departures")
-
-
-@hw.job(target=hw.delta("gold.long"))
-def long(cleaned: DataFrame) -> DataFrame:
-    return cleaned.filter("delay_minutes > 30")
-
-
 def cleaner() -> Job:
     @hw.job(name="clean", target=hw.delta("silver.departures"), dedup=hw.by_offset())
     @hw.check("known", "carrier <> 'DL'", action="quarantine")
@@ -250,8 +242,6 @@ def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Calla
     assert after.audit() == []
     with pytest.raises(BackfillError, match="is swapped in, in part or whole"):
         backfill.run(context, planned.id, job)
-    with pytest.raises(DataLossError, match="replaced its rows as a whole"):
-        drive(long).run()
     for what in ("another table", "the table"):
         driver.crash_at(f"before restore of {what}")
         with pytest.raises(SimulatedCrash):
@@ -433,14 +423,6 @@ def test_rebuild_of_a_join_has_its_waiting_rows(drive: Callable[..., JobDriver])
     after.run()
     assert after.rows("gold.flights", "carrier") == [("DL",), ("UA",)]
     assert after.audit() == []
-
-
-def test_rebuild_of_a_table_that_feeds_a_job_is_refused(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(clean, long)
-    send(driver, event("10:00", "UA", 60))
-    driver.run()
-    with pytest.raises(BackfillError, match=r"silver\.departures feeds the jobs long"):
-        backfill.plan_rebuild(driver.context, bind(clean))
 
 
 places = hw.topic("places", schema="id INT, name STRING, at INT")

@@ -335,6 +335,7 @@ def told(planned: WholePlan, version: int, entry: LedgerEntry) -> dict[str, Any]
         "version": version,
         "replaced_version": entry.extra["replaced_version"],
         "generation": entry.generation,
+        "feeds": list(planned.feeds),
     }
 
 

@@ -117,7 +117,8 @@ def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None
 
     Returns:
         `{"backfill", "target", "version", "replaced_version"}`; of a repair `"accounting"` and `"proof"` as well, of a
-        rebuild `"generation"`, `"proof"` and `"held_s"`, of a rewind `"generation"` and `"held_s"`.
+        rebuild `"generation"`, `"feeds"`, `"proof"` and `"held_s"`, of a rewind `"generation"`, `"feeds"` and
+        `"held_s"`.
 
     Raises:
         BackfillError: There is no passing verdict, or what it was given on has changed.

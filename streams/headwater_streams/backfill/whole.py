@@ -25,6 +25,8 @@ class WholePlan:
         base_generation: The job's generation when it was planned.
         base_version: The target's version then.
         rows: How many rows the job had read that will be read again.
+        feeds: The jobs that read its tables, and those that read theirs, each behind all that feed it. One that has
+            read rows which are replaced stops at the swap, until its table is made anew, too.
         notes: What a person should know, each a sentence.
         created_at: When it was made.
     """
@@ -44,6 +46,7 @@ class WholePlan:
     base_generation: int
     base_version: int
     rows: int
+    feeds: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     created_at: str = ""
 

@@ -1,14 +1,12 @@
 """What a rebuild's plan and a rewind's say of their job and its tables."""
 
-from collections.abc import Sequence
 from typing import Any
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.store import BackfillError
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import current_generation
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.renewal import readers_of
+from headwater_streams.runtime.readers import fed_by
 from headwater_streams.runtime.tables import tables_of
 from headwater_streams.sinks.scd_target import IS_CURRENT, VALID_FROM, VALID_TO, ScdTarget
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TOPIC
@@ -32,22 +30,8 @@ def facts_of_plan(
         "fingerprint": found.job.fingerprint,
         "base_generation": current_generation(context, found.job),
         "base_version": history.version,
+        "feeds": fed_by(context.home, [target.name for target in found.job.targets]),
     }
-
-
-def require_no_readers(context: StageContext, tables: Sequence[str]) -> None:
-    """Sees to it that no job has read the tables of one.
-
-    Raises:
-        BackfillError: One has.
-    """
-    for name in tables:
-        readers = sorted({reader for reader, _ in readers_of(context, name)})
-        if readers:
-            raise BackfillError(
-                f"{name} feeds the jobs {', '.join(readers)}, whose tables would keep what they made of its old "
-                "rows, and tables cannot change hands in a row so far; headwater jobs rebuild empties all of them"
-            )
 
 
 def _sides(found: JobPlan) -> tuple[str, ...]:

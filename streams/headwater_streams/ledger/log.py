@@ -82,6 +82,19 @@ def _lineage(table: Path, made: Sequence[Commit]) -> list[Commit]:
     return found
 
 
+def replacements(table: Path, *, since: int = 0) -> list[Commit]:
+    """The commits, from a version on, that put rows in the place of a whole table's and still hold: one that
+    a later one took back is not among them."""
+    found: list[Commit] = []
+    for commit in commits(table, since=since):
+        restored = _restored(commit)
+        if restored is not None:
+            found = [known for known in found if known.version <= restored]
+        if restored is not None or _shadow(commit) is not None:
+            found.append(commit)
+    return found
+
+
 def first_version(table: Path) -> int:
     """The oldest version whose log file exists; 0 without a log."""
     files = _log_files(table)
@@ -149,12 +162,16 @@ def _lineage_backwards(table: Path) -> Iterator[Commit]:
 
 
 def _of_shadow(table: Path, swapped: Commit) -> Iterator[Commit]:
-    shadow = swapped.entry.extra.get("shadow") if swapped.entry is not None else None
+    shadow = _shadow(swapped)
     if shadow is None:
         return
     for commit in commits(table.parent.parent.parent / shadow):
         if commit.entry is not None and commit.entry.kind != "generation":
             yield replace(commit, version=swapped.version)
+
+
+def _shadow(commit: Commit) -> str | None:
+    return commit.entry.extra.get("shadow") if commit.entry is not None else None
 
 
 def _restored(commit: Commit) -> int | None:

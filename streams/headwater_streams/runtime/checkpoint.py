@@ -50,6 +50,14 @@ def last_planned(checkpoint: Path) -> int | None:
     return max(found, default=None)
 
 
+def last_done(checkpoint: Path) -> BatchOffsets | None:
+    """The offsets of the last batch that Spark has done with; None before the first."""
+    batch = last_planned(checkpoint)
+    if batch is None:
+        return None
+    return read_offsets(checkpoint, batch if is_committed(checkpoint, batch) else batch - 1)
+
+
 def next_batch(checkpoint: Path) -> tuple[int, int]:
     """The batch that a query runs first when it is started now, and its watermark in milliseconds since the epoch."""
     batch = last_planned(checkpoint)

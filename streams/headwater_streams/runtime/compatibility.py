@@ -11,12 +11,14 @@ from typing import Literal
 
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import IncompatibleStateError
-from headwater_streams.ledger.log import last_entry
+from headwater_streams.ledger.log import last_entry, next_commit
 from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
 from headwater_streams.runtime.generations import current_generation, mends_checkpoint, why_not_renewed
+from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sources.inputs import TableInput
 
 Remedy = Literal["keep", "renew", "rebuild"]
 REMEDIES: dict[Remedy, str] = {
@@ -56,7 +58,8 @@ def differences(context: StageContext, plan: JobPlan, checkpoint: Path) -> list[
     before = facts_of_last_run(checkpoint)
     if before is None:
         return []
-    return compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
+    found = compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
+    return [*found, *_replaced(context, plan, checkpoint)]
 
 
 def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
@@ -141,6 +144,20 @@ def require_warmable(job: str, differences: Sequence[Difference]) -> None:
         raise IncompatibleStateError(
             f"job {job!r} cannot keep its table's rows: {told}. What can be done: {REMEDIES['rebuild']} {job}"
         )
+
+
+def _replaced(context: StageContext, plan: JobPlan, checkpoint: Path) -> Iterator[Difference]:
+    target = context.home.table(plan.job.target.name)
+    for name, declared in plan.job.inputs.items():
+        if not isinstance(declared, TableInput) or not next_commit(context.home.table(declared.name)):
+            continue
+        reader = InputReader(context, name, declared, plan.job.name)
+        position = reader.position(checkpoint)
+        replaced = None if position is None else reader.replaced_by(target, position)
+        if replaced is not None and replaced.entry is not None:
+            now = f"those of the backfill {replaced.entry.extra['backfill']} (version {replaced.version})"
+            why = "what was made of the rows before would stay"
+            yield Difference(f"the rows of {declared.name}", "those that it has read", now, "rebuild", why)
 
 
 def _whole(before: RunFacts, now: RunFacts, *, renewable: bool) -> Iterator[Difference]:

@@ -11,13 +11,20 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
-from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import commits, first_version
-from headwater_streams.runtime.checkpoint import BatchOffsets, next_version
+from headwater_streams.errors import DataLossError, IncompatibleStateError, SupersededError
+from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.ledger.log import Commit, commits, first_version, lineage
+from headwater_streams.runtime.checkpoint import BatchOffsets, last_done, next_version
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.replaced import (
+    is_read_as_one,
+    replaced_by,
+    taken_back_rows,
+    taken_back_since,
+    was_taken_back,
+)
 from headwater_streams.sinks.delta_table import REBUILT
-from headwater_streams.sinks.live_files import files_between
+from headwater_streams.sinks.live_files import all_files, files_between
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import Starts
 
@@ -31,10 +38,12 @@ class BatchInput:
     Attributes:
         source: The ranges, as the ledger entry names them.
         files: The table's data files that hold exactly the rows read; empty for a topic.
+        max_event_time_us: The greatest event time that the commits read say they had seen; None for a topic.
     """
 
     source: SourceRange
     files: tuple[str, ...] = ()
+    max_event_time_us: int | None = None
 
     @property
     def went_on(self) -> bool:
@@ -53,10 +62,46 @@ class InputReader:
         self.job = job
         self._context = context
         self._begin: int | None = None
+        self._as_one = False
+        self._target = Path()
+        self._taken_back: tuple[LedgerEntry, ...] = ()
 
     def begin_at(self, version: int) -> None:
         """Has a new query over a table begin with this version, not with the first one."""
         self._begin = version
+
+    def begin(self, checkpoint: Path, target: Path) -> None:
+        """Looks at how a query over a table begins, or goes on, where backfills replaced its rows: see `replaced`.
+
+        Args:
+            checkpoint: The query's checkpoint.
+            target: The folder of the table that the job writes.
+        """
+        if isinstance(self.declared, TopicInput):
+            return
+        self._target, position = target, self.position(checkpoint)
+        if position is not None:
+            self._taken_back = taken_back_since(self.path, position)
+            # Delta's source asks for it, and does not read it, where one batch was done: a version that is there.
+            self._begin = max(first_version(self.path), min(self.first_version, position - 1))
+        elif self._begin is None:
+            self._as_one = is_read_as_one(self.path, self.first_version)
+
+    def position(self, checkpoint: Path) -> int | None:
+        """The first version of a table that a query has not read; None where it has read nothing of it."""
+        done = last_done(checkpoint)
+        offsets = done.sources if done is not None else ()
+        mine = next((offset for offset in offsets if offset is not None and self._is_mine(offset)), None)
+        return None if mine is None else next_version(mine)
+
+    def replaced_by(self, target: Path, version: int) -> Commit | None:
+        """The commit that put other rows in the place of those that the job has read; None where they are there.
+
+        Args:
+            target: The folder of the table that the job writes.
+            version: The first version of the table that it has not read.
+        """
+        return replaced_by(target, self.declared.name, self.path, version)
 
     def stream(self, starts: Starts | None = None) -> DataFrame:
         """The input as it comes: records of a topic, or a table's rows commit by commit.
@@ -68,37 +113,25 @@ class InputReader:
         if isinstance(self.declared, TopicInput):
             return self._context.source.stream(spark, self.declared, starts or {})
         # Whole commits in order: lateness is decided by commit. What a swap replaced is not news (see backfill).
-        begin = self.first_version if self._begin is None else self._begin
-        reader = (
-            spark.readStream.format("delta")
-            .option("startingVersion", str(begin))
-            .option("skipChangeCommits", "true")
-        )
-        return reader.option("maxFilesPerTrigger", _NO_LIMIT).load(str(self.path))
+        reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
+        if not self._as_one:
+            begin = self.first_version if self._begin is None else self._begin
+            reader = reader.option("startingVersion", str(begin))
+        rows = reader.option("maxFilesPerTrigger", _NO_LIMIT).load(str(self.path))
+        return rows.filter(~taken_back_rows(self._taken_back)) if self._taken_back else rows
 
-    def require_log(self, since: int | None = None) -> None:
-        """Sees to it that a new query can read a table from a version on, by default from its beginning.
+    def require_commits(self, since: int) -> None:
+        """Sees to it that a new query can read a table commit by commit from a version on.
 
         Raises:
-            DataLossError: The table's log was cut short.
+            DataLossError: The table's log was cut short, or rows came all at once since then.
         """
-        if not isinstance(self.declared, TableInput):
-            return
-        begin = self.first_version if since is None else since
-        if (oldest := first_version(self.path)) > begin:
+        if is_read_as_one(self.path, since):
             raise DataLossError(
-                f"job {self.job!r}: the log of {self.declared.name} begins at version {oldest}, and what is older "
-                "cannot be read commit by commit; the job must have begun before the log was cut"
+                f"job {self.job!r}: what {self.declared.name} held from version {since} on cannot be read again "
+                "commit by commit, for its log was cut, or a backfill replaced all of its rows; make the job's table "
+                f"anew: headwater backfill plan MODULE:{self.job} --rebuild"
             )
-        for commit in commits(self.path, since=max(0, begin - 1)):
-            extra = commit.entry.extra if commit.entry is not None else {}
-            if "shadow" in extra or "restored_version" in extra:
-                raise DataLossError(
-                    f"job {self.job!r}: version {commit.version} of {self.declared.name} replaced its rows as a "
-                    f"whole (backfill {extra['backfill']}), so a job that begins now cannot read them commit by "
-                    f"commit; build the table again first: headwater jobs rebuild "
-                    f"{commit.entry.job if commit.entry is not None else ''}"
-                )
 
     def read_back(self, batch: BatchInput) -> DataFrame:
         """The rows of a batch again, from the very files that the stream read."""
@@ -158,18 +191,49 @@ class InputReader:
         return self.declared.names if isinstance(self.declared, TopicInput) else ()
 
     def _table_batch(self, before: dict[str, Any] | None, end: dict[str, Any]) -> BatchInput:
-        versions = (next_version(before) if before else self.first_version, next_version(end))
-        if versions[0] < versions[1] and versions[0] < (oldest := first_version(self.path)):
+        until = next_version(end)
+        if before is None and self._as_one:
+            versions, read = (0, until), lineage(self.path, until=until)
+            added = [file.name for file in all_files(self.path, until - 1)]
+        else:
+            versions = (next_version(before) if before else self.first_version, until)
+            read = self._commits_of(*versions)
+            added = [path for commit in read for path in commit.added_paths]
+        entries = [commit.entry for commit in read if commit.entry is not None]
+        ranges = merge_ranges([source.ranges for entry in entries for source in entry.sources])
+        times = [entry.max_event_time_us for entry in entries if entry.max_event_time_us is not None]
+        return BatchInput(
+            SourceRange(self.name, ranges, table=self.declared.name, versions=versions),
+            tuple(str(self.path / path) for path in added),
+            max(times, default=None),
+        )
+
+    def _commits_of(self, since: int, until: int) -> list[Commit]:
+        """The commits of a batch whose rows the stream gives, and those that say that there are none."""
+        if since < until and since < (oldest := first_version(self.path)):
             raise DataLossError(
-                f"job {self.job!r}: the commits [{versions[0]}, {min(oldest, versions[1])}) of {self.declared.name} "
+                f"job {self.job!r}: the commits [{since}, {min(oldest, until)}) of {self.declared.name} "
                 "are not in its log any more, so their rows cannot be told from others"
             )
         # A batch whose rows were all removed or quarantined adds no file, but its offsets were read all the same.
-        passed = commits(self.path, since=versions[0], until=versions[1])
+        passed = commits(self.path, since=since, until=until)
         read = [c for c in passed if c.is_append or not (c.added_paths or c.removed_files)]
-        ranges = merge_ranges([s.ranges for c in read if c.entry is not None for s in c.entry.sources])
-        files = tuple(str(self.path / added) for c in read for added in c.added_paths)
-        return BatchInput(SourceRange(self.name, ranges, table=self.declared.name, versions=versions), files)
+        replaced = self.replaced_by(self._target, since)
+        if replaced is not None:
+            assert replaced.entry is not None
+            raise IncompatibleStateError(
+                f"job {self.job!r}: version {replaced.version} of {self.declared.name} put other rows in the place of "
+                f"those that it has read (backfill {replaced.entry.extra['backfill']}), and what it made of these "
+                f"would stay; make its table anew, too: headwater backfill plan MODULE:{self.job} --rebuild"
+            )
+        begun = taken_back_since(self.path, since)
+        news = [each for each in begun if each not in self._taken_back]
+        if any(commit.added_paths and was_taken_back(commit, news) for commit in read):
+            raise SupersededError(
+                f"job {self.job!r}: batches of {self.declared.name} were taken back that the job was about to read; "
+                "start the job again"
+            )
+        return [commit for commit in read if not was_taken_back(commit, begun)]
 
     @cached_property
     def first_version(self) -> int:

@@ -19,7 +19,7 @@ from headwater_streams.errors import (
 )
 from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
-from headwater_streams.runtime.checkpoint import is_committed, last_planned, read_offsets
+from headwater_streams.runtime.checkpoint import is_committed, read_offsets
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of, keep_facts
@@ -141,9 +141,8 @@ class JobQuery:
             require_begun(self._context, self.job, self._generation)
             clear_sides(self._context, self.job, self._generation)
         self._stage.prepare()
-        if last_planned(self._checkpoint) is None:
-            for reader in self._stage.readers:
-                reader.require_log()
+        for reader in self._stage.readers:
+            reader.begin(self._checkpoint, table)
         kept = keep_facts(self._checkpoint, facts_of(self._context, self._plan))
         if self._stage.values is not None:
             self._stage.values.resume(self._checkpoint)

@@ -5,7 +5,6 @@ from collections.abc import Set as AbstractSet
 
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.ledger.log import commits
 from headwater_streams.runtime.compatibility import (
     asks_to_be_renewed,
     remedy_of,
@@ -14,10 +13,10 @@ from headwater_streams.runtime.compatibility import (
 )
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import STATELESS, Action, begin_generation, is_cut_off
-from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.readers import readers_by_table
 from headwater_streams.runtime.runner import plan_jobs
 
 
@@ -78,27 +77,13 @@ def _with_readers(
         rebuilt = {target.name for each in found.values() for target in each.job.targets}
         if any(table.name in rebuilt for table in plan.job.tables):
             found[plan.job.name] = plan
+    readers = readers_by_table(context.home)
     emptied = [target.name for plan in found.values() for target in plan.job.targets]
     for name in emptied:
-        for job, table in sorted(readers_of(context, name)):
+        for job, table in sorted(readers[name]):
             if job not in found:
                 raise StreamsError(
                     f"job {job!r} reads {name} into {table} and would count its rows twice; "
                     "name its module, too, so that it is rebuilt with it"
                 )
-    for plan in found.values():
-        for name, declared in plan.job.inputs.items():
-            if declared.name not in emptied:
-                InputReader(context, name, declared, plan.job.name).require_log()
     return [plan for plan in plans if plan.job.name in found]
-
-
-def readers_of(context: StageContext, table: str) -> set[tuple[str, str]]:
-    """The jobs that have read a table, each with the table that it writes, by the tables' ledger entries."""
-    found = set()
-    for name in context.home.tables():
-        for commit in commits(context.home.table(name)):
-            entry = commit.entry
-            if entry is not None and any(source.table == table for source in entry.sources):
-                found.add((entry.job, entry.table))
-    return found

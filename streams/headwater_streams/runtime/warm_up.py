@@ -282,7 +282,7 @@ def _all_older(entry: LedgerEntry | None, needed_us: int | None) -> bool:
 def _require_commits(reader: InputReader, source: SourceRange) -> None:
     assert source.versions is not None
     since, until = source.versions
-    reader.require_log(since)
+    reader.require_commits(since)
     added = (c.added_paths for c in commits(reader.path, since=since, until=until) if c.is_append)
     gone = [path for paths in added for path in paths if not (reader.path / path).exists()]
     if gone:

@@ -86,6 +86,9 @@ class TopicInput:
 class TableInput:
     """Rows of a Delta table that another job writes, read commit by commit.
 
+    A job that begins once a backfill has put other rows in the place of all of them, or the table's log has been cut,
+    reads first what is there then, as one.
+
     Attributes:
         name: The table, `"silver.departures"`.
         event_time: The column that says when the event happened.

@@ -3,11 +3,10 @@
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import stored
-from headwater_streams.backfill.whole_planning import facts_of_plan, require_no_readers
+from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import plan_jobs
 
@@ -23,23 +22,20 @@ def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> Reb
         reference: Where the job was loaded from; the command line loads it from there again.
 
     Raises:
-        BackfillError: The job has not run yet, or others read its tables.
-        DataLossError: Records that the live job read are gone, or the log of a table that it reads was cut.
+        BackfillError: The job has not run yet.
+        DataLossError: Records that the live job read are gone.
     """
     found = plan_jobs(context, [job])[-1]
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
-    require_no_readers(context, [target.name for target in found.job.targets])
-    _require_inputs(context, found.job, history.read_ranges())
+    _require_records(context, found.job, history.read_ranges())
     generation = history.last_entry().generation
     read = [entry.totals["read"] for entry in history.entries() if entry.generation == generation]
     made = RebuildPlan(**facts_of_plan(context, found, history, reference), rows=sum(read))
     return stored(context.home, made, context.now_ms())
 
 
-def _require_inputs(context: StageContext, job: Job, read: Ranges) -> None:
-    for name, declared in job.inputs.items():
-        InputReader(context, name, declared, job.name).require_log()
+def _require_records(context: StageContext, job: Job, read: Ranges) -> None:
     for topic in job.topic_names:
         there = context.source.partitions(topic)
         for partition, (start, _) in sorted(read.get(topic, {}).items()):

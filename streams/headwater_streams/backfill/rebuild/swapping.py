@@ -24,7 +24,6 @@ from headwater_streams.backfill.rebuild.running import shadow_context
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import passing
-from headwater_streams.backfill.whole_planning import require_no_readers
 from headwater_streams.dedup.memory import SEEN_TABLE, take_over
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
@@ -45,8 +44,8 @@ def swap(
     is: what it wrote since the shadow caught up is written once more.
 
     Returns:
-        `{"backfill", "target", "version", "replaced_version", "generation", "proof", "held_s"}`; the last is for how
-        many seconds the live job was held, None where the process that swapped died before it could tell.
+        `{"backfill", "target", "version", "replaced_version", "generation", "feeds", "proof", "held_s"}`; the last is
+        for how many seconds the live job was held, None where the process that swapped died before it could tell.
 
     Raises:
         BackfillError: There is no passing verdict on the shadow as it is, the job has begun another generation, or
@@ -60,7 +59,6 @@ def swap(
         version = next_commit(shadow.home.table(planned.target)) - 1
         verdict = passing(folder.read("verdict"), planned.id, version, accept_diff)
         rebuilt = shadow.home.checkpoint(planned.job, planned.generation)
-        require_no_readers(context, (planned.target, *planned.further))
         staged = stage_checkpoint(context, planned, rebuilt)
         seen, made_seen = context.home.table(SEEN_TABLE), shadow.home.table(SEEN_TABLE)
         take_over(seen, made_seen, planned.job, planned.generation)

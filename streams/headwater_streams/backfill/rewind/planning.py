@@ -5,7 +5,7 @@ from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.rewind.versions import batch_at, table_of
 from headwater_streams.backfill.store import BackfillError, stored
-from headwater_streams.backfill.whole_planning import facts_of_plan, require_no_readers
+from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
 from headwater_streams.runtime.compatibility import differences, why_incompatible
@@ -31,8 +31,7 @@ def plan_rewind(
         reference: Where the job was loaded from; the command line loads it from there again.
 
     Raises:
-        BackfillError: There is no such batch, its checkpoint is gone, a repair came after it, or others read the job's
-            tables.
+        BackfillError: There is no such batch, its checkpoint is gone, or a repair came after it.
         DataLossError: Records that would be read again are gone.
     """
     found = plan_jobs(context, [job])[-1]
@@ -44,7 +43,6 @@ def plan_rewind(
         )
     named, names = table_of(job, table), [target.name for target in job.targets]
     histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
-    require_no_readers(context, names)
     wanted = batch_at(context.home, histories[named], job.name, version)
     placed = {name: _place_of(history, wanted) for name, history in histories.items()}
     at_version, at = placed.pop(job.target.name)

@@ -25,7 +25,6 @@ from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
-from headwater_streams.backfill.whole_planning import require_no_readers
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import commits
 from headwater_streams.plural import counted
@@ -89,7 +88,7 @@ def swap(
     """Puts the tables and the checkpoint back; a job that runs goes on from there. Done already, it says so again.
 
     Returns:
-        `{"backfill", "target", "version", "replaced_version", "generation", "held_s"}`, the last as of a rebuild.
+        `{"backfill", "target", "version", "replaced_version", "generation", "feeds", "held_s"}`, as of a rebuild.
 
     Raises:
         BackfillError: There is no passing verdict, the job has begun another generation, or a repair came between.
@@ -100,7 +99,6 @@ def swap(
     held_s = None
     if REWIND not in made_by(table, planned.id):
         verdict = passing(folder.read("verdict"), planned.id, planned.version, accept_diff)
-        require_no_readers(context, (*planned.further, planned.target))
         before = _snapshots(context, planned)
         rehearse(context, folder, planned)
         with Turn(context.home, planned.job).of_swap() as turn:

@@ -92,7 +92,7 @@ class AsOfStage:
         transaction = self._context.transaction(self._table)
         if transaction.last_batch(self._app_id) >= batch:
             return
-        watermark = self._watermark.after(self._right.reader, inputs.get(self._right_name), self._delay_us)
+        watermark = self._watermark.after(inputs.get(self._right_name), self._delay_us)
         before_us, now_us = self._watermark.at_us, watermark.at_us
         if not any(observed(metrics, f"{name}_read") for name in self._inputs) and now_us == before_us:
             return

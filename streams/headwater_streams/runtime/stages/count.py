@@ -81,7 +81,7 @@ class CountStage:
         transaction = self._context.transaction(self._table)
         if self._name not in inputs or transaction.last_batch(self._app_id) >= batch:
             return
-        watermark = self._watermark.after(self._input.reader, inputs[self._name], self._delay_us)
+        watermark = self._watermark.after(inputs[self._name], self._delay_us)
         if not observed(metrics, f"{self._name}_read") and watermark.at_us == self._watermark.at_us:
             return
         split = self._input.divert(batch, inputs[self._name], metrics)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.ledger.log import commits
-from headwater_streams.runtime.inputs import BatchInput, InputReader
+from headwater_streams.runtime.inputs import BatchInput
 
 _SEEN, _WATERMARK = "seen_us", "watermark_us"
 
@@ -30,16 +29,10 @@ class Watermark:
         """What the entry's `extra` says of it."""
         return {_SEEN: self.seen_us, _WATERMARK: self.at_us}
 
-    def after(self, reader: InputReader, batch_input: BatchInput | None, delay_us: int) -> "Watermark":
+    def after(self, batch_input: BatchInput | None, delay_us: int) -> "Watermark":
         """The watermark once a batch of the input was read; None where the batch has nothing of it."""
-        known = [] if self.seen_us is None else [self.seen_us]
-        if batch_input is not None:
-            versions = batch_input.source.versions
-            assert versions is not None
-            read = commits(reader.path, since=versions[0], until=versions[1])
-            newest = (c.entry.max_event_time_us for c in read if c.entry is not None)
-            known += [time_us for time_us in newest if time_us is not None]
-        seen_us = max(known, default=None)
+        newest = batch_input.max_event_time_us if batch_input is not None else None
+        seen_us = max((time_us for time_us in (self.seen_us, newest) if time_us is not None), default=None)
         if seen_us is None:
             return Watermark()
         # Never back, though the delay was made longer.

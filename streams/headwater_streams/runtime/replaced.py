@@ -1,0 +1,88 @@
+"""A table that a job reads commit by commit, where a backfill put other rows in the place of all of them.
+
+    version      7    8    9    10        11   12   13
+                 o    o    o    rebuilt   o    o    put back (the rebuild was rolled back)
+                           ^                          |
+                           a job read up to here      what 11 and 12 brought is not there any more
+
+A job that begins now reads what is there as one, and goes on from it. One that has read rows which are not there any
+more would keep what it made of them, and is refused. One that has not goes on, and leaves out what was taken back.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from pathlib import Path
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.ledger.entry import LedgerEntry, is_undone
+from headwater_streams.ledger.log import Commit, first_version, lineage, replacements
+from headwater_streams.sources.coordinates import BATCH, GENERATION
+
+
+def is_read_as_one(table: Path, begin: int) -> bool:
+    """Whether a query that begins now cannot read a table's rows commit by commit: they came all at once, or the log of
+    the commits that brought them was cut.
+
+    Args:
+        table: The table's folder.
+        begin: The version of its first row's commit, were all there.
+    """
+    return first_version(table) > begin or bool(replacements(table, since=max(0, begin - 1)))
+
+
+def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | None:
+    """The commit that put other rows in the place of those that a job has read; None where they are there.
+
+    Args:
+        target: The folder of the table that the job writes, whose ledger says what it has read.
+        name: The name of the table that it reads.
+        table: Its folder.
+        version: The first version of it that the job has not read.
+    """
+    found = replacements(table, since=version)
+    read = _read_by(target, name, table, version) if found else []
+    for commit in found:
+        assert commit.entry is not None
+        if "shadow" in commit.entry.extra or any(was_taken_back(known, [commit.entry]) for known in read):
+            return commit
+    return None
+
+
+def taken_back_since(table: Path, version: int) -> tuple[LedgerEntry, ...]:
+    """The beginnings of generations, since a version that a job has read up to, that undid batches which it has not."""
+    begun = [commit.entry for commit in replacements(table, since=version)]
+    return tuple(entry for entry in begun if entry is not None and "shadow" not in entry.extra)
+
+
+def _read_by(target: Path, name: str, table: Path, version: int) -> list[Commit]:
+    """The commits up to a version whose rows a job has read. Of those that came in the place of others it has, when it
+    began with them; otherwise it has passed them over, because they had been taken back by then."""
+    begun = [
+        source.versions[1]
+        for commit in lineage(target)
+        for source in (commit.entry.sources if commit.entry is not None else ())
+        if source.table == name and source.versions is not None and source.versions[0] == 0
+    ]
+    made = lineage(table, until=version)
+    came = {c.version for c in made if c.entry is not None and "shadow" in c.entry.extra}
+    return [c for c in made if c.version not in came or c.version < max(begun, default=0)]
+
+
+def was_taken_back(commit: Commit, begun: Iterable[LedgerEntry]) -> bool:
+    """Whether a commit is of a batch that one of the beginnings undid."""
+    return commit.entry is not None and any(is_undone(commit.entry, each) for each in begun)
+
+
+def taken_back_rows(begun: Sequence[LedgerEntry]) -> Column:
+    """The same of a row; `begun` names one at least."""
+    return reduce(Column.__or__, [_rows_undone(each) for each in begun])
+
+
+def _rows_undone(begun: LedgerEntry) -> Column:
+    generation, batch = F.col(GENERATION), F.col(BATCH)
+    last = begun.extra["after"]
+    after = (generation > last["generation"]) | ((generation == last["generation"]) & (batch > last["batch"]))
+    undone: Column = (generation < begun.generation) & after
+    return undone

@@ -1,0 +1,259 @@
+"""Tables that feed jobs, rebuilt, rewound and put back: what the jobs behind them do, and those that begin later."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.ledger.cleaning import clean_log
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.runtime.turn import Turn
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+departures = hw.topic(
+    "departures",
+    schema="carrier STRING, departed_at TIMESTAMP, delay_minutes INT",
+    event_time="departed_at",
+    watermark="30 minutes",
+)
+cleaned = hw.table("silver.departures", event_time="departed_at", watermark="30 minutes")
+delayed = hw.table("gold.long")
+
+
+@hw.job(target=hw.delta("silver.departures"), dedup=hw.by_offset())
+@hw.check("known", "carrier IS NOT NULL", action="quarantine")
+def clean(departures: DataFrame) -> DataFrame:
+    return departures
+
+
+@hw.job(target=hw.delta("gold.long"))
+def long(cleaned: DataFrame) -> DataFrame:
+    return cleaned.filter("delay_minutes > 30")
+
+
+@hw.job(target=hw.delta("gold.longest"))
+def longest(delayed: DataFrame) -> DataFrame:
+    return delayed.filter("delay_minutes > 90")
+
+
+@hw.job(target=hw.delta("gold.hourly", keys=["carrier", "window_start"], mode="update"))
+def hourly(cleaned: DataFrame) -> DataFrame:
+    return hw.tumbling(cleaned, "departed_at", "1 hour", by=["carrier"]).agg(F.count("*").alias("departures"))
+
+
+def in_seconds() -> Job:
+    """As `clean`, after its bug was found: delays are ten times as long."""
+
+    @hw.job(name="clean", target=hw.delta("silver.departures"), dedup=hw.by_offset())
+    @hw.check("known", "carrier IS NOT NULL", action="quarantine")
+    def clean(departures: DataFrame) -> DataFrame:
+        return departures.withColumn("delay_minutes", F.col("delay_minutes") * 10)
+
+    return bind(clean)
+
+
+def event(time: str, carrier: str | None, delay: int) -> dict[str, object]:
+    return {"carrier": carrier, "departed_at": f"2013-01-01T{time}:00Z", "delay_minutes": delay}
+
+
+def rebuild(driver: JobDriver, job: Job, *, swap: bool = True) -> str:
+    planned = backfill.plan_rebuild(driver.context, job)
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    if swap:
+        backfill.swap(driver.context, planned.id)
+    return planned.id
+
+
+def hours(driver: JobDriver) -> list[tuple[Any, ...]]:
+    rows = driver.table("gold.hourly").collect()
+    return sorted((r["carrier"], f"{r['window_start']:%H:%M}", r["departures"]) for r in rows)
+
+
+@pytest.fixture
+def ran(drive: Callable[..., JobDriver]) -> JobDriver:
+    """Four jobs, two batches of each, and a third that the first one alone has read."""
+    driver = drive(clean, long, longest, hourly)
+    driver.send("departures", event("10:00", "UA", 60), event("10:05", "DL", 5), event("10:06", None, 5))
+    driver.run()
+    driver.send("departures", event("10:30", "AA", 100))
+    driver.run()
+    driver.send("departures", event("11:00", "UA", 4))
+    drive(clean).run()
+    return driver
+
+
+def test_rebuild_of_a_table_names_the_jobs_behind_it_which_stop_until_they_are_rebuilt(
+    ran: JobDriver, drive: Callable[..., JobDriver]
+) -> None:
+    planned = backfill.plan_rebuild(ran.context, in_seconds())
+    assert planned.feeds == ("hourly", "long", "longest")
+    assert backfill.plan_rebuild(ran.context, bind(long)).feeds == ("longest",)
+    first = rebuild(ran, in_seconds())
+    after = drive(in_seconds(), long, longest, hourly)
+    ran.send("departures", event("11:30", "DL", 10))
+    drive(in_seconds()).run()
+    for job in (long, hourly):
+        with pytest.raises(IncompatibleStateError, match=rf"rows of silver\.departures: .*{first}"):
+            drive(job).run()
+    assert after.rows("gold.long", "_offset", "delay_minutes") == [(0, 60), (3, 100)], "what it was"
+
+    rebuild(after, bind(long))
+    with pytest.raises(
+        IncompatibleStateError, match=r"the rows of gold\.long: those that it has read before"
+    ):
+        drive(longest).run()
+    rebuild(after, bind(longest))
+    rebuild(after, bind(hourly))
+    ran.send("departures", event("11:40", "UA", 1))
+    after.run()
+    assert after.rows("gold.long", "_offset", "delay_minutes") == [
+        (0, 600),
+        (1, 50),
+        (3, 1000),
+        (4, 40),
+        (5, 100),
+    ]
+    assert after.rows("gold.longest", "_offset") == [(0,), (3,), (5,)]
+    counts = [
+        ("AA", "10:00", 1),
+        ("DL", "10:00", 1),
+        ("DL", "11:00", 1),
+        ("UA", "10:00", 1),
+        ("UA", "11:00", 2),
+    ]
+    assert hours(after) == counts
+    assert after.audit() == []
+
+
+def test_rebuild_taken_back_lets_the_jobs_behind_it_go_on(
+    ran: JobDriver, drive: Callable[..., JobDriver]
+) -> None:
+    first = rebuild(ran, in_seconds())
+    ran.send("departures", event("11:10", "UA", 7))
+    drive(in_seconds()).run()  # a batch that the rollback takes back
+    second = rebuild(ran, bind(long))
+    backfill.rollback(ran.context, first)
+    with pytest.raises(
+        IncompatibleStateError, match=r"rows of silver\.departures: those that it has read before"
+    ):
+        drive(long).run()
+    backfill.rollback(ran.context, second)
+    ran.send("departures", event("11:20", "DL", 45))
+    ran.run()
+    assert ran.rows("silver.departures", "_offset", "delay_minutes") == [
+        *((0, 60), (1, 5), (3, 100), (4, 4), (5, 7), (6, 45))
+    ]
+    assert ran.rows("gold.long", "_offset", "delay_minutes") == [(0, 60), (3, 100), (6, 45)]
+    assert ran.rows("gold.longest", "_offset") == [(3,)]
+    counts = [
+        ("AA", "10:00", 1),
+        ("DL", "10:00", 1),
+        ("DL", "11:00", 1),
+        ("UA", "10:00", 1),
+        ("UA", "11:00", 2),
+    ]
+    assert hours(ran) == counts
+    assert ran.audit() == []
+
+
+def test_job_that_runs_goes_on_when_a_rebuild_before_it_was_taken_back_meanwhile(
+    ran: JobDriver, drive: Callable[..., JobDriver]
+) -> None:
+    ran.run()
+    runner = JobRunner(ran.context, [bind(long)], progress_every_s=None)
+    runner.start(interval_s=0.1)
+    try:
+        with Turn(ran.home, "long").of_swap():
+            ran.send("departures", event("11:10", "UA", 70))
+            planned = rebuild(ran, in_seconds())
+            drive(in_seconds()).run()
+            backfill.rollback(ran.context, planned)
+            drive(clean).run()
+    except BaseException:
+        runner.stop()
+        raise
+    until = datetime.now(UTC) + timedelta(seconds=60)
+    try:
+        while len(ran.rows("gold.long", "_offset")) < 3 and datetime.now(UTC) < until:
+            runner.watch(0.5)
+    finally:
+        runner.stop()
+    assert ran.rows("gold.long", "_offset", "delay_minutes") == [(0, 60), (3, 100), (5, 70)]
+    assert ran.audit() == []
+
+
+def test_rewind_of_a_table_stops_those_behind_it_that_have_read_what_it_takes_back(
+    ran: JobDriver, drive: Callable[..., JobDriver]
+) -> None:
+    last, before = [v.version for v in backfill.versions(ran.home, bind(clean))[::-1]][:2]
+    planned = backfill.plan_rewind(ran.context, bind(clean), version=before)
+    assert planned.feeds == ("hourly", "long", "longest")
+    assert backfill.verify(ran.context, planned.id, bind(clean)).passed
+    backfill.swap(ran.context, planned.id)
+    ran.run()  # nobody but the job itself had read the batch that was taken back, and it reads it again
+    assert ran.rows("silver.departures", "_offset") == [(0,), (1,), (3,), (4,)]
+    counts = [("AA", "10:00", 1), ("DL", "10:00", 1), ("UA", "10:00", 1), ("UA", "11:00", 1)]
+    assert hours(ran) == counts
+    assert ran.audit() == []
+
+    again = backfill.plan_rewind(ran.context, bind(clean), version=before)
+    assert backfill.verify(ran.context, again.id, bind(clean)).passed
+    backfill.swap(ran.context, again.id)
+    drive(clean).run()
+    with pytest.raises(
+        IncompatibleStateError, match=r"rows of silver\.departures: those that it has read before"
+    ):
+        drive(long).run()
+    assert last > before
+
+
+@pytest.mark.parametrize("how", ["rebuilt", "rewound", "cut"])
+def test_job_that_begins_behind_a_table_without_its_commits_reads_what_is_there_once(
+    how: str, drive: Callable[..., JobDriver]
+) -> None:
+    driver = drive(clean)
+    for carrier, minute in (("UA", 0), ("DL", 10), ("AA", 20)):
+        driver.send("departures", event(f"10:{minute:02}", carrier, 60 + minute))
+        driver.run()
+    if how == "rebuilt":
+        rebuild(driver, bind(clean))
+    elif how == "rewound":
+        version = backfill.versions(driver.home, bind(clean))[0].version
+        planned = backfill.plan_rewind(driver.context, bind(clean), version=version)
+        backfill.verify(driver.context, planned.id, bind(clean))
+        backfill.swap(driver.context, planned.id)
+    else:
+        driver.table("silver.departures").sparkSession.sql(
+            f"ALTER TABLE delta.`{driver.home.table('silver.departures')}` SET TBLPROPERTIES "
+            "('delta.checkpointInterval' = '1')"
+        )
+        driver.send("departures", event("10:21", "AA", 1))
+        driver.run()
+        assert clean_log(
+            driver.home, "silver.departures", older_than=datetime.now(UTC) + timedelta(days=1), kept=1
+        )
+    driver.send("departures", event("11:30", "UA", 90))
+    after = drive(clean, long, longest, hourly)
+    for step in ("start", "after commit") if how == "rebuilt" else ():
+        after.crash_at(step, "long")
+        with pytest.raises(SimulatedCrash):
+            after.run()
+        after = drive(clean, long, longest, hourly)
+    after.run()
+    driver.send("departures", event("11:40", "UA", 95), event("09:00", "DL", 95))
+    after.run()
+    offsets = [(0,), (1,), (2,), *(((4,), (5,), (6,)) if how == "cut" else ((3,), (4,), (5,)))]
+    assert after.rows("gold.long", "_offset") == offsets
+    assert after.rows("gold.longest", "_offset") == offsets[-2:]
+    assert [row for row in hours(after) if row[0] == "UA"] == [("UA", "10:00", 1), ("UA", "11:00", 2)]
+    assert len(after.late("gold.hourly")) == 1
+    assert after.audit() == []
