@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.cli import main
-from headwater.cli._backfill import print_changes, print_verdict
+from headwater.cli._backfill import print_changes, print_verdict, print_whole
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import Diff
 from headwater_streams.backfill.rewind.spec import RewindPlan
@@ -109,3 +109,22 @@ def test_run_of_a_rewind_has_nothing_to_run(
     capsys.readouterr()
     assert main(["backfill", "run", *where]) == 1
     assert capsys.readouterr().err == "headwater: the backfill 'split-1' was aborted; plan again\n"
+
+
+def test_plan_names_the_jobs_that_its_tables_feed(
+    rewind: BackfillFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    planned = rewind.plan()
+    assert isinstance(planned, RewindPlan)
+    print_whole(planned)
+    assert not any(line.startswith("feeds") for line in printed(capsys)), "nobody reads them"
+    print_whole(replace(planned, feeds=("long", "longest")))
+    (told,) = [line for line in printed(capsys) if line.startswith("feeds")]
+    assert told == (
+        "feeds     long, longest; one that has read rows which are replaced stops at the swap, until its table is made "
+        "anew, in this order"
+    )
+    rewind.write("plan", replace(planned, feeds=("long",)).to_json())
+    again = rewind.plan()
+    assert isinstance(again, RewindPlan)
+    assert again.feeds == ("long",)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli._common import console, print_table
+from headwater.cli._common import console, duration_text, print_table
 from headwater.errors import UsageError
 from headwater_streams.plural import counted
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from headwater_streams.backfill.diff import Diff
     from headwater_streams.backfill.whole import WholePlan
 
+FED_STOP = (
+    "one that has read rows which are replaced stops at the swap, until its table is made anew, in this order"
+)
 _OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>\d+)=(?P<start>\d+)-(?P<end>\d+)")
 
 
@@ -37,8 +40,8 @@ def parse_offsets(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int]]]
     return found
 
 
-def print_plan(planned: "BackfillPlan") -> None:
-    """The plan: what is read, what is replaced, what to know."""
+def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
+    """The plan: what is read, how long that may take, what is replaced, what to know."""
     value = planned.to_json()
     read = _ranges(value["ranges"])
     windows = value["windows"]
@@ -51,6 +54,7 @@ def print_plan(planned: "BackfillPlan") -> None:
         "job": f"{planned.job}, code {planned.fingerprint}",
         "table": f"{planned.target}, planned on version {planned.base_version}",
         "reads": f"{counted(planned.rows, 'row')} of {read or 'no offset'}",
+        **_takes(takes_s),
         "replaces": replaced,
         "steps": f"{len(planned.chunks)}",
     }
@@ -61,7 +65,7 @@ def print_plan(planned: "BackfillPlan") -> None:
     print(f"next: headwater backfill preview {planned.id}, or run {planned.id}")
 
 
-def print_whole(planned: "WholePlan") -> None:
+def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
     """The plan of a rebuild or of a rewind."""
     lines = {
         "backfill": planned.id,
@@ -73,6 +77,7 @@ def print_whole(planned: "WholePlan") -> None:
         lines["reads"] = (
             f"its inputs from their beginning; the live job has read {counted(planned.rows, 'row')}"
         )
+        lines |= _takes(takes_s)
         following = "run"
     else:
         value = planned.to_json()
@@ -81,9 +86,17 @@ def print_whole(planned: "WholePlan") -> None:
         lines["back to"] = f"version {value['version']}{of}{others}, after batch {value['batch']}"
         lines["reads"] = f"{counted(planned.rows, 'row')} again: {_ranges(value['ranges'])}"
         following = "verify"
+    if planned.feeds:
+        lines["feeds"] = f"{', '.join(planned.feeds)}; {FED_STOP}"
     _print_lines(lines)
     print_notes(planned.notes)
     print(f"next: headwater backfill {following} {planned.id}")
+
+
+def _takes(seconds: float | None) -> dict[str, str]:
+    if seconds is None:
+        return {}
+    return {"takes": f"about {duration_text(max(seconds, 1))}, at the rate of the live job's largest batches"}
 
 
 def _ranges(ranges: Mapping[str, Mapping[str, Sequence[int]]]) -> str:

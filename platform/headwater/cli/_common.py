@@ -58,6 +58,13 @@ def progress_console() -> "Console":
     return Console(stderr=True, highlight=False)
 
 
+def duration_text(seconds: float) -> str:
+    """So many seconds, for a person: `3 min 20 s`."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 @contextmanager
 def waiting(for_what: str) -> Iterator[None]:
     """Tells a person at a terminal what the command waits for while the block runs; nothing is left of it."""

@@ -137,10 +137,11 @@ def plan_backfill(
                 if rewind is None
                 else backfill.plan_rewind(context, job, version=rewind, table=table, reference=where)
             )
+            takes_s = backfill.estimated_s(context.home, whole)
             if json_output:
-                print_json(whole.to_json())
+                print_json({**whole.to_json(), "estimated_s": takes_s})
             else:
-                print_whole(whole)
+                print_whole(whole, takes_s)
             return
         planned = backfill.plan(
             context,
@@ -152,10 +153,11 @@ def plan_backfill(
             reference=where,
             lookups=lookups,
         )
+        takes_s = backfill.estimated_s(context.home, planned)
     if json_output:
-        print_json(planned.to_json())
+        print_json({**planned.to_json(), "estimated_s": takes_s})
     else:
-        print_plan(planned)
+        print_plan(planned, takes_s)
 
 
 @app.command()
@@ -381,6 +383,8 @@ def swap(
       headwater backfill swap delay_by_carrier-1f0c92ab
       headwater backfill swap delay_by_carrier-1f0c92ab --accept-diff 1f3d5b79a0c2e4f6
     """
+    from headwater.cli._backfill import FED_STOP
+
     with errors(), session_of(home, None, needs_broker=False) as context:
         from headwater_streams import backfill
 
@@ -396,6 +400,10 @@ def swap(
     else:
         held = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
         print(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")
+        if done["feeds"]:
+            print(
+                f"it feeds {', '.join(done['feeds'])}; {FED_STOP}: headwater backfill plan MODULE:JOB --rebuild"
+            )
 
 
 @app.command()

@@ -12,6 +12,7 @@ from headwater.cli._common import (
     DEFAULT_HOME,
     HomeOption,
     JsonOption,
+    duration_text,
     print_json,
     print_table,
     waiting,
@@ -134,7 +135,7 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
         print_table(("process", "address", "pid", "MB", "state"), rows, empty="")
         if state.zookeeper and not any(member.role == "zookeeper" for member in state.members):
             print(f"ZooKeeper: {state.zookeeper}")
-        print(f"up for {_duration(time.time() - state.started_at_ms / 1000)}; data in {folder}")
+        print(f"up for {duration_text(time.time() - state.started_at_ms / 1000)}; data in {folder}")
     if state is None:
         raise typer.Exit(1)
 
@@ -158,12 +159,6 @@ def _described(state: StackState) -> dict[str, object]:
             for member in state.members
         ],
     }
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _print_ready(address: str) -> None:

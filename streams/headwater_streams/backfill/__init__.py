@@ -14,6 +14,7 @@ stays where it is, and it may run meanwhile. Ranges are half-open everywhere.
 to an earlier commit, one of `versions`; the other verbs are the same.
 """
 
+from headwater_streams.backfill.estimate import estimated_s
 from headwater_streams.backfill.progress import Progress
 from headwater_streams.backfill.rebuild.planning import plan_rebuild
 from headwater_streams.backfill.repair.planning import plan
@@ -35,6 +36,7 @@ __all__ = [
     "RewindPlan",
     "Verdict",
     "abort",
+    "estimated_s",
     "list_backfills",
     "pause",
     "plan",
