@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams import backfill
+from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import IncompatibleStateError
 from headwater_streams.ledger.cleaning import clean_log
 from headwater_streams.runtime.job import Job, bind
@@ -63,8 +64,8 @@ def event(time: str, carrier: str | None, delay: int) -> dict[str, object]:
     return {"carrier": carrier, "departed_at": f"2013-01-01T{time}:00Z", "delay_minutes": delay}
 
 
-def rebuild(driver: JobDriver, job: Job, *, swap: bool = True) -> str:
-    planned = backfill.plan_rebuild(driver.context, job)
+def rebuild(driver: JobDriver, job: Job, *behind: str, swap: bool = True) -> str:
+    planned = backfill.plan_rebuild(driver.context, job, behind=behind)
     backfill.run(driver.context, planned.id, job)
     verdict = backfill.verify(driver.context, planned.id, job)
     assert verdict.passed, verdict.findings
@@ -76,6 +77,14 @@ def rebuild(driver: JobDriver, job: Job, *, swap: bool = True) -> str:
 def hours(driver: JobDriver) -> list[tuple[Any, ...]]:
     rows = driver.table("gold.hourly").collect()
     return sorted((r["carrier"], f"{r['window_start']:%H:%M}", r["departures"]) for r in rows)
+
+
+def make_aside(driver: JobDriver) -> list[str]:
+    """Rebuilds of all jobs, each of what those before it have made, of which none is swapped in."""
+    first = rebuild(driver, in_seconds(), swap=False)
+    second = rebuild(driver, bind(long), first, swap=False)
+    third = rebuild(driver, bind(longest), second, swap=False)
+    return [first, second, third, rebuild(driver, bind(hourly), first, swap=False)]
 
 
 @pytest.fixture
@@ -132,6 +141,74 @@ def test_rebuild_of_a_table_names_the_jobs_behind_it_which_stop_until_they_are_r
     ]
     assert hours(after) == counts
     assert after.audit() == []
+
+
+def test_rebuilds_of_what_others_have_made_are_swapped_in_one_after_the_other_and_taken_back(
+    ran: JobDriver, drive: Callable[..., JobDriver]
+) -> None:
+    first, second, *others = planned = make_aside(ran)
+    assert [backfill.status(ran.home, each)["state"] for each in planned] == ["verified"] * 4
+    assert ran.rows("gold.long", "_offset", "delay_minutes") == [(0, 60), (3, 100)], "what it was"
+    with pytest.raises(
+        BackfillError, match=rf"'{first}' made, which is not swapped in yet; swap that one in first"
+    ):
+        backfill.swap(ran.context, second)
+    ran.send("departures", event("11:30", "DL", 10))
+    ran.run()  # with the code of before, while all is ready
+    backfill.swap(ran.context, first)
+    with pytest.raises(BackfillError, match=rf"'{first}' is swapped in by now; plan again without it"):
+        backfill.run(ran.context, second, bind(long))
+    for step in ("before rebuild of the table", "after rebuild of the table"):
+        ran.crash_at(step, "long")
+        with pytest.raises(SimulatedCrash):
+            backfill.swap(ran.context, second)
+        drive(in_seconds()).run()
+    for each in (second, *others):
+        backfill.swap(ran.context, each)
+    after = drive(in_seconds(), long, longest, hourly)
+    ran.send("departures", event("11:40", "UA", 1))
+    after.run()
+    assert after.rows("gold.long", "_offset", "delay_minutes") == [
+        *((0, 600), (1, 50), (3, 1000), (4, 40), (5, 100))
+    ]
+    assert after.rows("gold.longest", "_offset") == [(0,), (3,), (5,)]
+    counts = [
+        ("AA", "10:00", 1),
+        ("DL", "10:00", 1),
+        ("DL", "11:00", 1),
+        ("UA", "10:00", 1),
+        ("UA", "11:00", 2),
+    ]
+    assert hours(after) == counts
+    assert after.audit() == []
+
+    for each in reversed(planned):
+        backfill.rollback(ran.context, each)
+    ran.send("departures", event("11:50", "UA", 40))
+    ran.run()
+    assert ran.rows("gold.long", "_offset", "delay_minutes") == [(0, 60), (3, 100), (7, 40)]
+    assert ran.rows("gold.longest", "_offset") == [(3,)]
+    assert [row for row in hours(ran) if row[:2] == ("UA", "11:00")] == [("UA", "11:00", 3)]
+    assert ran.audit() == []
+
+
+def test_rebuild_behind_another_asks_for_one_that_is_ready_and_reads_all_of_it(ran: JobDriver) -> None:
+    planned = backfill.plan_rebuild(ran.context, in_seconds())
+    with pytest.raises(BackfillError, match="has not caught up with its live job; run it first"):
+        backfill.plan_rebuild(ran.context, bind(long), behind=[planned.id])
+    repair = backfill.plan(ran.context, bind(clean))
+    with pytest.raises(BackfillError, match="is a repair; only a rebuild makes a table to read"):
+        backfill.plan_rebuild(ran.context, bind(long), behind=[repair.id])
+    backfill.run(ran.context, planned.id, in_seconds())
+    behind = rebuild(ran, bind(long), planned.id, swap=False)
+    ran.send("departures", event("11:30", "DL", 10))
+    backfill.run(ran.context, planned.id, in_seconds())
+    verdict = backfill.verify(ran.context, behind, bind(long))
+    (found,) = [finding for finding in verdict.findings if not finding.ok]
+    assert found.name == "tables aside"
+    assert found.detail.startswith("silver.departures was read up to version ")
+    backfill.run(ran.context, behind, bind(long))
+    assert backfill.verify(ran.context, behind, bind(long)).passed
 
 
 def test_rebuild_taken_back_lets_the_jobs_behind_it_go_on(

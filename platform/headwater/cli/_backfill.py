@@ -78,6 +78,10 @@ def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
             f"its inputs from their beginning; the live job has read {counted(planned.rows, 'row')}"
         )
         lines |= _takes(takes_s)
+        if behind := planned.to_json().get("behind"):
+            lines["behind"] = (
+                f"{', '.join(behind)}, of which it reads what they have made; swap these in first"
+            )
         following = "run"
     else:
         value = planned.to_json()
@@ -90,6 +94,9 @@ def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
         lines["feeds"] = f"{', '.join(planned.feeds)}; {FED_STOP}"
     _print_lines(lines)
     print_notes(planned.notes)
+    if planned.feeds and planned.mode == "rebuild":
+        ready = f"headwater backfill plan MODULE:JOB --rebuild --behind {planned.id}"
+        print_notes([f"once this has run, the tables behind it can be made ready for the swap, too: {ready}"])
     print(f"next: headwater backfill {following} {planned.id}")
 
 

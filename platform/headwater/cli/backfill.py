@@ -92,6 +92,13 @@ def plan_backfill(
             help="Of a job with several tables, the one that --rewind's VERSION is of; the first by default.",
         ),
     ] = None,
+    behind: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ID",
+            help="With --rebuild: read what this rebuild has made, which is not swapped in yet; repeats.",
+        ),
+    ] = None,
     lookups: Annotated[
         Literal["as_read", "newest"],
         typer.Option(help="Read look-ups at the versions that the live batches read, or as they are now."),
@@ -112,6 +119,7 @@ def plan_backfill(
       headwater backfill plan jobs/flights.py:clean_departures --offsets departures:0=100-200
       headwater backfill plan jobs/flights.py:clean_departures --start 2013-01-05T10:00:00Z --end 2013-01-06
       headwater backfill plan jobs/flights.py:join_flights --rebuild
+      headwater backfill plan jobs/flights.py:join_flights --rebuild --behind clean_departures-1f0c92ab
       headwater backfill plan jobs/flights.py:join_flights --rewind 12
       headwater backfill plan jobs/requests.py:split_requests --rewind 12 --table silver.bots
     """
@@ -125,6 +133,8 @@ def plan_backfill(
     ]
     if sum(given) != 1:
         raise UsageError(f"say which range: give one of {_RANGES}")
+    if behind and not rebuild:
+        raise UsageError("--behind names a rebuild whose tables another one reads; give it with --rebuild")
     if table is not None and rewind is None:
         raise UsageError("--table says which table the VERSION of --rewind is of; give both")
     job, where = one_job(reference)
@@ -133,7 +143,7 @@ def plan_backfill(
 
         if rebuild or rewind is not None:
             whole = (
-                backfill.plan_rebuild(context, job, reference=where)
+                backfill.plan_rebuild(context, job, reference=where, behind=behind or ())
                 if rewind is None
                 else backfill.plan_rewind(context, job, version=rewind, table=table, reference=where)
             )

@@ -11,7 +11,9 @@ A backfill *repairs* a closed range of what a live job wrote, with the job's cod
 stays where it is, and it may run meanwhile. Ranges are half-open everywhere.
 
 `plan_rebuild` makes a whole table anew beside the live one, and `plan_rewind` puts table, checkpoint and offsets back
-to an earlier commit, one of `versions`; the other verbs are the same.
+to an earlier commit, one of `versions`; the other verbs are the same. A table that feeds jobs is rebuilt with those
+behind it: `plan_rebuild(context, job, behind=[planned.id])` reads what another rebuild has made, and is swapped in
+after it.
 """
 
 from headwater_streams.backfill.estimate import estimated_s

@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -160,7 +160,12 @@ def require_foreseen(context: StageContext, planned: WholePlan, verdict: Mapping
 
 
 def stage_checkpoint(
-    context: StageContext, planned: WholePlan, origin: Path, *, last: int | None = None
+    context: StageContext,
+    planned: WholePlan,
+    origin: Path,
+    *,
+    last: int | None = None,
+    inputs: Collection[str] = (),
 ) -> Path:
     """Makes a checkpoint of another one, whose files are linked: Spark replaces files, it changes none.
 
@@ -169,6 +174,7 @@ def stage_checkpoint(
         planned: The backfill; the checkpoint is staged for it alone.
         origin: The other checkpoint.
         last: The batch that it shall end with; its last one by default.
+        inputs: The tables that it has read in another home.
 
     Raises:
         DataLossError: The other checkpoint is not there.
@@ -182,7 +188,7 @@ def stage_checkpoint(
     shutil.copytree(origin, staged, copy_function=_link)
     if last is not None:
         _cut(staged, last)
-    move_facts(staged, context)
+    move_facts(staged, context, inputs)
     return staged
 
 

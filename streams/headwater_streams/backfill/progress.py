@@ -40,6 +40,12 @@ class Progress:
         return dict(vars(self))
 
 
+def is_done(folder: BackfillFolder) -> bool:
+    """Whether a rebuild has caught up with the live job."""
+    progress = folder.read("progress")
+    return progress is not None and progress["state"] == "done"
+
+
 def nothing_to_run(planned: WholePlan) -> Progress:
     """The progress of a rewind: the rows and the state that it puts back are there."""
     return Progress("done", 0, 0, 0, 0, {}, 0.0, planned.created_at)

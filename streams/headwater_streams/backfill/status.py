@@ -5,7 +5,7 @@ from typing import Any
 
 from headwater_streams.backfill import handover
 from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
-from headwater_streams.backfill.progress import PAUSE
+from headwater_streams.backfill.progress import PAUSE, is_done
 from headwater_streams.backfill.rebuild import running as rebuild_running
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.repair.running import shadow_entries
@@ -147,8 +147,7 @@ def _is_done(folder: BackfillFolder, planned: AnyPlan) -> bool:
     if isinstance(planned, RewindPlan):
         return True
     if isinstance(planned, RebuildPlan):
-        progress = folder.read("progress")
-        return progress is not None and progress["state"] == "done"
+        return is_done(folder)
     return _steps_done(folder, planned) == len(planned.chunks)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 
 LEDGER_TABLE = "headwater.ledger"
 
@@ -165,9 +165,20 @@ def _of_shadow(table: Path, swapped: Commit) -> Iterator[Commit]:
     shadow = _shadow(swapped)
     if shadow is None:
         return
+    assert swapped.entry is not None
+    behind = swapped.entry.extra.get("behind", {})
     for commit in commits(table.parent.parent.parent / shadow):
         if commit.entry is not None and commit.entry.kind != "generation":
-            yield replace(commit, version=swapped.version)
+            sources = tuple(_in_live(source, behind) for source in commit.entry.sources)
+            yield replace(commit, version=swapped.version, entry=replace(commit.entry, sources=sources))
+
+
+def _in_live(source: SourceRange, behind: Mapping[str, int]) -> SourceRange:
+    """What a shadow read of another shadow, as versions of the live table: all of that came to it with one."""
+    if source.table is None or source.table not in behind or source.versions is None:
+        return source
+    end = behind[source.table] + 1
+    return replace(source, versions=(end if source.versions[0] else 0, end))
 
 
 def _shadow(commit: Commit) -> str | None:

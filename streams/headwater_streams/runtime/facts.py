@@ -12,7 +12,7 @@ A job that differs from it cannot always go on with the state that Spark kept; `
 import dataclasses
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -161,12 +161,24 @@ def keep_facts(checkpoint: Path, now: RunFacts) -> RunFacts:
     return now
 
 
-def move_facts(checkpoint: Path, context: StageContext) -> None:
-    """Makes what a checkpoint was made with speak of the tables of another home, which take its tables' place."""
+def move_facts(checkpoint: Path, context: StageContext, tables: Collection[str] = ()) -> None:
+    """Makes what a checkpoint was made with speak of the tables of another home, which take its tables' place.
+
+    Args:
+        checkpoint: The checkpoint.
+        context: The other home.
+        tables: The tables that it reads, too.
+    """
     before = facts_of_last_run(checkpoint)
-    if before is not None:
-        targets = {name: _table_id(context.home.table(name)) for name in before.targets}
-        write_atomically(checkpoint / _FILE, dataclasses.asdict(replace(before, targets=targets)))
+    if before is None:
+        return
+    ids = {name: _table_id(context.home.table(name)) for name in (*before.targets, *tables)}
+    targets = {name: ids[name] for name in before.targets}
+    inputs = {
+        name: replace(each, ids={s: ids[s] if s in tables else found for s, found in each.ids.items()})
+        for name, each in before.inputs.items()
+    }
+    write_atomically(checkpoint / _FILE, dataclasses.asdict(replace(before, targets=targets, inputs=inputs)))
 
 
 def _table_id(path: Path) -> str | None:

@@ -1,6 +1,9 @@
 """Plans a rebuild: what it will replace, and whether all that the live job read can be read again."""
 
+from collections.abc import Sequence
+
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.rebuild.behind import reading_aside, require_unswapped
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import stored
 from headwater_streams.backfill.whole_planning import facts_of_plan
@@ -11,7 +14,9 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import plan_jobs
 
 
-def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> RebuildPlan:
+def plan_rebuild(
+    context: StageContext, job: Job, *, reference: str = "", behind: Sequence[str] = ()
+) -> RebuildPlan:
     """Plans to make a job's tables anew and stores the plan; the same code and tables give the same plan.
 
     Of a stateful job that names topics, the part behind its ingest tables is rebuilt.
@@ -20,18 +25,23 @@ def plan_rebuild(context: StageContext, job: Job, *, reference: str = "") -> Reb
         context: The session, the home, the record source.
         job: The job, as its code is now.
         reference: Where the job was loaded from; the command line loads it from there again.
+        behind: Rebuilds of the tables that it reads, which have caught up and are not swapped in yet: it reads what
+            they have made, and is swapped in after them.
 
     Raises:
-        BackfillError: The job has not run yet.
+        BackfillError: The job has not run yet, or there is nothing of those others to read.
         DataLossError: Records that the live job read are gone.
     """
-    found = plan_jobs(context, [job])[-1]
+    found = plan_jobs(reading_aside(context, behind), [job])[-1]
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
     _require_records(context, found.job, history.read_ranges())
     generation = history.last_entry().generation
     read = [entry.totals["read"] for entry in history.entries() if entry.generation == generation]
-    made = RebuildPlan(**facts_of_plan(context, found, history, reference), rows=sum(read))
+    made = RebuildPlan(
+        **facts_of_plan(context, found, history, reference), rows=sum(read), behind=tuple(behind)
+    )
+    require_unswapped(context, made)
     return stored(context.home, made, context.now_ms())
 
 

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.jobs import require_planned
-from headwater_streams.backfill.progress import PAUSE, Progress, tell
+from headwater_streams.backfill.progress import PAUSE, Progress, is_done, tell
+from headwater_streams.backfill.rebuild.behind import made_aside, reading_aside, require_unswapped
 from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.dedup.memory import SEEN_TABLE
@@ -14,6 +15,7 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import LEDGER_TABLE, commits
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_id
+from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import JobRunner, plan_jobs
@@ -41,7 +43,8 @@ def run(
         BackfillError: The code is not what was planned.
         CheckFailedError: A check with `action="fail"` does not hold.
     """
-    found = require_planned(plan_jobs(context, [job])[-1], planned)
+    require_unswapped(context, planned)
+    found = require_planned(plan_jobs(reading_aside(context, planned.behind), [job])[-1], planned)
     if any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         raise BackfillError(
             f"the backfill {planned.id!r} is swapped in, in part or whole; swap it, or roll it back"
@@ -82,9 +85,10 @@ def run(
 
 def shadow_context(context: StageContext, folder: BackfillFolder, planned: RebuildPlan) -> StageContext:
     """The same context on the shadow's tables and checkpoint."""
-    names = (*planned.tables, SEEN_TABLE, LEDGER_TABLE)
-    home = ShadowHome(context.home.root, folder.rebuilt, names)
-    return replace(context, home=home, marks=Marks())
+    own = Home(folder.rebuilt)
+    places = [(each.name, each.made) for each in made_aside(context.home, planned.behind)]
+    places += [(name, own.table(name)) for name in (*planned.tables, SEEN_TABLE, LEDGER_TABLE)]
+    return replace(context, home=ShadowHome(context.home.root, tuple(places), folder.rebuilt), marks=Marks())
 
 
 def require_caught_up(folder: BackfillFolder, planned: RebuildPlan) -> None:
@@ -93,14 +97,13 @@ def require_caught_up(folder: BackfillFolder, planned: RebuildPlan) -> None:
     Raises:
         BackfillError: The run has not caught up with the live job yet.
     """
-    progress = folder.read("progress")
-    if progress is None or progress["state"] != "done":
+    if not is_done(folder):
         raise BackfillError(f"the backfill {planned.id!r} has not caught up with the live job; run it first")
 
 
 def shadow_entries(folder: BackfillFolder, planned: RebuildPlan) -> list[LedgerEntry]:
     """The entries of the batches that the shadow's target has."""
-    table = ShadowHome(folder.path, folder.rebuilt, planned.tables).table(planned.target)
+    table = Home(folder.rebuilt).table(planned.target)
     if not (table / "_delta_log").exists():
         return []
     return [c.entry for c in commits(table) if c.entry is not None and c.entry.is_batch]

@@ -9,22 +9,37 @@ from headwater_streams.runtime.home import Home
 
 @dataclass(frozen=True, kw_only=True)
 class RebuildPlan(WholePlan):
-    """A rebuild: the table made anew, from the beginning of its inputs, by the generation that takes it over."""
+    """A rebuild: the table made anew, from the beginning of its inputs, by the generation that takes it over.
+
+    Attributes:
+        behind: The other rebuilds, not swapped in yet, whose tables it reads.
+    """
 
     mode = "rebuild"
+
+    behind: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ShadowHome(Home):
-    """A home in which some tables, and all checkpoints, are those of a shadow; the others are the real ones."""
+    """A home in which some tables are those of shadows, and all checkpoints those of one; the others are the real ones.
 
-    folder: Path
-    names: tuple[str, ...]
+    Attributes:
+        places: The tables that are elsewhere, each with its folder.
+        folder: Where the checkpoints are, laid out as a home; None: where they really are.
+    """
+
+    places: tuple[tuple[str, Path], ...]
+    folder: Path | None = None
 
     def table(self, name: str) -> Path:
-        """The folder of a table, in the shadow's if it is one of its."""
-        return Home(self.folder).table(name) if name in self.names else super().table(name)
+        """The folder of a table, the shadow's if it has it."""
+        return dict(self.places).get(name) or super().table(name)
 
     def checkpoint(self, job: str, generation: int) -> Path:
         """The checkpoint of the shadow."""
-        return Home(self.folder).checkpoint(job, generation)
+        return (
+            super().checkpoint(job, generation)
+            if self.folder is None
+            else Home(self.folder).checkpoint(job, generation)
+        )

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import types as T
@@ -20,6 +21,7 @@ from headwater_streams.backfill.handover import (
     told,
     written_by,
 )
+from headwater_streams.backfill.rebuild.behind import move_offsets, swapped_versions
 from headwater_streams.backfill.rebuild.running import shadow_context
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillFolder
@@ -59,7 +61,9 @@ def swap(
         version = next_commit(shadow.home.table(planned.target)) - 1
         verdict = passing(folder.read("verdict"), planned.id, version, accept_diff)
         rebuilt = shadow.home.checkpoint(planned.job, planned.generation)
-        staged = stage_checkpoint(context, planned, rebuilt)
+        read = swapped_versions(context, planned, rebuilt)
+        staged = stage_checkpoint(context, planned, rebuilt, inputs=read)
+        move_offsets(context, planned, staged, read)
         seen, made_seen = context.home.table(SEEN_TABLE), shadow.home.table(SEEN_TABLE)
         take_over(seen, made_seen, planned.job, planned.generation)
         made_anew = {
@@ -79,7 +83,7 @@ def swap(
             in_turn(
                 planned,
                 planned.tables,
-                lambda name: _swap_table(context, planned, name, made_anew[name]),
+                lambda name: _swap_table(context, planned, name, made_anew[name], read),
             )
         held_s = turn.held_s
     stored = folder.read("swap")
@@ -90,7 +94,9 @@ def swap(
     return stored
 
 
-def _swap_table(context: StageContext, planned: RebuildPlan, name: str, added: Snapshot) -> None:
+def _swap_table(
+    context: StageContext, planned: RebuildPlan, name: str, added: Snapshot, behind: Mapping[str, int]
+) -> None:
     table = context.home.table(name)
     if REBUILD in made_by(table, planned.id):
         return
@@ -102,6 +108,7 @@ def _swap_table(context: StageContext, planned: RebuildPlan, name: str, added: S
         "starts": {},
         "lost": {},
         "after": {"generation": planned.base_generation, "batch": -1},
+        **({"behind": dict(behind)} if behind else {}),
     }
     entry = LedgerEntry(
         planned.job, planned.generation, -1, name, "generation", fingerprint=planned.fingerprint, extra=extra

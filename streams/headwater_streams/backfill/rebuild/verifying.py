@@ -5,6 +5,7 @@ from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.progress import summed
+from headwater_streams.backfill.rebuild.behind import reading_aside, unread
 from headwater_streams.backfill.rebuild.running import require_caught_up, shadow_context, shadow_entries
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.recompute import Recompute, recompute_rebuild
@@ -37,7 +38,7 @@ def verify(
     stored = folder.read("verdict")
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
-    found = require_planned(plan_jobs(context, [job])[-1], planned)
+    found = require_planned(plan_jobs(reading_aside(context, planned.behind), [job])[-1], planned)
     require_caught_up(folder, planned)
     home = shadow_context(context, folder, planned).home
     table, shadow = context.home.table(planned.target), home.table(planned.target)
@@ -65,6 +66,13 @@ def verify(
             f"{planned.target} is at generation {generation}, planned on {planned.base_generation}",
         ),
     )
+    if planned.behind:
+        left = unread(context, planned, home.checkpoint(planned.job, planned.generation))
+        findings += (
+            Finding(
+                "tables aside", not left, "; ".join(left) or f"all that {', '.join(planned.behind)} made"
+            ),
+        )
     tables = newest_of(home, names)
     changes = changes_of(context, planned, tables)
     of_target = changes.pop(planned.target)
