@@ -29,7 +29,9 @@ def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
     )  # ignored where tests run in the background
 
     def start(presses: int) -> None:
-        with _interrupted_afterwards():
+        with _interrupted_afterwards() as take:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # as PySpark takes it
+            take()
             for _ in range(presses):
                 os.kill(os.getpid(), signal.SIGINT)
             reached.append(presses)
@@ -44,7 +46,11 @@ def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         start(1)
         assert reached == [1, 1]
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        with _interrupted_afterwards():
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, (
+            "what PySpark takes is given back there, too"
+        )
     finally:
         signal.signal(signal.SIGINT, before)
 

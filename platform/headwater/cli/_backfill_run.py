@@ -1,6 +1,9 @@
 """How `headwater backfill run` and `resume` run a backfill: out of the way of live jobs, with a bar."""
 
 import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.cli._backfill_job import errors, home_of, planned_job
@@ -15,7 +18,7 @@ def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output
     if _tell_nothing_to_run(home, backfill_id, json_output):
         return
     stand_back(nice)
-    with planned_job(home, bootstrap, backfill_id) as (context, job):
+    with told_how_to_go_on(backfill_id), planned_job(home, bootstrap, backfill_id) as (context, job):
         from headwater_streams import backfill
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -35,6 +38,16 @@ def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output
     print(
         f"{done.state}: {done.chunks_done} of {in_all}, {rows} read; next: headwater backfill {following} {backfill_id}"
     )
+
+
+@contextmanager
+def told_how_to_go_on(backfill_id: str) -> Iterator[None]:
+    """Names, after a Ctrl-C in the block, the command that goes on with the backfill."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"headwater: stopped; what is left: headwater backfill run {backfill_id}", file=sys.stderr)
+        raise
 
 
 def _tell_nothing_to_run(home: Path, backfill_id: str, json_output: bool) -> bool:

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -113,7 +113,7 @@ def spark_session(
     """
     if find_spec("pyspark") is None:
         raise DependencyError("PySpark is not installed: run pip install 'headwater[spark]'")
-    from pyspark import SparkConf
+    from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
     settings = load_settings(os.environ, {"spark.master": master}).settings.spark
@@ -125,7 +125,9 @@ def spark_session(
         jars=jar_paths(os.environ),
     ) | dict(extra or {})
     builder = SparkSession.builder.config(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
-    with _launch_environment(here=_is_here(conf["spark.master"])), _interrupted_afterwards():
+    with _launch_environment(here=_is_here(conf["spark.master"])), _interrupted_afterwards() as take_signal:
+        SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
+        take_signal()  # PySpark has taken it, to cancel jobs over py4j
         session: SparkSession = builder.getOrCreate()
     if not conf["spark.master"].startswith("local"):
         session.sparkContext.addPyFile(str(packages_zip(Path(home).resolve() / "spark-packages", modules)))
@@ -135,14 +137,18 @@ def spark_session(
 
 
 @contextmanager
-def _interrupted_afterwards() -> Iterator[None]:
+def _interrupted_afterwards() -> Iterator[Callable[[], None]]:
     """A Ctrl-C while the JVM starts is obeyed once it has, or at the second one.
 
-    py4j, in the middle of an answer, would end in the stack traces of three errors.
+    py4j, in the middle of an answer, would end in the stack traces of three errors. A process in the background, of a
+    shell without job control, ignores the signal, and does so still after the block.
+
+    Yields:
+        What takes the signal back from a library that has taken it in the block.
     """
     before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(before):
-        yield  # a process in the background, of a shell without job control, ignores it
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield lambda: None
         return
     asked: list[int] = []
 
@@ -151,9 +157,12 @@ def _interrupted_afterwards() -> Iterator[None]:
             raise KeyboardInterrupt
         asked.append(number)
 
-    signal.signal(signal.SIGINT, ask)
+    def take() -> None:
+        signal.signal(signal.SIGINT, ask if callable(before) else before)
+
+    take()
     try:
-        yield
+        yield take
     finally:
         signal.signal(signal.SIGINT, before)
     if asked:
