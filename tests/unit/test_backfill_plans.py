@@ -8,6 +8,7 @@ import pytest
 
 from headwater.cli import main
 from headwater.cli._backfill import parse_offsets
+from headwater.cli._backfill_run import told_how_to_go_on
 from headwater.errors import UsageError
 from headwater_streams.backfill.history import TableHistory, intersection
 from headwater_streams.backfill.repair.selection import Selection
@@ -150,6 +151,23 @@ def test_status_planned_then_paused_and_a_second_process_is_refused(tmp_path: Pa
         pass
 
 
+@pytest.mark.parametrize(("actions", "state"), [(["swap"], "swapped"), (["swap", "rollback"], "rolled back")])
+def test_pause_of_what_was_swapped_in_is_refused(actions: list[str], state: str, tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    entries = [backfill_entry("delays-1", action, 4) for action in actions]
+    log(home.table("gold.delays"), batch_entry(0, 0, 4), *entries)
+    BackfillFolder(home, "delays-1").write("plan", plan_of().to_json())
+    assert status(home, "delays-1")["state"] == state
+    with pytest.raises(BackfillError, match=f"'delays-1' is {state}, and has nothing to pause"):
+        pause(home, "delays-1")
+
+
+def test_run_that_is_stopped_says_how_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyboardInterrupt), told_how_to_go_on("delays-1"):
+        raise KeyboardInterrupt
+    assert capsys.readouterr().err == "headwater: stopped; what is left: headwater backfill run delays-1\n"
+
+
 def test_parse_offsets_reads_several_partitions() -> None:
     found = parse_offsets(["a:b:0=3-9", "a:b:1=0-2"])
     assert found == {"a:b": {0: (3, 9), 1: (0, 2)}}
@@ -174,6 +192,28 @@ def test_parse_offsets_reads_several_partitions() -> None:
         (["run", "x"], 2, "there is no backfill 'x'"),
         (["pause", "x"], 2, "there is no backfill 'x'"),
         (["abort", "x"], 2, "there is no backfill 'x'"),
+        (["swap", "x"], 2, "there is no backfill 'x'"),
+        (["rollback", "x"], 2, "there is no backfill 'x'"),
+        (
+            ["plan", "jobs/flights.py:clean_departures", "--all", "--rebuild"],
+            2,
+            "give only one of --offsets, --start and --end",
+        ),
+        (
+            ["plan", "jobs/flights.py:clean_departures", "--offsets", "departures:0:1-2"],
+            2,
+            "write TOPIC:PARTITION=START-END",
+        ),
+        (
+            ["plan", "jobs/flights.py:clean_departures", "--offsets", "departures:0=2-1"],
+            1,
+            "[2, 1) is no range of offsets",
+        ),
+        (
+            ["plan", "jobs/flights.py:clean_departures", "--event-time", "2013-01-02", "today"],
+            1,
+            "write 2013-01-01T10:00:00Z",
+        ),
     ],
 )
 def test_backfill_verb_mistake_is_one_sentence(
@@ -182,7 +222,9 @@ def test_backfill_verb_mistake_is_one_sentence(
     sentence: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setenv("HEADWATER_JARS", str(tmp_path))  # no jars: what is told is told before Spark starts
     assert main(["backfill", *arguments, "--home", str(tmp_path)]) == exit_status
     out, err = capsys.readouterr()
     assert out == ""

@@ -69,6 +69,17 @@ def session_of(home: Path, bootstrap: str | None, *, needs_broker: bool) -> Iter
 
 
 @contextmanager
+def planned_session(home: Path, backfill_id: str) -> Iterator["StageContext"]:
+    """The session for a backfill; one that nobody planned is told before Spark is started."""
+    from headwater_streams.backfill.store import BackfillFolder
+
+    with errors():
+        BackfillFolder(home_of(home), backfill_id).plan()
+        with session_of(home, None, needs_broker=False) as context:
+            yield context
+
+
+@contextmanager
 def planned_job(
     home: Path,
     bootstrap: str | None,

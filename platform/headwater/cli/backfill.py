@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.cli._backfill_job import errors, home_of, one_job, planned_job, session_of
+from headwater.cli._backfill_job import errors, home_of, one_job, planned_job, planned_session, session_of
 from headwater.cli._backfill_run import run_planned, stand_back
 from headwater.cli._common import (
     DEFAULT_HOME,
@@ -124,6 +124,7 @@ def plan_backfill(
       headwater backfill plan jobs/requests.py:split_requests --rewind 12 --table silver.bots
     """
     from headwater.cli._backfill import parse_offsets, print_plan, print_whole
+    from headwater_streams.backfill.repair.selection import Selection
 
     if (start is None) != (end is None):
         raise UsageError("give --start and --end together; the end is exclusive")
@@ -132,11 +133,15 @@ def plan_backfill(
         *(everything, rebuild, rewind is not None),
     ]
     if sum(given) != 1:
-        raise UsageError(f"say which range: give one of {_RANGES}")
+        raise UsageError(f"{'say which range: give' if not sum(given) else 'give only'} one of {_RANGES}")
     if behind and not rebuild:
         raise UsageError("--behind names a rebuild whose tables another one reads; give it with --rebuild")
     if table is not None and rewind is None:
         raise UsageError("--table says which table the VERSION of --rewind is of; give both")
+    ranges = parse_offsets(offsets) if offsets else None
+    timestamps = None if start is None or end is None else (start, end)
+    with errors():
+        Selection.of(ranges, timestamps, event_time, since_version)  # before Spark starts
     job, where = one_job(reference)
     with errors(), session_of(home, bootstrap, needs_broker=bool(job.topics)) as context:
         from headwater_streams import backfill
@@ -156,8 +161,8 @@ def plan_backfill(
         planned = backfill.plan(
             context,
             job,
-            offsets=parse_offsets(offsets) if offsets else None,
-            timestamps=None if start is None or end is None else (start, end),
+            offsets=ranges,
+            timestamps=timestamps,
             event_time=event_time,
             since_version=since_version,
             reference=where,
@@ -395,7 +400,7 @@ def swap(
     """
     from headwater.cli._backfill import FED_STOP
 
-    with errors(), session_of(home, None, needs_broker=False) as context:
+    with planned_session(home, backfill_id) as context:
         from headwater_streams import backfill
 
         with waiting(f"swapping {backfill_id} in"):
@@ -426,7 +431,7 @@ def rollback(
     Example:
       headwater backfill rollback delay_by_carrier-1f0c92ab
     """
-    with errors(), session_of(home, None, needs_broker=False) as context:
+    with planned_session(home, backfill_id) as context:
         from headwater_streams import backfill
 
         with waiting(f"rolling {backfill_id} back"):

@@ -59,11 +59,13 @@ def pause(home: Home, backfill: str) -> dict[str, Any]:
     """Makes a run stop at its next chunk; it stays so, across restarts, until `resume`.
 
     Raises:
-        BackfillError: There is no such backfill, or it was aborted.
+        BackfillError: There is no such backfill, or it was aborted or swapped in.
     """
     folder = BackfillFolder(home, backfill)
-    folder.plan()
+    swapped = _swapped(home, folder.plan())
     folder.require_open()
+    if swapped is not None:
+        raise BackfillError(f"the backfill {backfill!r} is {swapped}, and has nothing to pause")
     folder.set_flag(PAUSE)
     return status(home, backfill)
 
