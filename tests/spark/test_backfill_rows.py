@@ -161,6 +161,9 @@ def test_row_backfill_refusals_are_one_sentence_each(drive: Callable[..., JobDri
     with pytest.raises(BackfillError, match="there is no backfill 'x'; there are none"):
         backfill.status(driver.home, "x")
 
+    with pytest.raises(BackfillError, match=r"is at version \d+, so nothing was committed after version 99"):
+        backfill.plan(context, job, since_version=99)
+
     whole = backfill.plan(context, job, timestamps=("2013-01-01", "2100-01-01"))
     assert whole.ranges == {"departures": {0: (0, 7)}}
 

@@ -78,9 +78,14 @@ def test_by_key_rows_of_one_key_within_the_bound_count_once(drive: Callable[...,
     ]
     assert [finding for audit in audit_home(driver.home) for finding in audit.findings] == []
     with pytest.raises(
-        backfill.BackfillError, match="'clean' removes duplicates by key, and which of them it kept"
+        backfill.BackfillError,
+        match=r"'clean' removes duplicates by key, and which of them it kept.* --rebuild",
     ):
         backfill.plan(driver.context, bind(clean))
+    assert backfill.plan_rebuild(driver.context, bind(clean)).tables == (
+        "silver.orders__quarantine",
+        "silver.orders",
+    )
     files = sorted((driver.home.checkpoint("clean", 1) / "keys").iterdir())
     assert [file.name for file in files] == ["0.arrow", "1.arrow", "2.arrow"]
 

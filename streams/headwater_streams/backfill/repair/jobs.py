@@ -27,37 +27,43 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
     if found.kind not in ("row", "window"):
         what = "an as-of join of two streams" if found.kind == "as_of" else "a join"
         raise BackfillError(
-            f"the job {job.name!r} is {what}; row-by-row and windowed jobs can be repaired, not joins"
+            f"the job {job.name!r} is {what}; row-by-row and windowed jobs can be repaired, not joins; build all "
+            "of its rows again: headwater backfill plan JOB --rebuild"
         )
     if isinstance(found.job.dedup, ByKey):
         raise BackfillError(
             f"the job {job.name!r} removes duplicates by key, and which of them it kept depends on the order in which "
-            "they came, so a part of its rows cannot be repaired; run it under a new target to read everything again"
+            "they came, so a part of its rows cannot be repaired; build all of them again: headwater backfill plan JOB "
+            "--rebuild"
         )
     if found.kind == "window" and found.job.topics:
         raise BackfillError(
             f"the job {job.name!r} only counts its late rows (late='count'), so no table holds its rows by event "
-            "time, and a part of its windows cannot be repaired; build all of them again: headwater backfill plan "
+            "time, and a part of its windows cannot be repaired; build all of them again: headwater backfill plan JOB "
             "--rebuild"
         )
     if found.kind == "window":
         if not isinstance(found.operator, TumblingWindow):
             raise BackfillError(
                 f"the job {job.name!r} is {found.window.name}, and only tumbling windows can be repaired so far; "
-                "run it under a new target to fold everything again"
+                "build all of them again: headwater backfill plan JOB --rebuild"
             )
         if job.target.mode != "update":
             raise BackfillError(
                 f"the job {job.name!r} writes its windows once they are closed (mode='append'), and only updating "
-                "windows can be repaired so far; run it under a new target to fold everything again"
+                "windows can be repaired so far; build all of them again: headwater backfill plan JOB --rebuild"
             )
     if found.kind == "row" and len(found.job.inputs) > 1:
         raise BackfillError(
-            f"the job {job.name!r} reads {', '.join(found.job.inputs)}; row-by-row jobs with one input can be repaired"
+            f"the job {job.name!r} reads {', '.join(found.job.inputs)}; row-by-row jobs with one input can be "
+            "repaired; build all of its rows again: headwater backfill plan JOB --rebuild"
         )
     if found.branches:
         tables = ", ".join(found.branches)
-        raise BackfillError(f"the job {job.name!r} writes {tables}; jobs with one table can be repaired")
+        raise BackfillError(
+            f"the job {job.name!r} writes {tables}; jobs with one table can be repaired; build all of them again: "
+            "headwater backfill plan JOB --rebuild"
+        )
     return found
 
 

@@ -78,6 +78,10 @@ def plan(
     job_plan = planned_job(context, job)
     target = job_plan.job.target.name
     history = TableHistory(context.home.table(target), target, job_plan.job.name)
+    if since_version is not None and since_version >= history.version:
+        raise BackfillError(
+            f"{target} is at version {history.version}, so nothing was committed after version {since_version}"
+        )
     _require_columns(context, job_plan)
     differences = since_last_run(context, job_plan)
     _require_same_keys(job_plan, differences)
