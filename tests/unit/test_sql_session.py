@@ -140,6 +140,16 @@ def test_at_version_that_does_not_exist_names_the_newest(home):
         session.run("SELECT * FROM headwater.ledger")
 
 
+def test_at_moment_before_the_table_names_its_oldest_version(home):
+    with (
+        SqlSession(home, at=datetime(2013, 1, 1, tzinfo=UTC)) as session,
+        pytest.raises(
+            SqlError, match=r"no version at 2013-01-01 00:00:00\+00:00: its oldest is version 0, of 20"
+        ),
+    ):
+        session.run("SELECT * FROM headwater.ledger")
+
+
 def test_parse_at_reads_versions_and_utc_times():
     assert parse_at("12") == 12
     assert (

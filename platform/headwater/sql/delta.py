@@ -64,7 +64,7 @@ def open_table(ref: TableRef, at: At = None) -> OpenTable:
     """Reads the table's log and pins the newest version, or the one that `at` asks for.
 
     Raises:
-        SqlError: The log cannot be read, or has no such version.
+        SqlError: The log cannot be read, or has no such version, or none that old.
     """
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
@@ -77,7 +77,22 @@ def open_table(ref: TableRef, at: At = None) -> OpenTable:
         if at is None:
             raise SqlError(f"cannot open table {ref.qualified_name}: {error}") from error
         raise SqlError(f"table {ref.qualified_name} has no version at {at}: {_available(ref)}") from error
+    if isinstance(at, datetime):
+        _require_committed(ref, delta.version(), at)
     return OpenTable(ref, delta.version(), delta)
+
+
+def _require_committed(ref: TableRef, version: int, at: datetime) -> None:
+    """delta-rs goes by the files' times, as Delta does, and takes the oldest version for what is before it."""
+    commit = ref.path / "_delta_log" / f"{version:020}.json"
+    if not commit.exists():  # the log was cut behind a checkpoint
+        return
+    committed = datetime.fromtimestamp(commit.stat().st_mtime, UTC)
+    if committed.replace(microsecond=committed.microsecond // 1000 * 1000) > at:  # it compares milliseconds
+        raise SqlError(
+            f"table {ref.qualified_name} has no version at {at}: its oldest is version {version}, "
+            f"of {committed.isoformat(timespec='seconds')}"
+        )
 
 
 def _available(ref: TableRef) -> str:
