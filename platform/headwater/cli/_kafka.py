@@ -93,7 +93,8 @@ class Cluster:
             )
         if name == "_UNSUPPORTED_FEATURE":
             return UserError(f"{subject}: the broker at {self.bootstrap} does not offer this")
-        return UserError(f"{subject}: {error.str()[:1].lower()}{error.str()[1:]}")
+        said = f"{error.str()[:1].lower()}{error.str()[1:]}"
+        return UserError(said if said.startswith(subject) else f"{subject}: {said}")
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, in order.
