@@ -65,6 +65,9 @@ def grouped(df: DataFrame, *, by: Sequence[str], state: str) -> Windowed:
         A grouping; call `.agg(...)` on it with Spark aggregates. The target's mode is "update", its keys are `by`;
         the table is at all times the result over all rows so far, as Spark's complete mode would write it anew.
 
+    Example:
+        hw.grouped(orders, by=["customer"], state="unbounded").agg(F.sum("amount").alias("spent"))
+
     Raises:
         JobDefinitionError: A column is not there, `by` is empty, or `state` is something else.
     """

@@ -32,6 +32,9 @@ def latest(df: DataFrame, *, by: Sequence[str], order: str | Sequence[str], stat
     Returns:
         The columns of `df`, one row for each key. The target's mode is "update" and its keys are `by`.
 
+    Example:
+        hw.latest(orders, by=["order_id"], order="ordered_at", state="unbounded")
+
     Raises:
         JobDefinitionError: A column is not there, `by` is empty, or `state` is something else.
     """

@@ -23,6 +23,9 @@ def top(n: int, order: str, columns: Sequence[str] = ()) -> Column:
     Returns:
         An aggregate for `.agg(...)` of a window: `ARRAY<STRUCT<order, columns...>>`.
 
+    Example:
+        hw.tumbling(orders, "ordered_at", "1 hour").agg(hw.top(3, "amount", ["order_id"]).alias("greatest"))
+
     Raises:
         JobDefinitionError: `n` is below 1.
     """

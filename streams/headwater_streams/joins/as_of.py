@@ -149,6 +149,9 @@ def as_of(
     Returns:
         The left row's columns, then the right row's without `by`.
 
+    Example:
+        hw.as_of(orders, rates, left_time="ordered_at", right_time="since", by=["currency"], tolerance="1 day")
+
     Raises:
         JobDefinitionError: A column is missing or stands on both sides, a column of the right side is a map, or an
             argument is not one of its values.

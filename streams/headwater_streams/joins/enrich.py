@@ -41,6 +41,9 @@ def enrich(
     Returns:
         The row's columns, then the table's without its key.
 
+    Example:
+        hw.enrich(orders, currencies, on={"currency": "code"})  # currencies = hw.lookup("silver.currencies")
+
     Raises:
         JobDefinitionError: A column is missing or stands on both sides.
         LookupKeyError: The table has several rows for one key, so rows would be doubled.

@@ -103,6 +103,11 @@ def join(
     Returns:
         The left row's columns, then the right row's without `on`; of `"semi"` only the left row's.
 
+    Example:
+        hw.join(
+            orders, payments, on=["order_id"], left_time="ordered_at", right_time="paid_at", within="1 hour", how="left"
+        )
+
     Raises:
         JobDefinitionError: A column is missing, stands on both sides, or only one side is a stream.
     """

@@ -31,6 +31,9 @@ def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> 
         The rows of all, each as often as it is there. Of two tables that have rows of one record, a job with
         `by_offset()` keeps the one that it reads first.
 
+    Example:
+        hw.union(orders, returns, allow_missing=True)
+
     Raises:
         JobDefinitionError: A column is not in all of them, is text in one and not in another, or only some of them are
             rows of an input.

@@ -154,6 +154,9 @@ def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ())
         A grouping; call `.agg(...)` on it with Spark aggregates. The target's mode is "append". The aggregates are
         about a set of rows: for the first or the last value of a window use `F.min_by("price", "at")`.
 
+    Example:
+        hw.count_window(orders, "ordered_at", 100, by=["customer"]).agg(F.sum("amount").alias("spent"))
+
     Raises:
         JobDefinitionError: A column is not there, or the size is not a whole number of rows.
     """

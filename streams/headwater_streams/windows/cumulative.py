@@ -72,6 +72,9 @@ def cumulative(df: DataFrame, time: str, size: str, step: str, *, by: Sequence[s
     Returns:
         A grouping; call `.agg(...)` on it with Spark aggregates.
 
+    Example:
+        hw.cumulative(orders, "ordered_at", "1 day", "1 hour").agg(F.sum("amount").alias("revenue_so_far"))
+
     Raises:
         JobDefinitionError: A column is not there, a duration is none, or `size` is not a multiple of `step`.
     """

@@ -83,6 +83,9 @@ def hopping(df: DataFrame, time: str, size: str, every: str, *, by: Sequence[str
     Returns:
         A grouping; call `.agg(...)` on it with Spark aggregates.
 
+    Example:
+        hw.hopping(orders, "ordered_at", "1 hour", "10 minutes", by=["currency"]).agg(F.count("*").alias("orders"))
+
     Raises:
         JobDefinitionError: A column is not there, a duration is none, or rows would fall between the windows.
     """

@@ -75,6 +75,9 @@ def session(df: DataFrame, time: str, gap: str, *, by: Sequence[str]) -> Windowe
     Returns:
         A grouping; call `.agg(...)` on it with Spark aggregates.
 
+    Example:
+        hw.session(orders, "ordered_at", "30 minutes", by=["customer"]).agg(F.count("*").alias("orders"))
+
     Raises:
         JobDefinitionError: A column is not there, the gap is not a duration, or `by` is empty.
     """

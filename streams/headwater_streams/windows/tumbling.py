@@ -69,6 +69,9 @@ def tumbling(df: DataFrame, time: str, size: str, *, by: Sequence[str] = ()) -> 
     Returns:
         A grouping; call `.agg(...)` on it with Spark aggregates.
 
+    Example:
+        hw.tumbling(orders, "ordered_at", "1 hour", by=["currency"]).agg(F.sum("amount").alias("revenue"))
+
     Raises:
         JobDefinitionError: A column is not there, or the size is not a duration.
     """
