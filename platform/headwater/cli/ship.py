@@ -39,7 +39,12 @@ def ship(
         ),
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="End when everything that is there is shipped.")
+        bool,
+        typer.Option(
+            "--once",
+            help="End when everything that is there is shipped, a last line without its end, too: for files that are "
+            "whole, as one that is being written may be caught in the middle of a line.",
+        ),
     ] = False,
     from_end: Annotated[
         bool,

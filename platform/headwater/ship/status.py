@@ -23,7 +23,8 @@ class FileStatus:
         lines: How many lines that is.
         size: Its size: now if it is on this machine, else when progress was last saved.
         lag_bytes: What is to be shipped.
-        state: "followed", "done" (it left the patterns) or "elsewhere" (it is not on this machine, or gone).
+        state: "followed", "done" (it left the patterns) or "elsewhere" (it is not on this machine, or gone, or was
+            truncated: what is written to it then is a file of its own).
         saved_at: When progress was last saved, ISO 8601.
     """
 
@@ -53,7 +54,8 @@ def _status(shipper: str, topic: str, entry: Entry) -> FileStatus:
     size, state = entry.size, "elsewhere"
     try:
         stat = Path(entry.place).stat()
-        if (stat.st_dev, stat.st_ino) == (entry.device, entry.inode):
+        is_same = (stat.st_dev, stat.st_ino) == (entry.device, entry.inode)
+        if is_same and stat.st_size >= entry.mark.position:
             size, state = stat.st_size, "followed"
     except (OSError, ValueError):
         pass
