@@ -233,6 +233,10 @@ def test_up_detached_then_status_then_down(headwater: Any, tmp_path: Path) -> No
         assert told["already_running"] is False
         second = headwater("up", "--home", "home", "--coordinator", "memory")
         assert (second.returncode, second.stdout) == (0, f"already running {told['bootstrap']}\n")
+        assert second.stderr == ""
+        other = headwater("up", "--home", "home", "--coordinator", "memory", "--port", "1")
+        assert (other.returncode, other.stdout) == (0, second.stdout)
+        assert other.stderr == "headwater: --port 1 is for a stack that starts: run headwater down first\n"
         status = json.loads(headwater("status", "--home", "home", "--json").stdout)
         assert (status["running"], status["bootstrap"]) == (True, told["bootstrap"])
         assert [member["role"] for member in status["processes"]] == ["broker"]

@@ -88,6 +88,11 @@ def up(
         return
     with waiting("starting the stack"):
         started = start_detached(spec)
+    runs_at = started.state.bootstrap.partition(",")[0]
+    if started.already_running and port and not runs_at.endswith(f":{port}"):
+        print(
+            f"headwater: --port {port} is for a stack that starts: run headwater down first", file=sys.stderr
+        )
     if json_output:
         print_json({"already_running": started.already_running, **_described(started.state)})
     else:
