@@ -141,12 +141,22 @@ def _print_plans(found: list[dict[str, Any]], changed: "Mapping[str, Sequence[Di
         for p in found
     ]
     print_table(["job", "kind", "reads", "writes", "keys", "columns", "checks"], rows, empty="no job")
-    names = ("what", "before", "now", "why", "remedy")
-    changes = [(job, *(getattr(each, n) for n in names)) for job, told in changed.items() for each in told]
+    changes = [
+        (job, each.what, each.before, each.now, each.why, _can_be_done(each))
+        for job, told in changed.items()
+        for each in told
+    ]
     if changes:
         console().print()
         columns = ["job", "since its last run", "was", "is", "which means", "can be done"]
         print_table(columns, changes, empty="")
+
+
+def _can_be_done(difference: "Difference") -> str:
+    if difference.remedy != "keep":
+        return difference.remedy  # a sentence about it follows
+    is_code = difference.what == "function or declaration"
+    return "go on as it is" + ("; for rows before: headwater backfill plan" if is_code else "")
 
 
 @app.command()

@@ -91,7 +91,7 @@ def _import(where: str, search: Sequence[Path]) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name == where:
             raise JobDefinitionError(
-                f"no job module {where!r}; give a path ending in .py or an importable module"
+                f"no job module {where!r}; give a path ending in .py or .sql, or an importable module"
             ) from error
         raise JobDefinitionError(f"{where}: it imports {error.name!r}, which is not installed") from error
     except Exception as error:
