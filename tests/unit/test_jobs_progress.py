@@ -215,6 +215,12 @@ def test_explain_broker_that_does_not_answer_or_is_not_known(joined: Place) -> N
     assert "topic clicks: nobody could be asked how far it goes" in _sentences(joined, away)
 
 
+def test_explain_stopped_job_says_what_goes_on_with_it(joined: Place) -> None:
+    joined.event("stopped")
+    stopped = explain_job(joined.home.root, "pairs", None).sentences[0]
+    assert stopped == "it is stopped; headwater jobs run goes on with it"
+
+
 def test_explain_failed_and_unknown_jobs(joined: Place) -> None:
     joined.event("failed", "no such column")
     assert explain_job(joined.home.root, "pairs", None).sentences[0] == "it failed: no such column"

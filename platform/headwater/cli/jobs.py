@@ -337,8 +337,9 @@ def status(
 ) -> None:
     """Show each job's last batch, what became of its rows, and how far it is behind its topics.
 
-    A job with several tables has a line for each, and all of them read the same rows. With --watch it is what the jobs
-    do now, from the table headwater.progress; with --json a line each second.
+    What was read, and what became of it, is counted since the job's generation began: a renewal, a rebuild and the
+    rollback of one begin another. A job with several tables has a line for each, and all of them read the same rows.
+    With --watch it is what the jobs do now, from the table headwater.progress; with --json a line each second.
 
     \b
     Examples:

@@ -163,7 +163,7 @@ def _of_state(progress: JobProgress, inputs: list[InputState], now: datetime) ->
     elif progress.state == "killed":
         yield "its process ended without a word; start it again, and it goes on where its table ends"
     elif progress.state == "stopped":
-        yield "it is stopped"
+        yield "it is stopped; headwater jobs run goes on with it"
     else:
         last = progress.batches[-1] if progress.batches else None
         ended = progress.at  # a start is as good as a batch
