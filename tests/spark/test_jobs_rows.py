@@ -1,17 +1,20 @@
 """Row-by-row jobs: decoding, deduplication, quarantine, checks, exactly once."""
 
 import gc
+import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.errors import CheckFailedError
+from headwater_streams.errors import CheckFailedError, DataLossError
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.sinks.delta_table import DeltaTransaction
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic(
@@ -32,6 +35,18 @@ def silver(departures: DataFrame) -> DataFrame:
 @hw.check("delay_sane", "avg(delay_minutes) < 600", on="input", level="batch", action="fail")
 def plain(departures: DataFrame) -> DataFrame:
     return departures
+
+
+@hw.job(target=hw.delta("silver.projected"))
+def projecting(departures: DataFrame) -> DataFrame:
+    return departures.select("flight_id", F.col("delay_minutes").alias("hours"))
+
+
+@hw.job(target=hw.delta("silver.filtered"))
+def filtering(departures: DataFrame) -> DataFrame:
+    return departures.filter("delay_minutes < 1000").select(
+        "flight_id", F.col("delay_minutes").alias("hours")
+    )
 
 
 def event(n: int, **changes: object) -> dict[str, object]:
@@ -137,6 +152,62 @@ def test_row_job_filtered_rows_are_counted(drive: Callable[..., JobDriver]) -> N
     (entry,) = driver.ledger("silver.departures")
     assert entry.accounting["departures"]["filtered"] == 1
     assert not entry.imbalances()
+
+
+@pytest.mark.parametrize("rejected", ["some", "all", "one"])
+def test_row_job_rejected_rows_of_several_partitions_are_all_in_quarantine(
+    drive: Callable[..., JobDriver], rejected: str
+) -> None:
+    seed = random.randrange(2**32)
+    print(f"seed {seed}")
+    rng, driver = random.Random(seed), drive(plain)
+    expected: list[tuple[int, int]] = []
+    good: list[tuple[int, int]] = []
+    one = rng.randrange(900)
+    for partition, start in enumerate((0, 70_000, 5_000_000_000)):
+        values: list[Mapping[str, Any] | bytes | None] = []
+        for number in range(300):
+            bad = {"some": rng.random() < 0.05, "all": True, "one": partition * 300 + number == one}[rejected]
+            values.append(rng.choice([b"bad", b"{}", None]) if bad else event(1))
+            (expected if bad else good).append((partition, start + number))
+        driver.send("departures", *values, partition=partition, offset=start, timestamp=AT)
+    driver.run()
+    assert sorted(driver.rows("silver.plain__quarantine", "_partition", "_offset")) == sorted(expected)
+    assert sorted(driver.rows("silver.plain", "_partition", "_offset")) == sorted(good)
+    (entry,) = driver.ledger("silver.plain")
+    assert entry.accounting["departures"] == {
+        "read": 900, "written": len(good), "filtered": 0, "duplicate": 0, "quarantined": len(expected),
+    }  # fmt: skip
+    by_partition = [terms["quarantined"] for terms in entry.partitions["departures"].values()]
+    assert by_partition == [sum(place == p for place, _ in expected) for p in range(3)]
+
+
+def test_row_job_function_that_only_projects_accounts_as_one_that_filters(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(projecting, filtering)
+    for partition in range(2):
+        driver.send("departures", event(1), b"bad", event(2), partition=partition, timestamp=AT)
+    driver.run()
+    (one,), (other,) = driver.ledger("silver.projected"), driver.ledger("silver.filtered")
+    assert one.accounting == other.accounting
+    assert one.partitions == other.partitions
+    assert one.partitions["departures"][1] == {
+        "read": 3, "written": 2, "filtered": 0, "duplicate": 0, "quarantined": 1,
+    }  # fmt: skip
+    assert driver.rows("silver.projected", "hours") == driver.rows("silver.filtered", "hours")
+
+
+@pytest.mark.parametrize("job", ["projecting", "filtering"])
+def test_row_job_rows_that_are_lost_on_the_way_to_the_files_are_missed(
+    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch, job: str
+) -> None:
+    driver = drive({"projecting": projecting, "filtering": filtering}[job])
+    driver.send("departures", event(1), event(2), timestamp=AT)
+    write = DeltaTransaction.write
+    monkeypatch.setattr(DeltaTransaction, "write", lambda self, rows: write(self, rows.filter("hours = 1")))
+    with pytest.raises(DataLossError, match="1 rows were written where 2 came out"):
+        driver.run()
 
 
 @pytest.mark.parametrize("step", ["start", "before quarantine", "before commit", "after commit", "end"])

@@ -8,7 +8,7 @@ rejected rows alone (`Decoded.rejected`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -53,6 +53,11 @@ class Decoded:
     def rejected(self, rows: DataFrame) -> DataFrame:
         """Rows of the frame with every reason beside them: `_problems`, an array of `{check, reason}`."""
         return rows.select("*", *self.columns.values()).withColumn(PROBLEMS, told(self.problems))
+
+    def apart(self, which: Column) -> DataFrame:
+        """The rows of the frame for which a condition holds."""
+        # Spark would push the condition below the value and parse it once for each mention; not past an observation.
+        return self.frame.observe(Observation(), F.count(F.lit(1))).filter(which)
 
     def with_problem(self, frame: DataFrame, problem: Problem) -> "Decoded":
         """The rows of `frame`, which may have one problem more."""

@@ -4,7 +4,7 @@ A record is judged as it was judged live: against what the job had seen when the
 records of that batch. So of several copies the same one stays, wherever the others lie.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -57,12 +57,12 @@ class ReplayedRows:
 
     Attributes:
         rows: The rows, with the target's columns.
-        rejected: The rows for quarantine.
+        rejected: Gives the rows for quarantine, once `rows` are written.
         passed: The pass that computes them, with its counts and checks.
     """
 
     rows: DataFrame
-    rejected: DataFrame
+    rejected: Callable[[], DataFrame]
     passed: PassedRows
 
 
@@ -98,8 +98,12 @@ class RowReplay:
         rows = self._with_batches(passed.rows, chunk)
         if not self._plan.is_ingest:
             rows = rows.drop(SEEN_UNTIL)
-        rejected = quarantine_rows(passed.rejected(), 0, 0).drop(BATCH, GENERATION)
-        return ReplayedRows(rows, self._with_batches(rejected, chunk).drop(SEEN_UNTIL), passed)
+
+        def rejected() -> DataFrame:
+            bad = quarantine_rows(passed.rejected(), 0, 0).drop(BATCH, GENERATION)
+            return self._with_batches(bad, chunk).drop(SEEN_UNTIL)
+
+        return ReplayedRows(rows, rejected, passed)
 
     def live_shortfall(self, chunk: Chunk) -> int:
         """Offsets of the chunk's batches that held no record for the live job: control records, compacted ones."""

@@ -133,7 +133,7 @@ class _RowSteps:
             entry = chunk_entry(self._backfill, chunk, {"quarantined": accounting["quarantined"]})
             write_side(
                 self._context.transaction(folder.quarantine),
-                replayed.rejected,
+                replayed.rejected(),
                 self._backfill.app_id,
                 entry,
                 accounting["quarantined"],

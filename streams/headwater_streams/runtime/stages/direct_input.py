@@ -136,4 +136,4 @@ class DirectInput(StatefulInput):
         ranges = batch_input.source.ranges
         records = [source.read(spark, topic, partitions) for topic, partitions in ranges.items()]
         decoded = self._decoder.decode(self._decoder.locate(reduce(DataFrame.unionByName, records)))
-        return decoded.rejected(decoded.frame.filter(BAD))
+        return decoded.rejected(decoded.apart(F.col(BAD)))

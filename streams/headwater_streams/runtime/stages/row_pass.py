@@ -20,6 +20,7 @@ from headwater_streams.errors import DataLossError, LookupKeyError
 from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
 from headwater_streams.sources.coordinates import (
     INPUT,
     OFFSET,
@@ -139,11 +140,12 @@ class RowPass:
         if verdicts is not None:
             terms = {"duplicate": repeated} | {term: ~repeated & of for term, of in terms.items()}
         hidden = [*self._hidden, INPUT] if self._is_union else list(self._hidden)
-        given, marked, gates_in, kept = dict(lookups or {}), [], {}, []
+        given, gates_in, kept = dict(lookups or {}), {}, []
         for place, name in enumerate(self._names):
             decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
             newest = F.max(F.when(terms["passed"], self._event_time_us(name, decoded)))
             more = [F.count(F.lit(1)).alias("read"), newest.alias("max_event_time_us")]
+            more.append(noted(terms["quarantined"]))
             frame = counted.observe(("read", name), decoded.frame, terms, more, ranges.get(name, {}))
             good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *self._hidden)
             if self._is_union:
@@ -156,7 +158,6 @@ class RowPass:
                 good = good.persist()
                 kept.append(good)
             given[name] = hide(good, hidden)
-            marked.append(decoded)
         results, gates = {}, {}
         written: dict[str, Column] = {"rows": F.lit(True)}
         if self._is_union:
@@ -168,9 +169,13 @@ class RowPass:
             )
 
         def rejected() -> DataFrame:
-            told = [d.rejected(d.frame.filter(terms["quarantined"])) for d in marked]
-            wanted = [rows.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS) for rows in told]
-            return reduce(DataFrame.unionByName, wanted)
+            told = []
+            for place, name in enumerate(self._names):
+                around = standing_in(self._rows_of(place, located), counted.get("read", name)[BLOCKS])
+                found = self._marked(self._decoded(name, around), verdicts)
+                rows = found.rejected(found.apart(terms["quarantined"]))
+                told.append(rows.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS))
+            return reduce(DataFrame.unionByName, told)
 
         target = self._job.target.name
         return PassedRows(results, rejected, gates_in, gates, counted, target, self._names, tuple(kept))
@@ -234,7 +239,8 @@ class PassedRows:
 
     Attributes:
         results: The function's results with the coordinates, by table; the target's must be written first.
-        rejected: Gives the rows for quarantine, with `_problems`; reading them is a pass of its own.
+        rejected: Gives the rows for quarantine, with `_problems`, once the results are written; reading them is a
+            pass of its own, which decodes what stands near them.
         gates_in: The checks that judge what comes in by each input.
         gates_out: The checks that judge each result.
     """
