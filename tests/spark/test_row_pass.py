@@ -1,11 +1,44 @@
-"""The pass of a row job: where rejected records stand."""
+"""The pass of a row job: which functions need no count of their own, where rejected records stand."""
+
+from collections.abc import Callable
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
-from headwater_streams.sources.coordinates import OFFSET, PARTITION
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, hide
+
+KEEPING: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "as it is": lambda rows: rows,
+    "a column more, renamed, one less": lambda rows: (
+        rows.withColumn("twice", F.col("id") * 2).withColumnRenamed("id", "number").drop("words")
+    ),
+    "an alias": lambda rows: rows.alias("r").select("r.id", F.size("r.words").alias("words")),
+    "an observation": lambda rows: rows.observe(Observation(), F.count(F.lit(1))).select("id"),
+}
+OTHERS: dict[str, Callable[[DataFrame], DataFrame]] = {
+    "a filter": lambda rows: rows.filter("id > 1"),
+    "a filter below": lambda rows: rows.filter(F.lit(True)).select("id"),
+    "an explode": lambda rows: rows.select("id", F.explode("words")),
+    "a limit": lambda rows: rows.limit(1),
+    "a join": lambda rows: rows.join(rows.select("id").alias("o"), "id"),
+    "a union": lambda rows: rows.unionByName(rows),
+    "an aggregate": lambda rows: rows.select(F.max("id").alias("id")),
+    "duplicates dropped": lambda rows: rows.dropDuplicates(["id"]),
+    "another frame": lambda rows: rows.sparkSession.range(3),
+}
+
+
+@pytest.mark.parametrize("name", [*KEEPING, *OTHERS])
+def test_only_projects_is_seen_in_the_plan(spark: SparkSession, name: str) -> None:
+    rows = spark.range(10).select("id", F.array(F.lit("a"), F.lit("b")).alias("words"), F.lit(0).alias("_at"))
+    seen, other = Observation("seen"), Observation("another")
+    passed = rows.observe(seen, F.count(F.lit(1))).filter("id > 3").select("id", "words", "_at")
+    result = (KEEPING | OTHERS)[name](hide(passed.observe(other, F.count(F.lit(1))), ["_at"]))
+    assert only_projects(result, "seen") == (name in KEEPING)
+    assert not only_projects(result, "another"), "no filter stands upon it"
 
 
 @pytest.mark.parametrize(("every", "most"), [(1, 60_000), (1_000, 2 * 16 * 60), (60_001, 2 * 16)])

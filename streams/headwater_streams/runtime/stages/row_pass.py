@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
@@ -20,6 +21,7 @@ from headwater_streams.errors import DataLossError, LookupKeyError
 from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
 from headwater_streams.sources.coordinates import (
     INPUT,
@@ -164,9 +166,11 @@ class RowPass:
             written |= {f"rows_of_{place}": F.col(INPUT) == name for place, name in enumerate(self._names)}
         for table, result in self._job.results(**given).items():
             gates[table] = self._gate(result)
-            results[table] = counted.observe(
-                ("result", table), reveal(result, hidden), written, gates[table].aggregates(), counted.ranges
-            )
+            results[table], judging = reveal(result, hidden), gates[table].aggregates()
+            if judging or self._is_union or not counted.derive(table, result, self._names[0]):
+                results[table] = counted.observe(
+                    ("result", table), results[table], written, judging, counted.ranges
+                )
 
         def rejected() -> DataFrame:
             told = []
@@ -358,6 +362,8 @@ class _Counts:
         places = [(topic, partition) for topic, found in ranges.items() for partition in found]
         self.ranges, self.places = ranges, places if len(places) <= _MOST_PARTITIONS else []
         self._taken: dict[tuple[str, str], Observation] = {}
+        self._names: dict[tuple[str, str], str] = {}
+        self._as_passed: dict[str, str] = {}
 
     def observe(
         self,
@@ -374,9 +380,23 @@ class _Counts:
                 here = F.col(PARTITION) == partition
                 here = here if len(ranges) == 1 else here & (F.col(TOPIC) == topic)
                 terms += [_count(here & c).alias(f"{term}_{i}") for term, c in by_partition.items()]
-        self._taken[where] = Observation()
+        self._names[where] = str(uuid4())
+        self._taken[where] = Observation(self._names[where])
         return df.observe(self._taken[where], *terms, *more)
 
+    def derive(self, table: str, result: DataFrame, name: str) -> bool:
+        """Takes what passed of an input for what comes out for a table, if that must be the same."""
+        if not only_projects(result, self._names["read", name]):
+            return False
+        self._as_passed[table] = name
+        return True
+
     def get(self, kind: str, name: str) -> dict[str, Any]:
+        """What was observed at a place; nothing where no observation was made."""
+        if kind == "result" and name in self._as_passed:
+            read = self.get("read", self._as_passed[name])
+            return {
+                term.replace("passed", "rows"): n for term, n in read.items() if term.startswith("passed")
+            }
         taken = self._taken.get((kind, name))
         return dict(taken.get) if taken is not None else {}
