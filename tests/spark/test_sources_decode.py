@@ -73,3 +73,39 @@ def test_decode_anything_else_is_refused_with_its_reason(
     decoded: list[tuple[str, str | None]], value: str
 ) -> None:
     assert dict(decoded)[value] == REFUSED[value]
+
+
+_TEXTS = {
+    "ascii": b"x",
+    "two bytes": "\u00e9".encode(),
+    "three bytes": "\u20ac".encode(),
+    "four bytes": "\U0001f600".encode(),
+    "the replacement character itself": "\ufffd".encode(),
+    "the greatest code point": "\U0010ffff".encode(),
+}
+_NOT_TEXTS = {
+    "a continuation alone": b"\x80",
+    "never a byte of UTF-8": b"\xff\xfe",
+    "too long a form of a slash": b"\xc0\xaf",
+    "half of a surrogate pair": b"\xed\xa0\x80",
+    "beyond the greatest code point": b"\xf4\x90\x80\x80",
+    "cut off": b"\xe2\x82",
+    "Latin-1": "\u00e9".encode("latin-1"),
+}
+
+
+@pytest.mark.parametrize(
+    "form", [b'{"a": 1, "b": "<>"}', b'{"b": "<>", "more": {"deep": {}}}', b'{"<>": 1} \n']
+)
+def test_decode_bytes_that_are_not_utf8_are_refused_and_no_others(spark: SparkSession, form: bytes) -> None:
+    texts = {**_TEXTS, **_NOT_TEXTS}
+    rows = [
+        ("t", 0, offset, None, None, form.replace(b"<>", b"p" + text + b"q"), None)
+        for offset, text in enumerate(texts.values())
+    ]
+    decoder = RecordDecoder(topic("t", schema="a INT, b STRING"), [], origin=False)
+    decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, _RAW)))
+    found = decoded.rejected(decoded.frame).orderBy("_offset").select(BAD, f"{PROBLEMS}.reason").collect()
+    for name, (bad, reasons) in zip(texts, found, strict=True):
+        assert bad == (name in _NOT_TEXTS), name
+        assert reasons == (["the value is not UTF-8"] if bad else []), name

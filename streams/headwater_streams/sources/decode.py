@@ -30,6 +30,7 @@ from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.values import value_columns, values_of
 
 KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
+_UNREAD = "_unread"
 HEADERS_TYPE = T.ArrayType(
     T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
 )
@@ -96,7 +97,7 @@ class RecordDecoder(_Decoder):
     def __init__(self, declared: TopicInput, checks: Sequence[Check], *, origin: bool) -> None:
         """Args: the topic's declaration; input checks that quarantine; whether the origin headers are honoured."""
         schema = value_schema(declared)
-        self._values = values_of(declared, schema, F.col(RAW), F.col(TIMESTAMP), F.col(VALUE))
+        self._values = values_of(declared, schema, F.col(RAW), F.col(TIMESTAMP), F.col(VALUE), F.col(_UNREAD))
         problems = [self._values.problem]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
@@ -115,8 +116,9 @@ class RecordDecoder(_Decoder):
 
     def decode(self, located: DataFrame) -> Decoded:
         """Decodes located records."""
-        names = [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE]
-        return self._judged(located.select("*", self._values.of(located).alias(VALUE)), names)
+        names = [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, _UNREAD]
+        read = [self._values.of(located).alias(VALUE), self._values.unread.alias(_UNREAD)]
+        return self._judged(located.select("*", *read), names)
 
 
 class RowDecoder(_Decoder):

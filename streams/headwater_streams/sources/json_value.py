@@ -17,13 +17,26 @@ def parse_json(text: Column, schema: T.StructType) -> Column:
     return F.from_json(text, whole, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
 
 
-def json_problem(text: Column, value: Column, schema: T.StructType) -> Problem:
-    """What is wrong with a value: null, empty, not UTF-8, not one JSON object, not JSON, or a field of another type."""
-    corrupt = value.getField(CORRUPT).isNotNull()
-    bare = F.btrim(text, F.lit(" \t\r\n"))
+def not_json(text: Column) -> Column:
+    """Whether a value's text alone says that it is no JSON object: null, not UTF-8, or none or several of them."""
     # Spark works out both sides of an AND for every row where they share a part, but not the other branch of a WHEN.
-    not_one = F.when(_is_flat(text), F.lit(False)).otherwise(~_is_one(text, bare))
-    condition = text.isNull() | ~F.is_valid_utf8(text) | not_one | corrupt
+    return F.when(_is_flat(text), F.lit(False)).otherwise(
+        text.isNull() | ~F.is_valid_utf8(text) | ~_is_one(text, _bare(text))
+    )
+
+
+def json_problem(text: Column, value: Column, schema: T.StructType, unread: Column) -> Problem:
+    """What is wrong with a value: null, empty, not UTF-8, not one JSON object, not JSON, or a field of another type.
+
+    Args:
+        text: The value.
+        value: What was parsed of it.
+        schema: The declared columns.
+        unread: What `not_json` gave.
+    """
+    corrupt = value.getField(CORRUPT).isNotNull()
+    bare = _bare(text)
+    not_one = ~F.coalesce(_is_flat(text), F.lit(False)) & ~_is_one(text, bare)
     reason = (
         F.when(text.isNull(), F.lit("the value is null"))
         .when(bare == "", F.lit("the value is empty"))
@@ -32,14 +45,22 @@ def json_problem(text: Column, value: Column, schema: T.StructType) -> Problem:
         .when(F.try_parse_json(text).isNull(), F.lit("the value is not valid JSON"))
         .otherwise(wrong_fields(lambda name: F.get_json_object(text, f"$['{name}']"), value, schema))
     )
-    return Problem("value", condition, reason)
+    return Problem("value", unread | corrupt, reason)
 
 
 def _is_flat(text: Column) -> Column:
-    """Whether the last character is the first brace that closes: one object at most, seen without parsing."""
-    value = text.cast("binary")  # no copy, and a place in bytes is found at once
-    before_last = F.substring(value, F.lit(1), F.octet_length(value) - 1).cast("string")
-    return text.startswith("{") & text.endswith("}") & ~before_last.contains("}")
+    """Whether it is UTF-8 whose last character is the first brace that closes: one object at most.
+
+    It is seen without parsing, and without Spark's own functions on text, which go from byte to byte: `split` makes a
+    string of Java's, in which what is not UTF-8 is replaced, and Java decodes, finds a character and encodes in long
+    strides.
+    """
+    before = F.get(F.split(text, "}", 2), F.lit(0))
+    return (F.concat(before, F.lit("}")) == text) & text.startswith("{")
+
+
+def _bare(text: Column) -> Column:
+    return F.btrim(text, F.lit(" \t\r\n"))
 
 
 def _is_object(bare: Column) -> Column:

@@ -152,7 +152,7 @@ class KafkaSource:
             }
         reader = reader.option("startingOffsets", _offsets_json(begin, _EARLIEST))
         reader = reader.option("maxOffsetsPerTrigger", str(declared.max_offsets_per_batch))
-        return reader.load().drop("timestampType")
+        return reader.load()
 
     def read(self, spark: SparkSession, topic: str, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
         """See `RecordSource`."""

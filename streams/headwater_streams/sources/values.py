@@ -6,13 +6,14 @@ from typing import TypeVar
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.avro_value import Avro, AvroReader
 from headwater_streams.sources.csv_value import Csv, csv_problem, parse_csv
 from headwater_streams.sources.inputs import TopicInput
-from headwater_streams.sources.json_value import json_problem, parse_json
+from headwater_streams.sources.json_value import json_problem, not_json, parse_json
 from headwater_streams.sources.line_value import line_problem
 from headwater_streams.sources.parsers import Parser
 from headwater_streams.sources.problems import Problem
@@ -28,15 +29,18 @@ class Values:
 
     Attributes:
         of: The value's columns as a struct, over the records given; it may look at them first.
-        problem: What can be wrong with a value, over records that have the struct.
+        problem: What can be wrong with a value, over records that have the struct and `unread`.
+        unread: What the bytes alone say is wrong. It is worked out beside the struct: a record's bytes need then not be
+            copied into the rows that have it.
     """
 
     of: Callable[[DataFrame], Column]
     problem: Problem
+    unread: Column
 
 
 def values_of(
-    declared: TopicInput, schema: T.StructType, raw: Column, timestamp: Column, value: Column
+    declared: TopicInput, schema: T.StructType, raw: Column, timestamp: Column, value: Column, unread: Column
 ) -> Values:
     """How the values of a topic are read.
 
@@ -46,18 +50,19 @@ def values_of(
         raw: The value's bytes.
         timestamp: The record's timestamp.
         value: The struct, for what is asked once it is there.
+        unread: What `Values.unread` gave, as `value`.
     """
     text, form = raw.cast("string"), declared.value_format
     if isinstance(form, Avro):
         reader = AvroReader(form, raw)
-        return Values(reader.value, reader.problem(value))
+        return Values(reader.value, reader.problem(value), F.lit(False))
     if isinstance(form, Protobuf):
         return _fixed(parse_protobuf(raw, form), protobuf_problem(raw, value))
     if isinstance(form, Parser):
         return _fixed(form(text, timestamp), line_problem(raw, value, form))
     if isinstance(form, Csv):
         return _fixed(parse_csv(text, schema, form), csv_problem(text, value, schema, form))
-    return _fixed(parse_json(text, schema), json_problem(text, value, schema))
+    return _fixed(parse_json(text, schema), json_problem(text, value, schema, unread), not_json(text))
 
 
 def value_columns(declared: TopicInput) -> T.StructType:
@@ -87,8 +92,8 @@ def _told(error: Exception) -> str:
     return first_sentence(error) if isinstance(error, PySparkException) else type(error).__name__
 
 
-def _fixed(value: Column, problem: Problem) -> Values:
-    return Values(lambda _records: value, problem)
+def _fixed(value: Column, problem: Problem, unread: Column | None = None) -> Values:
+    return Values(lambda _records: value, problem, F.lit(False) if unread is None else unread)
 
 
 def _named(declared: TopicInput, ask: Callable[[], Found]) -> Found:

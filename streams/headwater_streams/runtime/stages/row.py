@@ -280,8 +280,11 @@ def _offsets(sources: Sequence[SourceRange]) -> Iterator[tuple[str, int, int, in
 
 def in_few_tasks(df: DataFrame, sources: Sequence[SourceRange]) -> DataFrame:
     """A task and a file for each partition of a topic cost more than a small batch's rows do."""
-    rows = sum(end - start for _, _, start, end in _offsets(sources))
-    return df.coalesce(max(1, rows // _ROWS_PER_TASK))
+    sizes = [end - start for _, _, start, end in _offsets(sources)]
+    tasks = max(1, sum(sizes) // _ROWS_PER_TASK)
+    # Each partition is read by a task, and a row is copied before a `coalesce`, also where there is nothing to do.
+    are_few = all(source.table is None for source in sources) and sum(size > 0 for size in sizes) <= tasks
+    return df if are_few else df.coalesce(tasks)
 
 
 @contextmanager
