@@ -6,7 +6,9 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -94,6 +96,22 @@ def test_row_job_copies_in_one_batch_and_in_a_later_one_count_once(drive: Callab
     assert second.seen == {"east\tdep\t0": [(0, 2)]}
     assert not first.imbalances()
     assert not second.imbalances()
+
+
+def test_row_job_files_have_no_dictionary_of_what_never_comes_twice(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(projecting)
+    driver.send("departures", *[event(n) for n in range(50)], timestamp=AT)
+    driver.run()
+    (file,) = driver.table("silver.projected").inputFiles()
+    columns = pq.ParquetFile(file.removeprefix("file://")).metadata.row_group(0)
+    found = {
+        columns.column(i).path_in_schema: columns.column(i).encodings for i in range(columns.num_columns)
+    }
+    assert "PLAIN" in found["_offset"]
+    assert not any("DICTIONARY" in name for name in (*found["_offset"], *found["_timestamp"]))
+    assert any("DICTIONARY" in name for name in found["_topic"])
+    read = DeltaTable(str(driver.context.home.table("silver.projected"))).to_pyarrow_table()
+    assert sorted(read["_offset"].to_pylist()) == list(range(50))
 
 
 BAD = {
