@@ -70,3 +70,10 @@ def test_rejected_records_none_noted_none_read(spark: SparkSession) -> None:
     records = spark.range(100).select(F.lit(0).alias(PARTITION), F.col("id").alias(OFFSET))
     (blocks,) = records.agg(noted(F.lit(False))).collect()
     assert standing_in(records, bytes(blocks[BLOCKS])).count() == 0
+
+
+def test_rejected_records_without_a_place_are_found(spark: SparkSession) -> None:
+    no_place = (F.lit(None).cast("int").alias(PARTITION), F.lit(None).cast("long").alias(OFFSET))
+    records = spark.range(3).select(*no_place, "id")
+    (blocks,) = records.agg(noted(F.col("id") == 1)).collect()
+    assert standing_in(records, bytes(blocks[BLOCKS])).filter("id = 1").count() == 1

@@ -31,5 +31,7 @@ def standing_in(located: DataFrame, blocks: bytes) -> DataFrame:
 
 
 def _place() -> Column:
-    block = F.shiftright(F.col(OFFSET), _SHIFT) + F.col(PARTITION) * _APART
+    # A row of a full join that has no left side has no place, and is to be found all the same.
+    at = [F.coalesce(F.col(name), F.lit(0)) for name in (OFFSET, PARTITION)]
+    block = F.shiftright(at[0], _SHIFT) + at[1] * _APART
     return block.bitwiseAND(F.lit(_PLACES - 1))
