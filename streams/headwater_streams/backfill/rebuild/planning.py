@@ -36,8 +36,8 @@ def plan_rebuild(
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
     _require_records(context, found.job, history.read_ranges())
-    generation = history.last_entry().generation
-    read = [entry.totals["read"] for entry in history.entries() if entry.generation == generation]
+    history.last_entry()  # refuses a job that has not run
+    read = [entry.totals["read"] for entry in history.entries()]
     made = RebuildPlan(
         **facts_of_plan(context, found, history, reference), rows=sum(read), behind=tuple(behind)
     )

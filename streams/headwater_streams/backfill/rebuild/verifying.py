@@ -58,7 +58,8 @@ def verify(
         Finding(
             "offsets covered",
             not missing,
-            "; ".join(missing[:_NAMED]) or f"all {count_of(wanted):,} offsets that the live job had read",
+            "; ".join(missing[:_NAMED])
+            or f"all {count_of(wanted):,} offsets that the live job had read when it was planned",
         ),
         Finding(
             "generation",
