@@ -27,6 +27,11 @@ OTHERS_PROGRAMS = ("clients", "e2e")
 """Folders whose tests wait for programs that are not ours: Kafka's servers and clients, a shell, a JVM's start."""
 
 
+def pytest_configure() -> None:
+    """Forgets the home of whoever runs the tests: commands that name none take the folder that they are started in."""
+    os.environ.pop("HEADWATER_HOME", None)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Gives a test among `OTHERS_PROGRAMS` a second try, as Apache Kafka's own build does; the summary names it.
 

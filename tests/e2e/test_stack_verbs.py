@@ -76,7 +76,7 @@ def test_topics_create_twice_fails(run: Any, fail: Any) -> None:
     run("topics", "create", "twice")
     status, sentence = fail("topics", "create", "twice")
     assert status == 1
-    assert sentence.startswith("topic twice: ")
+    assert sentence.startswith("topic twice ")
 
 
 def test_topics_alter_without_a_change_is_bad_usage(fail: Any) -> None:

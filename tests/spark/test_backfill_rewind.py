@@ -293,7 +293,9 @@ def test_windows_that_nothing_keeps_the_rows_of_are_put_back_and_rebuilt(
     assert driver.accounting("gold.hours")["late"] == 1
     late("gold.hours", limit=20, json_output=False, home=driver.home.root)
     assert "late rows of gold.hours, whose job only counts them: 1" in capsys.readouterr().err
-    with pytest.raises(BackfillError, match=r"only counts its late rows.*headwater backfill plan --rebuild"):
+    with pytest.raises(
+        BackfillError, match=r"only counts its late rows.*headwater backfill plan JOB --rebuild"
+    ):
         backfill.plan(driver.context, job)
     put_back(driver, job, version_of(driver, "gold.hours", 1))
     assert found() == []

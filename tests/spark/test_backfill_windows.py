@@ -93,7 +93,9 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
 ) -> None:
     driver, job = live(drive), mended()
     context, home = driver._context, driver.home
-    with pytest.raises(BackfillError, match=r"operator: Tumbling.*stand in gold.delays; .* plan --rebuild"):
+    with pytest.raises(
+        BackfillError, match=r"operator: Tumbling.*stand in gold.delays; .* plan JOB --rebuild"
+    ):
         backfill.plan(context, by_half_hour())
     planned = backfill.plan(context, job)
     assert backfill.plan(context, job).id == planned.id, "the same plan is the same backfill"

@@ -1,7 +1,7 @@
 """Reads ledger entries back: from a table's Delta log, and from `headwater.ledger` where the log is gone."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -82,11 +82,11 @@ def _lineage(table: Path, made: Sequence[Commit]) -> list[Commit]:
     return found
 
 
-def replacements(table: Path, *, since: int = 0) -> list[Commit]:
-    """The commits, from a version on, that put rows in the place of a whole table's and still hold: one that
-    a later one took back is not among them."""
+def replacements(made: Iterable[Commit]) -> list[Commit]:
+    """Those of a table's commits that put rows in the place of all of its rows and still hold: one that a later one
+    took back is not among them. `made` are its commits up to the newest, oldest first."""
     found: list[Commit] = []
-    for commit in commits(table, since=since):
+    for commit in made:
         restored = _restored(commit)
         if restored is not None:
             found = [known for known in found if known.version <= restored]

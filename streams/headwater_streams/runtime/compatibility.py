@@ -24,8 +24,8 @@ Remedy = Literal["keep", "renew", "rebuild"]
 REMEDIES: dict[Remedy, str] = {
     "keep": "go on as it is",
     "renew": "put it back, or begin a new generation that keeps the table's rows: headwater jobs renew",
-    "rebuild": "put it back, or build the table again: beside the live one with headwater backfill plan --rebuild, or "
-    "from empty with headwater jobs rebuild",
+    "rebuild": "put it back, or build the table again: beside the live one with headwater backfill plan JOB --rebuild, "
+    "or from empty with headwater jobs rebuild",
 }
 """What can be done, from the least to the most."""
 _STRENGTH: tuple[Remedy, ...] = tuple(REMEDIES)

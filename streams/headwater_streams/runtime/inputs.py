@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import DataLossError, IncompatibleStateError, SupersededError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import Commit, commits, first_version, lineage
+from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
 from headwater_streams.runtime.checkpoint import BatchOffsets, last_done, next_version
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.replaced import (
@@ -215,9 +215,12 @@ class InputReader:
                 f"job {self.job!r}: the commits [{since}, {min(oldest, until)}) of {self.declared.name} "
                 "are not in its log any more, so their rows cannot be told from others"
             )
+        made = [*commits(self.path, since=since)]
         # A batch whose rows were all removed or quarantined adds no file, but its offsets were read all the same.
-        passed = commits(self.path, since=since, until=until)
+        passed = (commit for commit in made if commit.version < until)
         read = [c for c in passed if c.is_append or not (c.added_paths or c.removed_files)]
+        if not replacements(made):
+            return read
         replaced = self.replaced_by(self._target, since)
         if replaced is not None:
             assert replaced.entry is not None

@@ -17,7 +17,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
-from headwater_streams.ledger.log import Commit, first_version, lineage, replacements
+from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
 from headwater_streams.sources.coordinates import BATCH, GENERATION
 
 
@@ -29,7 +29,7 @@ def is_read_as_one(table: Path, begin: int) -> bool:
         table: The table's folder.
         begin: The version of its first row's commit, were all there.
     """
-    return first_version(table) > begin or bool(replacements(table, since=max(0, begin - 1)))
+    return first_version(table) > begin or bool(replacements(commits(table, since=max(0, begin - 1))))
 
 
 def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | None:
@@ -41,7 +41,7 @@ def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | 
         table: Its folder.
         version: The first version of it that the job has not read.
     """
-    found = replacements(table, since=version)
+    found = replacements(commits(table, since=version))
     read = _read_by(target, name, table, version) if found else []
     for commit in found:
         assert commit.entry is not None
@@ -52,7 +52,7 @@ def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | 
 
 def taken_back_since(table: Path, version: int) -> tuple[LedgerEntry, ...]:
     """The beginnings of generations, since a version that a job has read up to, that undid batches which it has not."""
-    begun = [commit.entry for commit in replacements(table, since=version)]
+    begun = [commit.entry for commit in replacements(commits(table, since=version))]
     return tuple(entry for entry in begun if entry is not None and "shadow" not in entry.extra)
 
 

@@ -135,7 +135,7 @@ def _require_same_keys(job_plan: JobPlan, differences: Sequence[Difference]) -> 
     if differs:
         raise BackfillError(
             f"the job {job_plan.job.name!r} differs from its last run ({'; '.join(map(str, differs))}), so rows of two "
-            f"kinds would stand in {job_plan.job.target.name}; build all of them again: headwater backfill plan "
+            f"kinds would stand in {job_plan.job.target.name}; build all of them again: headwater backfill plan JOB "
             "--rebuild"
         )
 

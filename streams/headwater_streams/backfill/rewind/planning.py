@@ -39,7 +39,7 @@ def plan_rewind(
     if found.kind == "scd":
         raise BackfillError(
             f"the job {job.name!r} applies change events, and one that comes again changes nothing; plan a "
-            "rebuild: headwater backfill plan --rebuild"
+            "rebuild: headwater backfill plan JOB --rebuild"
         )
     named, names = table_of(job, table), [target.name for target in job.targets]
     histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
@@ -75,7 +75,7 @@ def _place_of(history: TableHistory, batch: LedgerEntry) -> tuple[int, LedgerEnt
             return commit.version, entry
     raise BackfillError(
         f"{history.name} does not have batch {batch.batch} of the job {batch.job!r}, which {batch.table} has, so they "
-        "cannot be put back together; plan a rebuild: headwater backfill plan --rebuild"
+        "cannot be put back together; plan a rebuild: headwater backfill plan JOB --rebuild"
     )
 
 

@@ -10,7 +10,7 @@ from headwater_streams.runtime.checkpoint import is_committed, read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.stages.open_rows import OpenRows
 
-_REMEDY = "plan a rebuild: headwater backfill plan --rebuild"
+_REMEDY = "plan a rebuild: headwater backfill plan JOB --rebuild"
 
 
 def why_forgotten(job: str, checkpoint: Path, batch: int) -> str | None:

@@ -133,7 +133,7 @@ def _why_not(
         if made.get(ROLLBACK, -1) > version:
             return (
                 f"it was repaired by {repair}, and that was rolled back in version {made[ROLLBACK]}, which wrote rows "
-                "anew; plan a rebuild: headwater backfill plan --rebuild"
+                "anew; plan a rebuild: headwater backfill plan JOB --rebuild"
             )
         if ROLLBACK not in made and made.get(SWAP, -1) > version:
             return f"it was repaired by {repair} in version {made[SWAP]}; roll that back first"
