@@ -15,3 +15,8 @@ def dataset_of(table: Path) -> ds.Dataset:
     """
     files = SubTreeFileSystem(str(table), LocalFileSystem())
     return DeltaTable(str(table)).to_pyarrow_dataset(filesystem=files)
+
+
+def table_id(table: Path) -> str:
+    """Delta's id of a table, which tells it from another one of the same name."""
+    return str(DeltaTable(str(table)).metadata().id)

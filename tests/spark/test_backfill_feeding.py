@@ -87,6 +87,18 @@ def make_aside(driver: JobDriver) -> list[str]:
     return [first, second, third, rebuild(driver, bind(hourly), first, swap=False)]
 
 
+HOURS = [("AA", "10:00", 1), ("DL", "10:00", 1), ("DL", "11:00", 1), ("UA", "10:00", 1), ("UA", "11:00", 2)]
+
+
+def assert_made_anew(driver: JobDriver) -> None:
+    """All tables are those of the mended job, with a record for each of the two hours more."""
+    long_ones = [(0, 600), (1, 50), (3, 1000), (4, 40), (5, 100)]
+    assert driver.rows("gold.long", "_offset", "delay_minutes") == long_ones
+    assert driver.rows("gold.longest", "_offset") == [(0,), (3,), (5,)]
+    assert hours(driver) == HOURS
+    assert driver.audit() == []
+
+
 @pytest.fixture
 def ran(drive: Callable[..., JobDriver]) -> JobDriver:
     """Four jobs, two batches of each, and a third that the first one alone has read."""
@@ -124,23 +136,7 @@ def test_rebuild_of_a_table_names_the_jobs_behind_it_which_stop_until_they_are_r
     rebuild(after, bind(hourly))
     ran.send("departures", event("11:40", "UA", 1))
     after.run()
-    assert after.rows("gold.long", "_offset", "delay_minutes") == [
-        (0, 600),
-        (1, 50),
-        (3, 1000),
-        (4, 40),
-        (5, 100),
-    ]
-    assert after.rows("gold.longest", "_offset") == [(0,), (3,), (5,)]
-    counts = [
-        ("AA", "10:00", 1),
-        ("DL", "10:00", 1),
-        ("DL", "11:00", 1),
-        ("UA", "10:00", 1),
-        ("UA", "11:00", 2),
-    ]
-    assert hours(after) == counts
-    assert after.audit() == []
+    assert_made_anew(after)
 
 
 def test_rebuilds_of_what_others_have_made_are_swapped_in_one_after_the_other_and_taken_back(
@@ -168,19 +164,7 @@ def test_rebuilds_of_what_others_have_made_are_swapped_in_one_after_the_other_an
     after = drive(in_seconds(), long, longest, hourly)
     ran.send("departures", event("11:40", "UA", 1))
     after.run()
-    assert after.rows("gold.long", "_offset", "delay_minutes") == [
-        *((0, 600), (1, 50), (3, 1000), (4, 40), (5, 100))
-    ]
-    assert after.rows("gold.longest", "_offset") == [(0,), (3,), (5,)]
-    counts = [
-        ("AA", "10:00", 1),
-        ("DL", "10:00", 1),
-        ("DL", "11:00", 1),
-        ("UA", "10:00", 1),
-        ("UA", "11:00", 2),
-    ]
-    assert hours(after) == counts
-    assert after.audit() == []
+    assert_made_anew(after)
 
     for each in reversed(planned):
         backfill.rollback(ran.context, each)
@@ -231,14 +215,7 @@ def test_rebuild_taken_back_lets_the_jobs_behind_it_go_on(
     ]
     assert ran.rows("gold.long", "_offset", "delay_minutes") == [(0, 60), (3, 100), (6, 45)]
     assert ran.rows("gold.longest", "_offset") == [(3,)]
-    counts = [
-        ("AA", "10:00", 1),
-        ("DL", "10:00", 1),
-        ("DL", "11:00", 1),
-        ("UA", "10:00", 1),
-        ("UA", "11:00", 2),
-    ]
-    assert hours(ran) == counts
+    assert hours(ran) == HOURS
     assert ran.audit() == []
     assert backfill.plan_rebuild(ran.context, bind(clean)).rows == 7, "whichever generation has read them"
 

@@ -50,12 +50,15 @@ def last_planned(checkpoint: Path) -> int | None:
     return max(found, default=None)
 
 
-def last_done(checkpoint: Path) -> BatchOffsets | None:
-    """The offsets of the last batch that Spark has done with; None before the first."""
+def version_read(checkpoint: Path, table_id: str) -> int | None:
+    """The first version of a table that a query has not read in a batch that Spark has done with; None where it has
+    read nothing of it."""
     batch = last_planned(checkpoint)
     if batch is None:
         return None
-    return read_offsets(checkpoint, batch if is_committed(checkpoint, batch) else batch - 1)
+    done = read_offsets(checkpoint, batch if is_committed(checkpoint, batch) else batch - 1)
+    offsets = (offset for offset in (done.sources if done is not None else ()) if offset is not None)
+    return next((next_version(offset) for offset in offsets if offset.get("reservoirId") == table_id), None)
 
 
 def next_batch(checkpoint: Path) -> tuple[int, int]:

@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
-
+from headwater_streams.delta_rows import table_id
 from headwater_streams.runtime.checkpoint import last_planned
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import write_atomically
@@ -182,4 +181,4 @@ def move_facts(checkpoint: Path, context: StageContext, tables: Collection[str] 
 
 
 def _table_id(path: Path) -> str | None:
-    return str(DeltaTable(str(path)).metadata().id) if (path / "_delta_log").exists() else None
+    return table_id(path) if (path / "_delta_log").exists() else None

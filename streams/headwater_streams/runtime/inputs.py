@@ -11,10 +11,11 @@ from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from headwater_streams.delta_rows import table_id
 from headwater_streams.errors import DataLossError, IncompatibleStateError, SupersededError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
-from headwater_streams.runtime.checkpoint import BatchOffsets, last_done, next_version
+from headwater_streams.runtime.checkpoint import BatchOffsets, next_version, version_read
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.replaced import (
     is_read_as_one,
@@ -89,10 +90,7 @@ class InputReader:
 
     def position(self, checkpoint: Path) -> int | None:
         """The first version of a table that a query has not read; None where it has read nothing of it."""
-        done = last_done(checkpoint)
-        offsets = done.sources if done is not None else ()
-        mine = next((offset for offset in offsets if offset is not None and self._is_mine(offset)), None)
-        return None if mine is None else next_version(mine)
+        return version_read(checkpoint, self.table_id)
 
     def replaced_by(self, target: Path, version: int) -> Commit | None:
         """The commit that put other rows in the place of those that the job has read; None where they are there.
@@ -252,4 +250,4 @@ class InputReader:
     @cached_property
     def table_id(self) -> str:
         """Delta's id of the table."""
-        return str(DeltaLake(str(self.path)).metadata().id)
+        return table_id(self.path)

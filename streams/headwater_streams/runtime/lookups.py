@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from deltalake import DeltaTable as DeltaLake
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.delta_rows import table_id
 from headwater_streams.errors import DataLossError, IncompatibleTableError
 from headwater_streams.joins.enrich import trusting
 from headwater_streams.ledger.entry import LedgerEntry
@@ -105,7 +105,7 @@ class Lookups:
         return known if known and known.version == version else LookupVersion(version, self._id(name))
 
     def _id(self, name: str) -> str:
-        return str(DeltaLake(str(self._path(name))).metadata().id)
+        return table_id(self._path(name))
 
     def _load(self, name: str, wanted: LookupVersion) -> DataFrame:
         path, declared, version = self._path(name), self._job.lookups[name], wanted.version

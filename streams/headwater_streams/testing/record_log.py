@@ -11,6 +11,7 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headwater_streams.delta_rows import table_id
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import Commit, commits
@@ -82,7 +83,7 @@ class RecordLog:
             return None
         known = self._ids.get(topic)
         if known is None or known[0] != (made.st_ino, made.st_mtime_ns):
-            found = str(DeltaTable(str(self._root / topic)).metadata().id)
+            found = table_id(self._root / topic)
             known = self._ids[topic] = ((made.st_ino, made.st_mtime_ns), found)
         return known[1]
 

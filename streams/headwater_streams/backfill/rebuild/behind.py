@@ -14,15 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deltalake import DeltaTable
-
 from headwater_streams.atomic_file import atomic_file
 from headwater_streams.backfill.handover import REBUILD, RESTORE, made_by
 from headwater_streams.backfill.progress import is_done
 from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.delta_rows import table_id
 from headwater_streams.ledger.log import next_commit
-from headwater_streams.runtime.checkpoint import last_done, next_version, table_offset
+from headwater_streams.runtime.checkpoint import table_offset, version_read
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 
@@ -125,7 +124,7 @@ def move_offsets(
 ) -> None:
     """Makes a checkpoint that has read tables of shadows one that has read the live ones up to their swaps."""
     lines = {
-        _table_id(each.made): table_offset(_table_id(context.home.table(each.name)), versions[each.name] + 1)
+        table_id(each.made): table_offset(table_id(context.home.table(each.name)), versions[each.name] + 1)
         for each in made_aside(context.home, planned.behind)
         if each.name in versions
     }
@@ -142,13 +141,7 @@ def move_offsets(
 
 
 def _read(context: StageContext, planned: RebuildPlan, checkpoint: Path) -> Iterator[tuple[MadeAside, int]]:
-    done = last_done(checkpoint)
-    offsets = [offset for offset in (done.sources if done is not None else ()) if offset is not None]
     for each in made_aside(context.home, planned.behind):
-        mine = [offset for offset in offsets if offset.get("reservoirId") == _table_id(each.made)]
-        if mine:
-            yield each, next_version(mine[0])
-
-
-def _table_id(table: Path) -> str:
-    return str(DeltaTable(str(table)).metadata().id)
+        version = version_read(checkpoint, table_id(each.made))
+        if version is not None:
+            yield each, version
