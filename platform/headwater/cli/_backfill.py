@@ -48,7 +48,9 @@ def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
     replaced = f"the rows of {read}"
     if windows:
         replaced = ", ".join(f"[{start}, {end})" for start, end in windows[:3])
-        replaced = f"windows {replaced}" + (f" and {len(windows) - 3} more" if len(windows) > 3 else "")
+        replaced = f"windows that begin in {replaced}" + (
+            f" and {len(windows) - 3} more" if len(windows) > 3 else ""
+        )
     lines = {
         "backfill": planned.id,
         "job": f"{planned.job}, code {planned.fingerprint}",

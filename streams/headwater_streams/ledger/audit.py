@@ -16,7 +16,7 @@ Every finding is a sentence. What is looked at:
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from headwater_streams.delta_rows import dataset_of
-from headwater_streams.ledger.entry import LedgerEntry, is_undone, warm_up_sources
+from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows, is_undone, warm_up_sources
 from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.scd_target import CHANGES, CHANGES_SUFFIX
@@ -149,7 +149,7 @@ def _lost(begun: LedgerEntry) -> str:
 
 def _moved_by(repair: LedgerEntry) -> str:
     terms = repair.totals
-    rows = terms.get("folded", terms.get("written", 0)) - terms["before"]
+    rows = (counted_in_windows(terms) or terms.get("written", 0)) - terms["before"]
     late = f", {terms['late_folded']:+,} of them late ones" if terms.get("late_folded") else ""
     action, backfill = repair.extra.get("action", "swap"), repair.extra.get("backfill", "")
     return f"{repair.table}: since the {action} of backfill {backfill} it accounts for {rows:+,} rows{late}"
@@ -316,19 +316,14 @@ def _check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]
 def _check_windows(
     audit: TableAudit, home: Home, entries: Sequence[LedgerEntry], repairs: Sequence[LedgerEntry]
 ) -> None:
-    folded = sum(_counted_in_windows(terms) for entry in entries for terms in entry.accounting.values())
+    folded = sum(counted_in_windows(terms) for entry in entries for terms in entry.accounting.values())
     for entry in repairs:
         for terms in entry.accounting.values():
-            folded += terms["folded"] - terms["before"]
+            folded += counted_in_windows(terms) - terms["before"]
     _check_open(audit, entries)
     counted = pa.compute.sum(_columns(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
     if counted != folded:
         audit.findings.append(f"{audit.table}: its windows count {counted} rows, {folded} were folded")
-
-
-def _counted_in_windows(terms: Mapping[str, int]) -> int:
-    """The rows that the table's windows count: each as often as it was placed, once its window was written."""
-    return terms.get("emitted", terms.get("placed", terms["folded"]))
 
 
 def _check_open(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:

@@ -241,6 +241,11 @@ def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:
     return tuple(source_from_json(source) for source in found.get("sources", ()))
 
 
+def counted_in_windows(terms: Mapping[str, int]) -> int:
+    """The rows that windows count: each as often as it was placed, once its window was written."""
+    return next((terms[term] for term in ("emitted", "placed", "folded") if term in terms), 0)
+
+
 def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:
     """The smallest range of each partition that holds all of `parts`."""
     merged: dict[str, dict[int, tuple[int, int]]] = {}

@@ -55,7 +55,7 @@ class CumulativeWindow(OverlappingWindow):
         return window_of(inside - F.pmod(inside, F.lit(in_micros(self.size))), mark)
 
     def _ceiling(self, length: timedelta) -> Column:
-        time_us = F.unix_micros(F.col(f"`{self.time}`"))
+        time_us = self._time_us()
         return time_us - F.pmod(time_us, F.lit(in_micros(length))) + F.lit(in_micros(length))
 
 

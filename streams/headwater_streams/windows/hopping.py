@@ -45,29 +45,24 @@ class HoppingWindow(OverlappingWindow):
     every: timedelta
     by: tuple[str, ...]
 
+    @property
+    def period(self) -> timedelta:
+        """See `FixedWindow`."""
+        return self.every
+
     def closes(self) -> Column:
         """See `FoldedWindow`."""
-        return F.timestamp_micros(self._last_us() + F.lit(in_micros(self.size)))
+        return F.timestamp_micros(self.last_start() + F.lit(in_micros(self.size)))
 
     def first_closes(self) -> Column:
         """See `OverlappingWindow`."""
-        return F.timestamp_micros(self._first_us() + F.lit(in_micros(self.size)))
+        return F.timestamp_micros(self.first_start() + F.lit(in_micros(self.size)))
 
     def _marks(self) -> Column:
-        return F.sequence(self._first_us(), self._last_us(), F.lit(in_micros(self.every)))
+        return F.sequence(self.first_start(), self.last_start(), F.lit(in_micros(self.every)))
 
     def _window(self, mark: Column) -> Column:
         return window_of(mark, mark + F.lit(in_micros(self.size)))
-
-    def _last_us(self) -> Column:
-        return self._floor(F.unix_micros(F.col(f"`{self.time}`")))
-
-    def _first_us(self) -> Column:
-        before = F.unix_micros(F.col(f"`{self.time}`")) - F.lit(in_micros(self.size))
-        return self._floor(before) + F.lit(in_micros(self.every))
-
-    def _floor(self, time_us: Column) -> Column:
-        return time_us - F.pmod(time_us, F.lit(in_micros(self.every)))
 
 
 def hopping(df: DataFrame, time: str, size: str, every: str, *, by: Sequence[str] = ()) -> Windowed:

@@ -12,7 +12,8 @@ from pyspark.sql import functions as F
 
 from headwater_streams.sinks.target import Mode
 from headwater_streams.sources.coordinates import has_hidden, reveal
-from headwater_streams.windows.spec import CLOSED_UNTIL, PLACED_METRIC, WINDOW, FoldedWindow
+from headwater_streams.windows.fixed import FixedWindow
+from headwater_streams.windows.spec import CLOSED_UNTIL, PLACED_METRIC, WINDOW
 
 _AT = "_at_us"
 # EventTimeWatermark.delayKey of catalyst: a stateful operator takes the column that bears it for its event time, and
@@ -20,7 +21,7 @@ _AT = "_at_us"
 _IS_EVENT_TIME = {"spark.watermarkDelayMs": 0}
 
 
-class OverlappingWindow(FoldedWindow):
+class OverlappingWindow(FixedWindow):
     """Windows of which a row is in several; each has one bound by which it is told from the row's others."""
 
     modes: ClassVar[tuple[Mode, ...]] = ("append", "update")

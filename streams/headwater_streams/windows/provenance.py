@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from headwater_streams.runtime.operators import counting
@@ -33,7 +33,11 @@ def entering(function: Callable[..., DataFrame], name: str, rows: DataFrame) -> 
 
 
 def with_sources(
-    result: DataFrame, spec: FoldedWindow, rows: DataFrame, counts: Observation | None = None
+    result: DataFrame,
+    spec: FoldedWindow,
+    rows: DataFrame,
+    counts: Observation | None = None,
+    within: Column | None = None,
 ) -> DataFrame:
     """Adds `_sources` to windows and takes `_window_key` from them.
 
@@ -41,9 +45,12 @@ def with_sources(
         result: The windows, with `_window_key`.
         spec: The kind of window.
         rows: The rows behind them, with the coordinates and the columns that the window is about.
-        counts: Is told how many `rows` there are.
+        counts: Is told how many pairs of a row and a window there are, `rows`.
+        within: Which windows are in the result, as a condition over `_window`; by default all.
     """
     placed = spec.placed(rows, result)
+    if within is not None:
+        placed = placed.filter(within)
     terms = [F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")]
     if counts is None:
         ranges = placed.groupBy(spec.key().alias("_of"), TOPIC, PARTITION).agg(*terms)

@@ -19,12 +19,13 @@ from pyspark.sql import functions as F
 
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.sinks.target import Mode
+from headwater_streams.windows.fixed import FixedWindow
 from headwater_streams.windows.grouping import Windowed, require_columns
-from headwater_streams.windows.spec import WINDOW, FoldedWindow, window_of
+from headwater_streams.windows.spec import WINDOW, window_of
 
 
 @dataclass(frozen=True)
-class TumblingWindow(FoldedWindow):
+class TumblingWindow(FixedWindow):
     """Windows `[k * size, (k + 1) * size)` since the epoch, in UTC, one series for each value of `by`."""
 
     name: ClassVar[str] = "a tumbling window"
@@ -37,7 +38,7 @@ class TumblingWindow(FoldedWindow):
 
     def column(self) -> Column:
         """The window of a row: a struct of `start` and `end`."""
-        start = self._start_us()
+        start = self.last_start()
         return window_of(start, start + F.lit(in_micros(self.size)))
 
     def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column]:
@@ -46,15 +47,11 @@ class TumblingWindow(FoldedWindow):
 
     def closes(self) -> Column:
         """See `FoldedWindow`."""
-        return F.timestamp_micros(self._start_us() + F.lit(in_micros(self.size)))
+        return F.timestamp_micros(self.last_start() + F.lit(in_micros(self.size)))
 
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
         """See `FoldedWindow`."""
         return rows.withColumn(WINDOW, self.column())
-
-    def _start_us(self) -> Column:
-        time = F.unix_micros(F.col(f"`{self.time}`"))
-        return time - F.pmod(time, F.lit(in_micros(self.size)))
 
 
 def tumbling(df: DataFrame, time: str, size: str, *, by: Sequence[str] = ()) -> Windowed:

@@ -8,14 +8,14 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import plan_jobs
-from headwater_streams.windows.tumbling import TumblingWindow
+from headwater_streams.windows.fixed import FixedWindow
 
 
 def planned_job(context: StageContext, job: Job) -> JobPlan:
     """The job understood; of a stateful job that names a topic, the part behind its ingest table.
 
     Raises:
-        BackfillError: It is neither a row-by-row job nor one of tumbling windows that are updated, its result
+        BackfillError: It is neither a row-by-row job nor one of windows of fixed times, its result
             depends on the order in which its rows came, or it writes several tables.
     """
     found = plan_jobs(context, [job])[-1]
@@ -42,17 +42,11 @@ def planned_job(context: StageContext, job: Job) -> JobPlan:
             "time, and a part of its windows cannot be repaired; build all of them again: headwater backfill plan JOB "
             "--rebuild"
         )
-    if found.kind == "window":
-        if not isinstance(found.operator, TumblingWindow):
-            raise BackfillError(
-                f"the job {job.name!r} is {found.window.name}, and only tumbling windows can be repaired so far; "
-                "build all of them again: headwater backfill plan JOB --rebuild"
-            )
-        if job.target.mode != "update":
-            raise BackfillError(
-                f"the job {job.name!r} writes its windows once they are closed (mode='append'), and only updating "
-                "windows can be repaired so far; build all of them again: headwater backfill plan JOB --rebuild"
-            )
+    if found.kind == "window" and not isinstance(found.operator, FixedWindow):
+        raise BackfillError(
+            f"the job {job.name!r} is {found.window.name}, and only windows of fixed times (tumbling, hopping, "
+            "cumulative) can be repaired; build all of them again: headwater backfill plan JOB --rebuild"
+        )
     if found.kind == "row" and len(found.job.inputs) > 1:
         raise BackfillError(
             f"the job {job.name!r} reads {', '.join(found.job.inputs)}; row-by-row jobs with one input can be "

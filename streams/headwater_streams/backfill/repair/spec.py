@@ -26,7 +26,7 @@ WINDOW_START = "window_start"
 
 @dataclass(frozen=True)
 class Affected:
-    """The rows of the target that a backfill replaces: windows of these times, or rows of these offsets."""
+    """The rows of the target that a backfill replaces: windows that begin in these times, or rows of these offsets."""
 
     ranges: Ranges
     windows: tuple[Span, ...] = ()
@@ -37,14 +37,18 @@ class Affected:
 
     def of_times(self, time_us: Column) -> Column:
         """True where a time, in microseconds, is in one of the windows."""
-        return _any([(time_us >= start) & (time_us < end) for start, end in self.windows])
+        return any_of([(time_us >= start) & (time_us < end) for start, end in self.windows])
 
     def of_offsets(self) -> Column:
         """True where a row's coordinates are in one of the ranges."""
         return in_ranges(self.ranges)
 
+    def before(self, end: int) -> "Affected":
+        """The windows that begin before a time."""
+        return self.between(self.windows[0][0], end)
+
     def between(self, start: int, end: int) -> "Affected":
-        """The part of the windows that lies in `[start, end)`."""
+        """The windows that begin in `[start, end)`."""
         cut = ((max(start, s), min(end, e)) for s, e in self.windows)
         return Affected(self.ranges, tuple((s, e) for s, e in cut if s < e))
 
@@ -56,7 +60,7 @@ class Chunk:
     Attributes:
         number: 0 for the first; the chunk's transaction mark.
         rows: How many rows it was estimated to read.
-        span: The stretch of window starts.
+        span: The stretch of window starts, half-open.
         batches: The batches, in their order.
     """
 
@@ -100,7 +104,7 @@ class BackfillPlan:
         fingerprint: The digest of the code that will run.
         asked: The range as it was asked for.
         ranges: The offsets that are read again, by topic and partition.
-        windows: The windows that are folded again, whole; empty for a row job.
+        windows: In which times the windows begin that are folded again, whole; empty for a row job.
         rows: How many rows the run is estimated to read.
         chunks: The steps of the run.
         base_version: The target's version that was planned on.
@@ -225,7 +229,7 @@ class BackfillPlan:
 
 def in_ranges(ranges: Ranges) -> Column:
     """True where a row's coordinates are in one of the ranges, never NULL."""
-    return _any(
+    return any_of(
         [
             (F.col(TOPIC) == topic)
             & (F.col(PARTITION) == partition)
@@ -257,7 +261,8 @@ def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
     return Chunk(number, value["rows"], batches=batches)
 
 
-def _any(conditions: list[Column]) -> Column:
+def any_of(conditions: list[Column]) -> Column:
+    """True where one of the conditions is, else false, never NULL."""
     return F.coalesce(_either(conditions), F.lit(False))
 
 

@@ -101,11 +101,7 @@ class _WindowSteps:
         folded = self._replay.fold(self._backfill, affected, self._earlier)
         files = transaction.write(folded.rows)
         self._replay.judge_input(affected, folded.gate, chunk.number)
-        seen = folded.counts.first()
-        assert seen is not None
-        terms = {name: int(seen[name]) for name in ("read", "quarantined", "late_folded")}
-        filtered = terms["read"] - terms["quarantined"] - int(folded.entered.get["rows"])
-        return files, terms | {"filtered": filtered}
+        return files, folded.terms()
 
     def preview(self) -> DataFrame:
         return self._replay.fold(self._backfill, self._backfill.affected, self._earlier).rows

@@ -146,7 +146,7 @@ def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) ->
 
 def _undone(terms: Mapping[str, int]) -> dict[str, int]:
     """The account of the way back, so that swap and rollback add up to nothing."""
-    now = next(name for name in ("folded", "written", "quarantined") if name in terms)
+    now = next(name for name in ("placed", "folded", "written", "quarantined") if name in terms)
     undone = {now: terms["before"], "before": terms[now]}
     if "late_folded" in terms:
         undone["late_folded"] = -terms["late_folded"]

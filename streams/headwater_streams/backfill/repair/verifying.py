@@ -20,7 +20,7 @@ from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.errors import CheckFailedError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
 from headwater_streams.ledger.log import commits
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
@@ -61,13 +61,13 @@ def verify(
         assert planned.pinned is not None
         replay = WindowReplay(context, job_plan, planned.pinned)
         accounting = _window_accounting(terms, shadow, before)
-        findings += _window_findings(planned, entries, accounting, replay)
-        expected = accounting["before"] + accounting["late_folded"]
-        if accounting["folded"] != expected:
+        findings += _window_findings(planned, entries, accounting, terms, replay)
+        now = counted_in_windows(accounting)
+        if now != accounting["before"] + accounting["late_folded"]:
             because = " (its input was rewritten since)" if planned.pinned.was_rewritten else ""
             notes.append(
                 f"the windows counted {accounting['before']} rows and {accounting['late_folded']} were late, "
-                f"now they count {accounting['folded']}{because}"
+                f"now they count {now}{because}"
             )
     else:
         accounting = _row_accounting(context, planned, terms, before)
@@ -118,9 +118,12 @@ def _window_accounting(terms: dict[str, int], shadow: DataFrame, before: DataFra
     )
     assert folded is not None
     assert replaced is not None
+    now = int(folded["rows"])
+    # Where windows overlap, a row is counted in several.
+    counted_now = {"folded": terms["folded"], "placed": now} if "placed" in terms else {"folded": now}
     return {
         "read": terms["read"],
-        "folded": int(folded["rows"]),
+        **counted_now,
         "filtered": terms.get("filtered", 0),
         "quarantined": terms["quarantined"],
         "late_folded": terms["late_folded"],
@@ -129,17 +132,24 @@ def _window_accounting(terms: dict[str, int], shadow: DataFrame, before: DataFra
 
 
 def _window_findings(
-    planned: BackfillPlan, entries: list[LedgerEntry], accounting: dict[str, int], replay: WindowReplay
+    planned: BackfillPlan,
+    entries: list[LedgerEntry],
+    accounting: dict[str, int],
+    terms: dict[str, int],
+    replay: WindowReplay,
 ) -> list[Finding]:
     parts = {name: accounting[name] for name in ("folded", "filtered", "quarantined")}
     balanced = accounting["read"] == sum(parts.values())
     identity = f"read {accounting['read']} = " + " + ".join(f"{name} {n}" for name, n in parts.items())
+    if "placed" in terms:
+        balanced &= accounting["placed"] == terms["placed"]
+        identity += f"; placed {terms['placed']} = counted in the windows {accounting['placed']}"
     spans = [chunk.span for chunk in planned.chunks if chunk.span is not None]
     tiled = all(one[1] == other[0] for one, other in pairwise(spans))
     covered = (spans[0][0], spans[-1][1]) == (planned.windows[0][0], planned.windows[-1][1])
     rows, offsets = distinct_offsets(replay.rows(planned.affected))
     return [
-        Finding("accounting", balanced, identity if balanced else identity.replace(" = ", " is not ", 1)),
+        Finding("accounting", balanced, identity if balanced else identity.replace(" = ", " is not ")),
         Finding(
             "windows once",
             tiled and covered and len(entries) == len(spans),

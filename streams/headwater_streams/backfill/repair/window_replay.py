@@ -1,9 +1,15 @@
 """Windows folded again from all their rows: the job's function over a closed part of its input table, as a batch.
 
-Every row of a window counts, late ones too: that is how a backfill folds late rows in.
+Every row of a window counts, late ones too: that is how a backfill folds late rows in. Of windows that overlap, a row
+is in several, of which some may be replaced and others not:
+
+    size 1 hour, every 20 minutes; windows that begin in [09:20, 09:40) are replaced
+    [09:00, 10:00)   |--------------------------|
+    [09:20, 10:20)            |==========================|
+    09:45 a                              a               is read, folded into the second, and left out of the first
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException
@@ -11,8 +17,8 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import Folded
-from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, PinnedInput
-from headwater_streams.durations import interval_sql, parse_duration
+from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, PinnedInput, any_of
+from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -29,13 +35,15 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.decode import BAD, VALUE, RowDecoder
 from headwater_streams.sources.inputs import TableInput
+from headwater_streams.windows.fixed import FixedWindow
+from headwater_streams.windows.overlapping import OverlappingWindow
 from headwater_streams.windows.provenance import entering, with_sources
-from headwater_streams.windows.spec import WINDOW_KEY
-from headwater_streams.windows.tumbling import TumblingWindow
+from headwater_streams.windows.spec import WINDOW, WINDOW_KEY
 
-WINDOW_US = "_window_us"
-"""The start of a row's window, in microseconds."""
-_LATE = "_late"
+FIRST_US, LAST_US = "_first_us", "_last_us"
+"""The first and the last start of a row's windows, in microseconds; the same where it is in one."""
+_WINDOWS = "_windows"
+_CLOSED_US = "_closed_us"
 
 
 @dataclass(frozen=True)
@@ -44,41 +52,39 @@ class Replayed:
 
     Attributes:
         rows: The rows, with the target's columns.
-        counts: Of the rows that are read: how many they are, how many are bad, how many are folded in though late.
-        entered: How many rows the function gave to its window; ready once the rows have been written.
         gate: The checks of the input, to be judged by `judge_input`.
+        terms: Gives the account, once the rows have been written.
     """
 
     rows: DataFrame
-    counts: DataFrame
-    entered: Observation
     gate: CheckGate
+    terms: Callable[[], dict[str, int]]
 
 
 class WindowReplay:
     """The input of a windowed job at one version, and its windows folded again."""
 
     def __init__(self, context: StageContext, plan: JobPlan, pinned: PinnedInput) -> None:
-        assert isinstance(plan.operator, TumblingWindow)
+        assert isinstance(plan.operator, FixedWindow)
         self._context, self._plan, self._window = context, plan, plan.operator
         self._name, declared = next(iter(plan.job.inputs.items()))
         assert isinstance(declared, TableInput)
         assert declared.watermark is not None
         self._declared = declared
-        self._delay = interval_sql(parse_duration(declared.watermark))
+        self._delay_us = in_micros(parse_duration(declared.watermark))
         self._path = context.home.table(pinned.table)
         self._pinned = pinned
 
     def rows(self, affected: Affected | None = None) -> DataFrame:
-        """The input's rows that belong to a window, decoded, each with its window's start in `_window_us`.
+        """The input's rows that belong to a window, decoded, each with the starts `_first_us` and `_last_us`.
 
         Args:
-            affected: The windows, or a part of them; by default all.
+            affected: Rows with a window among these; by default all.
         """
         rows = read_version(self._context.spark, self._path, self._pinned.version)
         if affected is not None and affected.windows:
             # Said of the column itself, so that files of other times are not read.
-            time, (first, end) = F.col(f"`{self._window.time}`"), _bounds(affected)
+            time, (first, end) = F.col(f"`{self._window.time}`"), self._moments(affected)
             rows = rows.filter((time >= first) & (time < end))
         columns = self._plan.inputs[self._name].fieldNames()
         quarantining = [
@@ -88,15 +94,12 @@ class WindowReplay:
         ]
         decoded = RowDecoder(self._declared, columns, quarantining).decode(rows).frame
         decoded = decoded.filter(F.col(f"{VALUE}.`{self._declared.event_time}`").isNotNull())
-        window = self._window.column()
-        threshold = F.col(SEEN_UNTIL) - F.expr(self._delay)
-        placed = decoded.select("*", f"{VALUE}.*").select(*decoded.columns, window.alias("_window"))
-        found = placed.select(
-            *decoded.columns,
-            F.unix_micros("_window.start").alias(WINDOW_US),
-            F.coalesce(F.col("_window.end") <= threshold, F.lit(False)).alias(_LATE),
-        )
-        return found if affected is None else found.filter(affected.of_times(F.col(WINDOW_US)))
+        closed = (F.unix_micros(SEEN_UNTIL) - F.lit(self._delay_us)).alias(_CLOSED_US)
+        starts = [self._window.first_start().alias(FIRST_US), self._window.last_start().alias(LAST_US)]
+        if isinstance(self._window, OverlappingWindow):
+            starts.append(self._window.windows().alias(_WINDOWS))
+        found = decoded.select("*", f"{VALUE}.*").select(*decoded.columns, closed, *starts)
+        return found if affected is None else found.filter(_of_rows(affected))
 
     def fold(self, backfill: BackfillPlan, affected: Affected, earlier: Sequence[Folded]) -> Replayed:
         """The affected windows, whole.
@@ -109,20 +112,38 @@ class WindowReplay:
         rows = self.rows(affected)
         gate = CheckGate(self._plan.job, "input")
         good = rows.filter(~_is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
-        # What is observed on the way has all of the table's columns read and carried: what is counted here is counted
-        # apart, and what enters the window by its sources.
-        late = F.col(_LATE) & ~_is_bad() & ~_folded_before(earlier)
-        counts = rows.agg(
-            F.count(F.lit(1)).alias("read"),
-            F.count_if(_is_bad()).alias("quarantined"),
-            F.count_if(late).alias("late_folded"),
-        )
         result = self._plan.job.function(**{self._name: hide(good, ROW_COLUMNS)})
         result = reveal(result, [ROWS, WINDOW_KEY])
-        entered = Observation()
         entering_rows = entering(self._plan.job.function, self._name, good)
-        result = with_sources(result, self._window, entering_rows, entered)
-        return Replayed(self._with_commit(result, backfill, affected), counts, entered, gate)
+        in_windows, within = Observation(), None
+        if self._window.overlapping:
+            result = result.filter(affected.of_times(F.unix_micros(f"{WINDOW_KEY}.window_start")))
+            within = affected.of_times(F.unix_micros(f"{WINDOW}.start"))
+        result = with_sources(result, self._window, entering_rows, in_windows, within)
+        # What is observed on the way has all of the table's columns read and carried: what is counted here is counted
+        # apart, and what enters the window by its sources. A row is counted in the step of its first affected window.
+        before = backfill.affected.before(affected.windows[0][0])
+        new = ~_of_rows(before)
+        missed = F.when(_is_bad(), 0).otherwise(self._missed(affected, earlier))
+        counts = rows.agg(
+            F.count_if(new).alias("read"),
+            F.count_if(new & _is_bad()).alias("quarantined"),
+            F.coalesce(F.sum(missed), F.lit(0)).alias("late_folded"),
+        )
+
+        def terms() -> dict[str, int]:
+            seen = counts.first()
+            assert seen is not None
+            found = {name: int(seen[name]) for name in ("read", "quarantined", "late_folded")}
+            placed = int(in_windows.get["rows"])
+            if not self._window.overlapping:
+                return found | {"filtered": found["read"] - found["quarantined"] - placed}
+            first, last = self._window.first_start(), self._window.last_start()
+            entered = entering_rows.filter(~_overlap(before, first, last)).count()
+            filtered = found["read"] - found["quarantined"] - entered
+            return found | {"filtered": filtered, "folded": entered, "placed": placed}
+
+        return Replayed(self._with_commit(result, backfill, affected), gate, terms)
 
     def judge_input(self, affected: Affected, gate: CheckGate, chunk: int) -> None:
         """Judges the checks of the input over the rows of the affected windows.
@@ -137,12 +158,31 @@ class WindowReplay:
         assert outcome is not None
         gate.judge(outcome.asDict(), chunk)
 
+    def _missed(self, affected: Affected, earlier: Sequence[Folded]) -> Column:
+        """How many of a row's affected windows were closed when it came, and no backfill has folded it in since."""
+        size = F.lit(in_micros(self._window.size))
+        if not self._window.overlapping:
+            late = (F.col(LAST_US) + size <= F.col(_CLOSED_US)) & ~_folded_before(earlier, F.col(LAST_US))
+            return F.coalesce(late, F.lit(False)).cast("int")
+
+        def lacks_it(window: Column) -> Column:
+            start, end = F.unix_micros(window["start"]), F.unix_micros(window["end"])
+            late = (end <= F.col(_CLOSED_US)) & affected.of_times(start) & ~_folded_before(earlier, start)
+            return F.coalesce(late, F.lit(False))
+
+        return F.size(F.filter(_WINDOWS, lacks_it))
+
+    def _moments(self, affected: Affected) -> tuple[Column, Column]:
+        """The first moment of the affected windows and the one that is past them."""
+        starts, ends = zip(*affected.windows, strict=True)
+        past = max(ends) - in_micros(self._window.period) + in_micros(self._window.size)
+        return F.timestamp_micros(F.lit(min(starts))), F.timestamp_micros(F.lit(past))
+
     def _with_commit(self, result: DataFrame, backfill: BackfillPlan, affected: Affected) -> DataFrame:
         """A window that the live job has keeps the batch that touched it last."""
         target = self._context.home.table(backfill.target)
         live = read_version(self._context.spark, target, backfill.base_version).filter(affected.condition())
-        keys = self._plan.job.target.keys
-        names = {key: f"_live_{place}" for place, key in enumerate(keys)}
+        names = {key: f"_live_{place}" for place, key in enumerate(backfill.keys)}
         live = live.select(
             *[F.col(f"`{key}`").alias(name) for key, name in names.items()],
             F.col(BATCH).alias("_live_batch"),
@@ -157,16 +197,19 @@ class WindowReplay:
         return joined.drop(*names.values(), "_live_batch", "_live_generation")
 
 
-def _bounds(affected: Affected) -> tuple[Column, Column]:
-    """The first moment of the windows and the one that is past them."""
-    starts, ends = zip(*affected.windows, strict=True)
-    return F.timestamp_micros(F.lit(min(starts))), F.timestamp_micros(F.lit(max(ends)))
+def _of_rows(affected: Affected) -> Column:
+    """True for a row of the input that one of the windows holds, never NULL."""
+    return _overlap(affected, F.col(FIRST_US), F.col(LAST_US))
 
 
-def _folded_before(earlier: Sequence[Folded]) -> Column:
+def _overlap(affected: Affected, first_us: Column, last_us: Column) -> Column:
+    return any_of([(last_us >= start) & (first_us < end) for start, end in affected.windows])
+
+
+def _folded_before(earlier: Sequence[Folded], start_us: Column) -> Column:
     condition: Column = F.lit(False)
     for one in earlier:
-        inside = Affected({}, one.windows).of_times(F.col(WINDOW_US))
+        inside = Affected({}, one.windows).of_times(start_us)
         until = F.struct(F.lit(one.until[0]), F.lit(one.until[1]).cast("long"))
         condition |= inside & (F.struct(F.col(GENERATION), F.col(BATCH)) <= until)
     return F.coalesce(condition, F.lit(False))

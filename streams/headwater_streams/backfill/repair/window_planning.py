@@ -1,0 +1,277 @@
+"""Plans the repair of windows: from the range that was asked for to the windows that it touches, and their offsets."""
+
+from collections import Counter
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.repair import row_planning
+from headwater_streams.backfill.repair.selection import Selection
+from headwater_streams.backfill.repair.spec import WINDOW_START, BackfillPlan, Chunk, PinnedInput, in_ranges
+from headwater_streams.backfill.repair.window_replay import FIRST_US, LAST_US, WindowReplay
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.values import Span, iso
+from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.plural import counted
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from headwater_streams.sources.inputs import TableInput
+from headwater_streams.windows.fixed import FixedWindow
+
+WINDOW_END = "window_end"
+_US_PER_MS = 1_000
+
+
+@dataclass(frozen=True)
+class _Found:
+    """Rows of the input that are in the same windows, of one partition."""
+
+    bounds: Span
+    rows: int
+    wanted: int
+    ranges: Ranges
+
+    def starts(self, period_us: int) -> range:
+        """The starts of their windows."""
+        return range(self.bounds[0], self.bounds[1] + 1, period_us)
+
+
+@dataclass(frozen=True)
+class _Window:
+    start_us: int
+    rows: int
+    wanted: int
+
+
+def plan_windows(
+    context: StageContext,
+    job_plan: JobPlan,
+    history: TableHistory,
+    selection: Selection,
+    draft: BackfillPlan,
+    rows_per_chunk: int,
+) -> BackfillPlan:
+    """Adds to a plan which windows are folded again, of which offsets, and in which steps.
+
+    Windows that are written once they are closed are repaired once they are: the live job writes the others itself.
+
+    Raises:
+        BackfillError: Nothing of the range can be repaired.
+    """
+    window = job_plan.operator
+    assert isinstance(window, FixedWindow)
+    if WINDOW_START not in job_plan.result.fieldNames():
+        raise BackfillError(
+            f"{draft.target} has no column {WINDOW_START!r}, by which windows are replaced; "
+            "keep it in the function's result"
+        )
+    pinned, input_history = _pin(context, job_plan, history)
+    replay = WindowReplay(context, job_plan, pinned)
+    notes = [*draft.notes]
+    if selection.offsets is not None:
+        row_planning.require_read(selection.offsets, input_history.read_ranges(), draft.job)
+    asked = None if selection.event_time is None else window.starts_over(*selection.event_time)
+    found = _found(replay, _wanted(selection, history))
+    period_us = in_micros(window.period)
+    windows = _by_start(found, period_us)
+    touched = [w for w in windows if w.wanted and (asked is None or asked[0] <= w.start_us < asked[1])]
+    spans = _merged([(w.start_us, w.start_us + period_us) for w in touched])
+    if asked is not None:
+        spans = [asked]
+        if asked != selection.event_time:
+            notes.append(f"the range was aligned outwards to whole windows: {_told(asked, window)}")
+    elif selection == Selection():
+        spans = _whole(context, draft, spans, period_us)
+    elif not touched:
+        raise BackfillError(f"no row of {pinned.table} is in the range, so there is nothing to mend")
+    size_us = in_micros(window.size)
+    if job_plan.job.target.mode == "append":
+        # The first start whose windows are not all closed.
+        closed = _closed_until(history) - size_us
+        limit = closed - closed % period_us + period_us
+        later = sum(w.start_us >= limit for w in touched)
+        touched = [w for w in touched if w.start_us < limit]
+        spans = [(start, min(end, limit)) for start, end in spans if start < limit]
+        if not spans:
+            raise BackfillError(
+                f"the windows of the range are not all closed yet, so they are not in {draft.target}; the job "
+                f"{draft.job!r} writes them itself once they are, of all rows that it reads"
+            )
+        if later:
+            notes.append(
+                f"windows of {counted(later, 'start time')} are left out: they are not all closed, and the live job "
+                "writes each once it is; what its code of then gave stays in its state"
+            )
+    else:
+        still_open = _open_windows(job_plan, input_history, [w.start_us + size_us for w in touched])
+        if still_open:
+            notes.append(
+                f"windows of {counted(still_open, 'start time')} are still open in the live job: when more rows of "
+                "them come it writes them again from its own state, without this repair; plan again once they are "
+                "closed"
+            )
+    starts = {w.start_us for w in touched}
+    return replace(
+        draft,
+        ranges=_ranges(found, starts, period_us),
+        windows=tuple(spans),
+        rows=sum(f.rows for f in found if starts.intersection(f.starts(period_us))),
+        chunks=_chunks(touched, spans, rows_per_chunk),
+        pinned=pinned,
+        notes=tuple(notes),
+    )
+
+
+def keys_of(job_plan: JobPlan) -> tuple[str, ...]:
+    """The columns that name a window in the target.
+
+    Raises:
+        BackfillError: There are none: a target that is appended to needs no keys.
+    """
+    target = job_plan.job.target
+    if target.keys:
+        return target.keys
+    keys = (*job_plan.window.by, WINDOW_START, WINDOW_END)
+    missing = [name for name in keys if name not in job_plan.result.fieldNames()]
+    if missing:
+        raise BackfillError(
+            f"{target.name} has no column {missing[0]!r}, by which its windows are told apart; keep it in the "
+            "function's result"
+        )
+    return keys
+
+
+def _pin(context: StageContext, job_plan: JobPlan, history: TableHistory) -> tuple[PinnedInput, TableHistory]:
+    (declared,) = job_plan.job.inputs.values()
+    assert isinstance(declared, TableInput)
+    source = next((s for s in history.last_entry().sources if s.versions is not None), None)
+    assert source is not None, "a windowed job reads a table"
+    assert source.versions is not None
+    path = context.home.table(declared.name)
+    version, unread = source.versions[1] - 1, 0
+    for commit in TableHistory(path, declared.name).commits:
+        if commit.version <= version:
+            continue
+        if commit.is_append:
+            unread += 1
+        elif not unread:
+            version = commit.version  # what a swap rewrote is no news to the live job, but it is to be folded
+        elif commit.data_changed:
+            raise BackfillError(
+                f"the job {job_plan.job.name!r} has not read {counted(unread, 'commit')} of {declared.name} that came "
+                "before its rows were rewritten; let the job catch up, then plan again"
+            )
+    read = TableHistory(path, declared.name, until=version)
+    last = read.last_entry()
+    rewritten = any(c.data_changed and c.removed_files for c in read.commits)
+    return PinnedInput(declared.name, version, (last.generation, last.batch), rewritten), read
+
+
+def _wanted(selection: Selection, history: TableHistory) -> Column:
+    """Which rows of the input the range names, as a column over them; a range of event time names windows."""
+    if selection.offsets is not None:
+        return in_ranges(selection.offsets)
+    if selection.since_version is not None:
+        return in_ranges(history.read_ranges(since=selection.since_version))
+    if selection.timestamps is not None:
+        start, end = selection.timestamps
+        time_us = F.unix_micros(TIMESTAMP)
+        return (time_us >= start) & (time_us < end)
+    return F.lit(True)
+
+
+def _found(replay: WindowReplay, wanted: Column) -> list[_Found]:
+    grouped = replay.rows().groupBy(FIRST_US, LAST_US, TOPIC, PARTITION)
+    rows = grouped.agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.count_if(wanted).alias("wanted"),
+        F.min(OFFSET).alias("start"),
+        (F.max(OFFSET) + 1).alias("end"),
+    ).collect()
+    return [
+        _Found(
+            (row[FIRST_US], row[LAST_US]),
+            row["rows"],
+            row["wanted"],
+            {row[TOPIC]: {row[PARTITION]: (row["start"], row["end"])}},
+        )
+        for row in rows
+    ]
+
+
+def _by_start(found: Sequence[_Found], period_us: int) -> list[_Window]:
+    rows: Counter[int] = Counter()
+    wanted: Counter[int] = Counter()
+    for some in found:
+        for start in some.starts(period_us):
+            rows[start] += some.rows
+            wanted[start] += some.wanted
+    return [_Window(start, rows[start], wanted[start]) for start in sorted(rows)]
+
+
+def _ranges(found: Sequence[_Found], starts: Set[int], period_us: int) -> Ranges:
+    """The offsets of the rows in windows of these starts."""
+    return merge_ranges([some.ranges for some in found if not starts.isdisjoint(some.starts(period_us))])
+
+
+def _whole(context: StageContext, draft: BackfillPlan, spans: Sequence[Span], period_us: int) -> list[Span]:
+    """One stretch over all windows of the input and of the target, which may have some that it should not."""
+    target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
+    start_us = F.unix_micros(WINDOW_START)
+    row = target.agg(F.min(start_us).alias("first"), F.max(start_us).alias("last")).first()
+    assert row is not None
+    bounds = [*spans, *([] if row["first"] is None else [(row["first"], row["last"] + period_us)])]
+    if not bounds:
+        raise BackfillError(f"{draft.target} and its input are empty, so there is nothing to mend")
+    return [(min(start for start, _ in bounds), max(end for _, end in bounds))]
+
+
+def _chunks(windows: Sequence[_Window], spans: Sequence[Span], rows_per_chunk: int) -> tuple[Chunk, ...]:
+    """Stretches of whole windows, oldest first, that tile the spans from their first to their last moment."""
+    start, end = spans[0][0], spans[-1][1]
+    chunks: list[Chunk] = []
+    rows = 0
+    for window in windows:
+        if rows and rows + window.rows > rows_per_chunk:
+            chunks.append(Chunk(len(chunks), rows, span=(start, window.start_us)))
+            start, rows = window.start_us, 0
+        rows += window.rows
+    return (*chunks, Chunk(len(chunks), rows, span=(start, end)))
+
+
+def _open_windows(job_plan: JobPlan, history: TableHistory, ends: Sequence[int]) -> int:
+    newest = max(
+        (e.max_event_time_us for e in history.entries() if e.max_event_time_us is not None), default=None
+    )
+    (declared,) = job_plan.job.inputs.values()
+    if newest is None or declared.watermark is None:
+        return 0
+    closed_until = newest - in_micros(parse_duration(declared.watermark))
+    return sum(end > closed_until for end in ends)
+
+
+def _closed_until(history: TableHistory) -> int:
+    """The watermark at which the live job has written its windows last, in microseconds; 0 before it had one."""
+    watermarks = [e.extra["watermark_ms"] for e in history.entries() if "watermark_ms" in e.extra]
+    return max(watermarks, default=0) * _US_PER_MS
+
+
+def _told(span: Span, window: FixedWindow) -> str:
+    begin = "" if window.period == window.size else "those that begin in "
+    return f"{begin}[{iso(span[0])}, {iso(span[1])})"
+
+
+def _merged(spans: Sequence[Span]) -> list[Span]:
+    merged: list[Span] = []
+    for start, end in sorted(spans):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
