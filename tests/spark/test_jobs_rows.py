@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater.sql import SqlSession
 from headwater_streams.errors import CheckFailedError, DataLossError
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.runner import JobRunner
@@ -112,6 +113,23 @@ def test_row_job_files_have_no_dictionary_of_what_never_comes_twice(drive: Calla
     assert any("DICTIONARY" in name for name in found["_topic"])
     read = DeltaTable(str(driver.context.home.table("silver.projected"))).to_pyarrow_table()
     assert sorted(read["_offset"].to_pylist()) == list(range(50))
+
+
+def test_row_job_files_lack_an_origin_that_nobody_reads_and_every_reader_finds_it_null(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(projecting)
+    driver.send("departures", event(1), timestamp=AT, origin=("east", "dep", 0, 40))
+    driver.run()
+    (file,) = driver.table("silver.projected").inputFiles()
+    assert "_origin" not in pq.read_schema(file.removeprefix("file://")).names
+    assert driver.rows("silver.projected", "flight_id", "_origin") == [("f1", None)]
+    path = driver.home.table("silver.projected")
+    read = DeltaTable(str(path)).to_pyarrow_table(columns=["flight_id", "_origin"])
+    assert read.to_pylist() == [{"flight_id": "f1", "_origin": None}]
+    with SqlSession(driver.home.root) as sql:
+        found = sql.run("SELECT flight_id, _origin.offset FROM silver.projected")
+        assert [*found.rows()] == [("f1", None)]
 
 
 BAD = {

@@ -125,15 +125,12 @@ class DeltaTransaction:
     def write(self, df: DataFrame) -> WrittenFiles:
         """Writes the rows into files of the table, with its columns, order and types; commits nothing.
 
-        A column of the table that the rows do not have is NULL.
+        A column of the table that the rows do not have is not in the files either, where every reader finds it NULL.
         """
         if _columns(df.schema) != _columns(self._schema):  # nine calls to the JVM for each column
             there = set(df.columns)
-            columns = [
-                (F.col(f"`{f.name}`") if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
-                for f in self._schema.fields
-            ]
-            df = df.select(*columns)
+            kept = [f for f in self._schema.fields if f.name in there]
+            df = df.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in kept])
         added = to_list(self._transaction.writeFiles(df._jdf))  # noqa: SLF001
         return WrittenFiles(added, sum(json.loads(action.stats())["numRecords"] for action in added))
 

@@ -78,6 +78,8 @@ class RowPass:
             numbered = F.concat_ws("\t", F.lit("producer"), sent["id"], sent["epoch"].cast("string"))
             key, at = F.when(sent.isNotNull(), numbered).otherwise(key), F.coalesce(sent["sequence"], at)
         self._origin_key, self._origin_at = key, at
+        self.has_origin = self._origin or any(not isinstance(i, TopicInput) for i in plan.job.inputs.values())
+        """Whether `_origin` can be anything but NULL in the results."""
         # Whether a change event has a key is seen in the function's result, and its record must be at hand then.
         self._hidden = (*ROW_COLUMNS, KEY, RAW, HEADERS) if plan.kind == "scd" else ROW_COLUMNS
 
