@@ -167,9 +167,11 @@ def test_window_backfill_of_offsets_over_a_rewritten_input_survives_kill_and_con
     driver, job = live(drive), mended()
     context, home = driver._context, driver.home
     first = backfill.plan(context, bind(doubled), offsets={"departures": {0: (0, 1)}})
+    assert first.feeds == ("delays",)
     backfill.run(context, first.id, bind(doubled))
     assert backfill.verify(context, first.id, bind(doubled)).passed
-    backfill.swap(context, first.id)
+    swapped_first = backfill.swap(context, first.id)
+    assert (swapped_first["feeds"], swapped_first["ranges"]) == (["delays"], {"departures": {"0": [0, 1]}})
     assert driver.rows("silver.departures", "delay_minutes")[-1] == (9,)
 
     # Offsets 0 to 3 are in the windows of 10 and of 12 o'clock; that of 11 stays as it is.

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.cli import main
-from headwater.cli._backfill import print_changes, print_verdict, print_whole
+from headwater.cli._backfill import print_behind, print_changes, print_verdict, print_whole
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import Diff
 from headwater_streams.backfill.rewind.spec import RewindPlan
@@ -128,3 +128,24 @@ def test_plan_names_the_jobs_that_its_tables_feed(
     again = rewind.plan()
     assert isinstance(again, RewindPlan)
     assert again.feeds == ("long",)
+
+
+def test_swap_says_what_is_to_be_done_with_the_jobs_behind(capsys: pytest.CaptureFixture[str]) -> None:
+    print_behind((), {"t": {"0": [1, 2]}})
+    assert not printed(capsys)
+    print_behind(("long", "longest"), {"t": {"0": [1, 2], "1": [0, 5]}})
+    (told,) = printed(capsys)
+    assert told.startswith(
+        "it feeds long, longest; they pass over the swap, so what they made of these rows stays"
+    )
+    assert told.endswith(
+        "headwater backfill plan MODULE:JOB --offsets t:0=1-2 --offsets t:1=0-5, or --rebuild"
+    )
+    print_behind(("long",), {"t": {str(p): [0, 5] for p in range(1000)}})
+    (told,) = printed(capsys)
+    assert told.endswith("MODULE:JOB with --offsets for each partition of the plan, or --rebuild")
+    print_behind(("long",), None)
+    (told,) = printed(capsys)
+    assert told.endswith(
+        "until its table is made anew, in this order: headwater backfill plan MODULE:JOB --rebuild"
+    )

@@ -16,7 +16,35 @@ if TYPE_CHECKING:
 FED_STOP = (
     "one that has read rows which are replaced stops at the swap, until its table is made anew, in this order"
 )
+FED_GO_ON = (
+    "they pass over the swap, so what they made of these rows stays until it is repaired, too, in this order"
+)
+_MOST_OPTIONS = 6
 _OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>\d+)=(?P<start>\d+)-(?P<end>\d+)")
+
+
+def print_behind(feeds: Sequence[str], ranges: Mapping[str, Mapping[str, Sequence[int]]] | None) -> None:
+    """What to do with the jobs behind a table whose rows were replaced: of these offsets, or all of them."""
+    if not feeds:
+        return
+    plan, names = "headwater backfill plan MODULE:JOB", ", ".join(feeds)
+    if ranges is None:
+        print(f"it feeds {names}; {FED_STOP}: {plan} --rebuild")
+    else:
+        print(f"it feeds {names}; {FED_GO_ON}: {plan} {_as_options(ranges)}, or --rebuild")
+
+
+def _as_options(ranges: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
+    options = [
+        f"--offsets {topic}:{partition}={start}-{end}"
+        for topic, partitions in ranges.items()
+        for partition, (start, end) in partitions.items()
+    ]
+    return (
+        " ".join(options)
+        if len(options) <= _MOST_OPTIONS
+        else "with --offsets for each partition of the plan"
+    )
 
 
 def parse_offsets(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int]]]:
@@ -62,6 +90,8 @@ def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
     }
     if planned.pinned is not None:
         lines["input"] = f"{planned.pinned.table} at version {planned.pinned.version}"
+    if planned.feeds:
+        lines["feeds"] = f"{', '.join(planned.feeds)}; {FED_GO_ON}"
     _print_lines(lines)
     print_notes(planned.notes)
     print(f"next: headwater backfill preview {planned.id}, or run {planned.id}")

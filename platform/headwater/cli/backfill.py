@@ -398,7 +398,7 @@ def swap(
       headwater backfill swap delay_by_carrier-1f0c92ab
       headwater backfill swap delay_by_carrier-1f0c92ab --accept-diff 1f3d5b79a0c2e4f6
     """
-    from headwater.cli._backfill import FED_STOP
+    from headwater.cli._backfill import print_behind
 
     with planned_session(home, backfill_id) as context:
         from headwater_streams import backfill
@@ -415,10 +415,7 @@ def swap(
     else:
         held = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
         print(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")
-        if done["feeds"]:
-            print(
-                f"it feeds {', '.join(done['feeds'])}; {FED_STOP}: headwater backfill plan MODULE:JOB --rebuild"
-            )
+    print_behind(done.get("feeds", ()), done.get("ranges"))
 
 
 @app.command()

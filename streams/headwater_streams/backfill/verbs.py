@@ -116,8 +116,8 @@ def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None
         accept_diff: The digest of the diff that was read in the verdict; the swap is refused if it has another one.
 
     Returns:
-        `{"backfill", "target", "version", "replaced_version"}`; of a repair `"accounting"` and `"proof"` as well, of a
-        rebuild `"generation"`, `"feeds"`, `"proof"` and `"held_s"`, of a rewind `"generation"`, `"feeds"` and
+        `{"backfill", "target", "version", "replaced_version", "feeds"}`; of a repair `"accounting"`, `"ranges"` and
+        `"proof"` as well, of a rebuild `"generation"`, `"proof"` and `"held_s"`, of a rewind `"generation"` and
         `"held_s"`.
 
     Raises:

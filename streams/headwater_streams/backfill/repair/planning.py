@@ -14,6 +14,7 @@ from headwater_streams.runtime.compatibility import Difference, since_last_run, 
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.readers import fed_by
 from headwater_streams.sources.coordinates import ORIGIN, PLACE, ROWS, TIMESTAMP
 
 _ROWS_PER_CHUNK = {"row": 1_000_000, "window": 10_000_000}
@@ -89,6 +90,7 @@ def plan(
         pinned=None,
         notes=() if halts is None else (f"the repair does not change that {halts}",),
         created_at="",
+        feeds=fed_by(context.home, [target]),
     )
     if job_plan.kind == "window":
         made = window_planning.plan_windows(

@@ -115,6 +115,8 @@ class BackfillPlan:
         created_at: When it was made.
         mode: `"repair"`: a closed range is replaced; the job's checkpoint stays.
         lookups: The look-ups that are read at one version; the others as the live batches read them.
+        feeds: The jobs that read the target, and those that read theirs, each behind all that feed it. They pass over
+            the swap, so what they made of the range stays until it is repaired, too.
     """
 
     id: str
@@ -140,6 +142,7 @@ class BackfillPlan:
     created_at: str
     mode: Literal["repair"] = "repair"
     lookups: Versions = field(default_factory=dict)
+    feeds: tuple[str, ...] = ()
 
     @property
     def affected(self) -> Affected:
@@ -160,7 +163,8 @@ class BackfillPlan:
         """The plan as it is stored and printed."""
         pinned = self.pinned
         lookups = {name: asdict(found) for name, found in sorted(self.lookups.items())}
-        return ({"lookups": lookups} if lookups else {}) | {
+        some = {"lookups": lookups, "feeds": list(self.feeds)}
+        return {name: value for name, value in some.items() if value} | {
             "format": FORMAT,
             "id": self.id,
             "mode": self.mode,
@@ -224,6 +228,7 @@ class BackfillPlan:
             tuple(value["notes"]),
             value["created_at"],
             lookups={name: LookupVersion(**found) for name, found in value.get("lookups", {}).items()},
+            feeds=tuple(value.get("feeds", ())),
         )
 
 

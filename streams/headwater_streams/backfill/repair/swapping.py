@@ -10,7 +10,7 @@ from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved, proof_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
-from headwater_streams.backfill.values import iso
+from headwater_streams.backfill.values import iso, ranges_to_json
 from headwater_streams.backfill.verdict import passing
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
@@ -34,7 +34,7 @@ def swap(
     For a row job the rejected records of the range change hands first, in the quarantine table.
 
     Returns:
-        `{"backfill", "target", "version", "replaced_version", "accounting", "proof"}`.
+        `{"backfill", "target", "version", "replaced_version", "accounting", "ranges", "feeds", "proof"}`.
 
     Raises:
         BackfillError: There is no passing verdict, or affected rows of the target changed since the plan was made.
@@ -214,7 +214,8 @@ def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillF
             f"{planned.target}: version {version} is not {version - 1} with the affected rows replaced ({proof}); "
             f"roll the backfill {planned.id!r} back"
         )
-    stored = {**_told(planned, version, entry), "proof": proof}
+    behind = {"ranges": ranges_to_json(planned.ranges), "feeds": list(planned.feeds)}
+    stored = {**_told(planned, version, entry), **behind, "proof": proof}
     folder.write("swap", stored)
     return stored
 
