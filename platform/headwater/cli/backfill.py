@@ -39,7 +39,10 @@ NiceOption = Annotated[
     ),
 ]
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The backfill, as `plan` and `list` name it.")]
-_RANGES = "--offsets, --start and --end, --event-time, --since-version, --all, --rebuild or --rewind"
+_RANGES = (
+    "--offsets, --start and --end, --event-time, --since-version, --quarantined, --late, --all, --rebuild or "
+    "--rewind"
+)
 
 
 @app.command("plan")
@@ -69,6 +72,16 @@ def plan_backfill(
         int | None,
         typer.Option(metavar="N", min=0, help="What the job committed after version N of its table."),
     ] = None,
+    quarantined: Annotated[
+        bool,
+        typer.Option(
+            "--quarantined",
+            help="The records in quarantine, and what lies between the first and the last of each partition.",
+        ),
+    ] = False,
+    late: Annotated[
+        bool, typer.Option("--late", help="The windows that late rows belong to, to fold these in.")
+    ] = False,
     everything: Annotated[bool, typer.Option("--all", help="Everything that the job has read.")] = False,
     rebuild: Annotated[
         bool,
@@ -118,6 +131,8 @@ def plan_backfill(
       headwater backfill plan jobs/flights.py:delay_by_carrier --event-time 2013-01-05 2013-01-06
       headwater backfill plan jobs/flights.py:clean_departures --offsets departures:0=100-200
       headwater backfill plan jobs/flights.py:clean_departures --start 2013-01-05T10:00:00Z --end 2013-01-06
+      headwater backfill plan jobs/flights.py:clean_departures --quarantined
+      headwater backfill plan jobs/flights.py:delay_by_carrier --late
       headwater backfill plan jobs/flights.py:join_flights --rebuild
       headwater backfill plan jobs/flights.py:join_flights --rebuild --behind clean_departures-1f0c92ab
       headwater backfill plan jobs/flights.py:join_flights --rewind 12
@@ -130,7 +145,7 @@ def plan_backfill(
         raise UsageError("give --start and --end together; the end is exclusive")
     given = [
         *(bool(offsets), start is not None, event_time is not None, since_version is not None),
-        *(everything, rebuild, rewind is not None),
+        *(quarantined, late, everything, rebuild, rewind is not None),
     ]
     if sum(given) != 1:
         raise UsageError(f"{'say which range: give' if not sum(given) else 'give only'} one of {_RANGES}")
@@ -165,6 +180,7 @@ def plan_backfill(
             timestamps=timestamps,
             event_time=event_time,
             since_version=since_version,
+            rows="quarantined" if quarantined else "late" if late else None,
             reference=where,
             lookups=lookups,
         )

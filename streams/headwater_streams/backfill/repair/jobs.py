@@ -1,5 +1,7 @@
 """The job behind a repair: planned once more, and held against the plan's fingerprint."""
 
+from collections.abc import Callable, Sequence
+
 from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
@@ -11,14 +13,20 @@ from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.windows.fixed import FixedWindow
 
 
-def planned_job(context: StageContext, job: Job) -> JobPlan:
-    """The job understood; of a stateful job that names a topic, the part behind its ingest table.
+def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]], JobPlan]) -> JobPlan:
+    """The job understood, or a part of it.
+
+    Args:
+        context: The session and the home.
+        job: The job.
+        of: Chooses the part, where a stateful job names a topic: those that fill its ingest tables, and the last, which
+            reads these.
 
     Raises:
         BackfillError: It is neither a row-by-row job nor one of windows of fixed times, its result
             depends on the order in which its rows came, or it writes several tables.
     """
-    found = plan_jobs(context, [job])[-1]
+    found = of(plan_jobs(context, [job]))
     if found.kind == "scd":
         raise BackfillError(
             f"the job {job.name!r} applies change events to rows, which do not say what range they came of; an event "
@@ -67,4 +75,8 @@ def same_job(context: StageContext, job: Job, backfill: BackfillPlan) -> JobPlan
     Raises:
         BackfillError: Its code or its declaration was changed since.
     """
-    return require_planned(planned_job(context, job), backfill)
+
+    def same(plans: Sequence[JobPlan]) -> JobPlan:
+        return next((plan for plan in plans if plan.job.name == backfill.job), plans[-1])
+
+    return require_planned(planned_job(context, job, same), backfill)

@@ -1,12 +1,15 @@
 """Plans a backfill: from the range that was asked for to offsets, windows, chunks and pinned versions."""
 
 from collections.abc import Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Literal
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair import row_planning, window_planning
 from headwater_streams.backfill.repair.jobs import planned_job
-from headwater_streams.backfill.repair.selection import Moment, Selection
+from headwater_streams.backfill.repair.rejected import rejecting_part
+from headwater_streams.backfill.repair.selection import Moment, Rows, Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.ledger.entry import Ranges
@@ -28,6 +31,7 @@ def plan(
     timestamps: tuple[Moment, Moment] | None = None,
     event_time: tuple[Moment, Moment] | None = None,
     since_version: int | None = None,
+    rows: Rows | None = None,
     reference: str = "",
     rows_per_chunk: int | None = None,
     lookups: Literal["as_read", "newest"] = "as_read",
@@ -44,6 +48,9 @@ def plan(
             tell them: from each partition's first record that is not before the start to the first not before the end.
         event_time: (start, end) of the input's event-time column; of a windowed job all windows that hold any of it.
         since_version: What the job committed after this version of its target.
+        rows: `"quarantined"`, the records in quarantine, with what lies between the first and the last of a partition;
+            of a stateful job that names a topic they are mended in its ingest table, and then in its own (`feeds`).
+            `"late"`, of a windowed job, the windows that late rows belong to and no repair has folded them into.
         reference: Where the job was loaded from; the command line loads it from there again.
         rows_per_chunk: About how many rows are read in one step of the run; by default a million records of a topic,
             ten million rows of a window's input, which take as long to fold.
@@ -56,8 +63,9 @@ def plan(
         BackfillError: Nothing is in the range, or the job or the range cannot be repaired.
         DataLossError: Records of the range are gone from the topic.
     """
-    selection = Selection.of(offsets, timestamps, event_time, since_version)
-    job_plan = planned_job(context, job)
+    selection = Selection.of(offsets, timestamps, event_time, since_version, rows)
+    rejecting = partial(rejecting_part, context)
+    job_plan = planned_job(context, job, rejecting if rows == "quarantined" else itemgetter(-1))
     target = job_plan.job.target.name
     history = TableHistory(context.home.table(target), target, job_plan.job.name)
     if since_version is not None and since_version >= history.version:

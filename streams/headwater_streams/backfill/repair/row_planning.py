@@ -15,6 +15,7 @@ from headwater_streams.backfill.history import (
     count_of,
     intersection,
 )
+from headwater_streams.backfill.repair.rejected import rejected_records
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.store import BackfillError
@@ -44,13 +45,23 @@ def plan_rows(
         BackfillError: The job reads a table, or nothing is in the range, or the job has not read it yet.
         DataLossError: Records of the range are gone from the topic.
     """
+    if selection.rows == "late":
+        raise BackfillError(
+            f"the job {draft.job!r} has no windows, so no row of it is late; give another range"
+        )
     (declared,) = job_plan.job.inputs.values()
     if not isinstance(declared, TopicInput):
         raise BackfillError(
             f"the job {draft.job!r} reads the table {declared.name} row by row; only jobs over a topic are repaired"
         )
     read = history.read_ranges()
-    ranges = intersection(_asked(context, declared, selection, history, read, draft.job), read)
+    rejected = rejected_records(context, job_plan) if selection.rows == "quarantined" else None
+    asked = (
+        rejected.ranges
+        if rejected is not None
+        else _asked(context, declared, selection, history, read, draft.job)
+    )
+    ranges = intersection(asked, read)
     if not ranges:
         raise BackfillError(f"no record of {declared.name} is in the range, so there is nothing to mend")
     batches = [
@@ -68,7 +79,7 @@ def plan_rows(
         rows=count_of(ranges),
         chunks=_chunks(batches, rows_per_chunk, pinned),
         lookups=pinned,
-        notes=(*draft.notes, *notes),
+        notes=(*draft.notes, *notes, *(rejected.notes if rejected is not None else ())),
     )
 
 

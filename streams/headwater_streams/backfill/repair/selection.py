@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso, micros, ranges_to_json
 from headwater_streams.ledger.entry import Ranges
 
 Moment = str | datetime
+Rows = Literal["quarantined", "late"]
 
 
 @dataclass(frozen=True)
@@ -21,12 +22,15 @@ class Selection:
         timestamps: Of the records.
         event_time: Of the input's event-time column.
         since_version: What the job committed after this version of its target.
+        rows: The records in quarantine, from the first to the last of each partition; or the late rows, with the
+            windows that lack them.
     """
 
     offsets: Ranges | None = None
     timestamps: Span | None = None
     event_time: Span | None = None
     since_version: int | None = None
+    rows: Rows | None = None
 
     @classmethod
     def of(
@@ -35,15 +39,18 @@ class Selection:
         timestamps: tuple[Moment, Moment] | None,
         event_time: tuple[Moment, Moment] | None,
         since_version: int | None,
+        rows: Rows | None = None,
     ) -> "Selection":
         """Checks what was asked for.
 
         Raises:
             BackfillError: More than one kind of range is given, or one is empty or turned round.
         """
-        given = [x for x in (offsets, timestamps, event_time, since_version) if x is not None]
+        given = [x for x in (offsets, timestamps, event_time, since_version, rows) if x is not None]
         if len(given) > 1:
-            raise BackfillError("give one of offsets, timestamps, event time and since version, not several")
+            raise BackfillError(
+                "give one of offsets, timestamps, event time, since version and rows, not several"
+            )
         for topic, partitions in (offsets or {}).items():
             for partition, (start, end) in partitions.items():
                 if not 0 <= start < end:
@@ -52,7 +59,8 @@ class Selection:
                     )
         if offsets is not None and not any(offsets.values()):
             raise BackfillError("no offsets are given; write topic:partition=start-end")
-        return cls(offsets, _span("timestamps", timestamps), _span("event time", event_time), since_version)
+        times = _span("timestamps", timestamps), _span("event time", event_time)
+        return cls(offsets, *times, since_version, rows)
 
     def to_json(self) -> Mapping[str, Any]:
         """What was asked for, for the plan."""
@@ -64,6 +72,8 @@ class Selection:
             return {"event_time": [iso(t) for t in self.event_time]}
         if self.since_version is not None:
             return {"since_version": self.since_version}
+        if self.rows is not None:
+            return {"rows": self.rows}
         return {"all": True}
 
 

@@ -72,12 +72,17 @@ def plan_windows(
             "keep it in the function's result"
         )
     pinned, input_history = _pin(context, job_plan, history)
+    if selection.rows == "quarantined":
+        raise BackfillError(
+            f"the job {draft.job!r} reads the table {pinned.table}, and what it rejected of that is not told apart by "
+            "windows; give --event-time or --all"
+        )
     replay = WindowReplay(context, job_plan, pinned)
     notes = [*draft.notes]
     if selection.offsets is not None:
         row_planning.require_read(selection.offsets, input_history.read_ranges(), draft.job)
     asked = None if selection.event_time is None else window.starts_over(*selection.event_time)
-    found = _found(replay, _wanted(selection, history))
+    found = _found(replay, _wanted(selection, history, replay))
     period_us = in_micros(window.period)
     windows = _by_start(found, period_us)
     touched = [w for w in windows if w.wanted and (asked is None or asked[0] <= w.start_us < asked[1])]
@@ -88,6 +93,10 @@ def plan_windows(
             notes.append(f"the range was aligned outwards to whole windows: {_told(asked, window)}")
     elif selection == Selection():
         spans = _whole(context, draft, spans, period_us)
+    elif not touched and selection.rows == "late":
+        raise BackfillError(
+            f"no late row of {pinned.table} waits to be folded in, so there is nothing to mend"
+        )
     elif not touched:
         raise BackfillError(f"no row of {pinned.table} is in the range, so there is nothing to mend")
     size_us = in_micros(window.size)
@@ -173,12 +182,14 @@ def _pin(context: StageContext, job_plan: JobPlan, history: TableHistory) -> tup
     return PinnedInput(declared.name, version, (last.generation, last.batch), rewritten), read
 
 
-def _wanted(selection: Selection, history: TableHistory) -> Column:
+def _wanted(selection: Selection, history: TableHistory, replay: WindowReplay) -> Column:
     """Which rows of the input the range names, as a column over them; a range of event time names windows."""
     if selection.offsets is not None:
         return in_ranges(selection.offsets)
     if selection.since_version is not None:
         return in_ranges(history.read_ranges(since=selection.since_version))
+    if selection.rows == "late":
+        return replay.is_late(history.folded())
     if selection.timestamps is not None:
         start, end = selection.timestamps
         time_us = F.unix_micros(TIMESTAMP)

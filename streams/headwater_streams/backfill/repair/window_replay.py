@@ -101,6 +101,14 @@ class WindowReplay:
         found = decoded.select("*", f"{VALUE}.*").select(*decoded.columns, closed, *starts)
         return found if affected is None else found.filter(_of_rows(affected))
 
+    def is_late(self, earlier: Sequence[Folded]) -> Column:
+        """True for a row that came too late for one of its windows, and that no backfill has folded in since.
+
+        Args:
+            earlier: The late rows that backfills folded in.
+        """
+        return ~_is_bad() & (self._missed(None, earlier) > 0)
+
     def fold(self, backfill: BackfillPlan, affected: Affected, earlier: Sequence[Folded]) -> Replayed:
         """The affected windows, whole.
 
@@ -158,8 +166,8 @@ class WindowReplay:
         assert outcome is not None
         gate.judge(outcome.asDict(), chunk)
 
-    def _missed(self, affected: Affected, earlier: Sequence[Folded]) -> Column:
-        """How many of a row's affected windows were closed when it came, and no backfill has folded it in since."""
+    def _missed(self, affected: Affected | None, earlier: Sequence[Folded]) -> Column:
+        """How many of a row's (affected) windows were closed when it came, and no backfill has folded it in since."""
         size = F.lit(in_micros(self._window.size))
         if not self._window.overlapping:
             late = (F.col(LAST_US) + size <= F.col(_CLOSED_US)) & ~_folded_before(earlier, F.col(LAST_US))
@@ -167,7 +175,8 @@ class WindowReplay:
 
         def lacks_it(window: Column) -> Column:
             start, end = F.unix_micros(window["start"]), F.unix_micros(window["end"])
-            late = (end <= F.col(_CLOSED_US)) & affected.of_times(start) & ~_folded_before(earlier, start)
+            late = (end <= F.col(_CLOSED_US)) & ~_folded_before(earlier, start)
+            late = late if affected is None else late & affected.of_times(start)
             return F.coalesce(late, F.lit(False))
 
         return F.size(F.filter(_WINDOWS, lacks_it))

@@ -1,0 +1,101 @@
+"""The records in quarantine, and the part of a job that put them there: what is read again after a mend."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.repair.spec import in_ranges
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.plural import counted
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+
+_NO_END = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """Records in quarantine.
+
+    Attributes:
+        ranges: From the first to the last of each partition, of those that the topic still holds.
+        there: How many these are.
+        gone: How many more the topic does not hold any more.
+    """
+
+    ranges: Ranges
+    there: int
+    gone: int
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know, each a sentence."""
+        there, gone = (
+            counted(self.there, "record is", "records are"),
+            counted(self.gone, "more is", "more are"),
+        )
+        told = f"{there} in quarantine; what lies between the first and the last of a partition is read again, too"
+        lost = f"{gone} gone from the topic, and stay in quarantine with their bytes"
+        return (told, lost) if self.gone else (told,)
+
+
+def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
+    """The part of a job whose records are in quarantine: of a stateful job that names topics, one that fills an ingest
+    table.
+
+    Raises:
+        BackfillError: Several parts have some.
+    """
+    reading = [plan for plan in plans if plan.job.topics]
+    found = [plan for plan in reading if len(reading) == 1 or not _quarantined(context, plan).isEmpty()]
+    if len(found) > 1:
+        topics = ", ".join(name for plan in found for name in plan.job.topic_names)
+        raise BackfillError(
+            f"records of {topics} are in quarantine, and only one input's are read again at a time; make all of the "
+            f"job's tables again: headwater jobs rebuild {plans[-1].job.name}"
+        )
+    return found[0] if found else plans[-1]
+
+
+def rejected_records(context: StageContext, plan: JobPlan) -> Rejected:
+    """The records of a job's topics that are in quarantine.
+
+    Raises:
+        BackfillError: There are none that could be read again.
+    """
+    held = {
+        topic: {
+            partition: (first, _NO_END) for partition, (first, _) in context.source.partitions(topic).items()
+        }
+        for topic in plan.job.topic_names
+    }
+    kept = in_ranges(held)
+    found = _quarantined(context, plan).groupBy(TOPIC, PARTITION)
+    offset = F.when(kept, F.col(OFFSET))
+    rows = found.agg(
+        F.min(offset).alias("first"),
+        F.max(offset).alias("last"),
+        F.count(offset).alias("there"),
+        F.count(F.lit(1)).alias("rejected"),
+    ).collect()
+    ranges: dict[str, dict[int, tuple[int, int]]] = {}
+    for row in rows:
+        if row["there"]:
+            ranges.setdefault(row[TOPIC], {})[row[PARTITION]] = (row["first"], row["last"] + 1)
+    there, gone = sum(row["there"] for row in rows), sum(row["rejected"] - row["there"] for row in rows)
+    if not there:
+        lost = f" ({counted(gone, 'is', 'are')} there that the topic does not hold any more)" if gone else ""
+        raise BackfillError(
+            f"no record of {', '.join(plan.job.topic_names)} in {plan.job.target.quarantine_table} can be read again"
+            f"{lost}, so there is nothing to mend"
+        )
+    return Rejected(ranges, there, gone)
+
+
+def _quarantined(context: StageContext, plan: JobPlan) -> DataFrame:
+    path = context.home.table(plan.job.target.quarantine_table)
+    return context.spark.read.format("delta").load(str(path)).filter(F.col(TOPIC).isin(*plan.job.topic_names))
