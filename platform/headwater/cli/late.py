@@ -20,7 +20,7 @@ def late(
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
-    """Show the rows of TABLE__late: they are whole, and a backfill of windows of fixed times folds them in.
+    """Show the rows of TABLE__late: they are whole, and a backfill folds them in (`backfill plan JOB --late`).
 
     Where windows overlap, `_missed` names those that lack the row; it is counted in its other windows.
 

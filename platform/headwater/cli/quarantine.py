@@ -18,6 +18,8 @@ def quarantine(
 ) -> None:
     """Show the records of TABLE__quarantine: every reason, the raw bytes, the coordinates.
 
+    Once the job was mended, `backfill plan JOB --quarantined` reads them again.
+
     \b
     Example:
       headwater quarantine silver.departures --limit 5
