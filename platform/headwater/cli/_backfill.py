@@ -82,7 +82,9 @@ def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
     lines = {
         "backfill": planned.id,
         "job": f"{planned.job}, code {planned.fingerprint}",
-        "table": f"{planned.target}, planned on version {planned.base_version}",
+        "table": "; ".join(
+            f"{name}, planned on version {part.base_version}" for name, part in planned.parts.items()
+        ),
         "reads": f"{counted(planned.rows, 'row')} of {read or 'no offset'}",
         **_takes(takes_s),
         "replaces": replaced,

@@ -427,7 +427,10 @@ def swap(
     said = f"swapped in as version {done['version']} of {done['target']}"
     generation = done.get("generation")
     if generation is None:
-        print(f"{said}; {counted(done['proof']['rows_outside'], 'other row')} unchanged")
+        beside = done.get("beside", {})
+        said += "".join(f", {each['version']} of {name}" for name, each in beside.items())
+        unchanged = sum(each["proof"]["rows_outside"] for each in (done, *beside.values()))
+        print(f"{said}; {counted(unchanged, 'other row')} unchanged")
     else:
         held = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
         print(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")

@@ -1,7 +1,7 @@
-"""What a swap of whole tables makes of one of them: its rows now, and those that take their place, compared."""
+"""What a swap makes of a table: its rows now, and those that take their place, compared."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,20 +24,24 @@ class Change:
         diff: The rows that differ.
         table_version: The table's version that it speaks of; -1 where there is no such table yet.
         notes: What was not compared, a sentence each.
+        accounting: The terms of a repair's run for this table, as the swap's ledger entry will carry them.
     """
 
     diff: Diff
     table_version: int
     notes: tuple[str, ...] = ()
+    accounting: Mapping[str, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The change as it is stored and printed; the notes stand in the verdict."""
-        return {"diff": self.diff.to_json(), "table_version": self.table_version}
+        accounting = {"accounting": dict(self.accounting)} if self.accounting else {}
+        return {"diff": self.diff.to_json(), "table_version": self.table_version, **accounting}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Change":
         """The change as it was stored."""
-        return cls(Diff.from_json(value["diff"]), value["table_version"])
+        accounting = value.get("accounting", {})
+        return cls(Diff.from_json(value["diff"]), value["table_version"], accounting=accounting)
 
 
 def newest_of(home: Home, names: Iterable[str]) -> dict[str, tuple[Path, int]]:

@@ -9,11 +9,11 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId, Span, micros
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
+from headwater_streams.ledger.log import lineage, since_rebuilt
+from headwater_streams.ledger.repairs import ROLLBACK, half_done, repairs_among
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.lookups import Versions, versions_of
 
-SWAP, ROLLBACK = "swap", "rollback"
 _OTHERS = ("backfill", "generation")  # commits that are no batches
 
 
@@ -131,12 +131,7 @@ class TableHistory:
 
     def repairs(self) -> dict[str, dict[str, int]]:
         """The versions that repairs made, by their ids and what they did, the oldest repair first."""
-        found: dict[str, dict[str, int]] = {}
-        for commit in self.commits:
-            if commit.entry is not None and commit.entry.kind == "backfill":
-                extra = commit.entry.extra
-                found.setdefault(extra["backfill"], {})[extra["action"]] = commit.version
-        return found
+        return repairs_among(self.commits)
 
     def folded(self) -> list[Folded]:
         """The late rows that swaps folded in and no rollback took out again."""
@@ -154,25 +149,16 @@ class TableHistory:
         return list(found.values())
 
 
-def repairs_of(home: Home, name: str) -> dict[str, dict[str, int]]:
-    """The versions of a table that repairs made, see `TableHistory.repairs`; none where it does not exist."""
-    return TableHistory(home.table(name), name).repairs() if next_commit(home.table(name)) else {}
-
-
 def require_none_half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") -> None:
     """Sees to it that no repair, but one, has changed another table of a job and not its target.
 
     Raises:
-        BackfillError: One has.
+        BackfillError: One has, or one is half rolled back.
     """
-    made = repairs_of(home, target)
-    for name in others:
-        for repair, versions in repairs_of(home, name).items():
-            if repair not in (*made, but) and ROLLBACK not in versions:
-                raise BackfillError(
-                    f"the backfill {repair!r} has changed {name} and not {target} yet; swap that one in, or roll it "
-                    "back, first"
-                )
+    half = half_done(home, target, others, but=but)
+    if half is not None:
+        remedy = "roll that one back again" if half.is_back else "swap that one in, or roll it back"
+        raise BackfillError(f"{half.told}; {remedy}, first")
 
 
 def ranges_of(sources: Iterable[SourceRange]) -> dict[str, dict[int, tuple[int, int]]]:

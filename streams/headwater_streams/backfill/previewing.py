@@ -20,8 +20,8 @@ def preview(
 ) -> dict[str, Change]:
     """The change of each table, the target's first; see `backfill.preview`."""
     if isinstance(planned, BackfillPlan):
-        diff = repair_running.preview(context, planned, job, limit)
-        return {planned.target: Change(diff, planned.base_version)}
+        diffs = repair_running.preview(context, planned, job, limit)
+        return {name: Change(diffs[name], part.base_version) for name, part in planned.parts.items()}
     folder.require_open()
     if any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         raise BackfillError(

@@ -4,7 +4,7 @@ import shutil
 from typing import Any
 
 from headwater_streams.backfill import handover
-from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
+from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.progress import PAUSE, is_done
 from headwater_streams.backfill.rebuild import running as rebuild_running
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
@@ -13,13 +13,14 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder, backfill_ids
 from headwater_streams.backfill.verdict import digest_of
+from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.runtime.home import Home
 
 
 def status(home: Home, backfill: str) -> dict[str, Any]:
     """One backfill: its plan in short, its state, its progress, its verdict, its swap.
 
-    The states, in their order: planned, running, paused, done, verified or failed, swapping (killed between its two
+    The states, in their order: planned, running, paused, done, verified or failed, swapping (killed between its
     tables: swap again, or roll back), swapped, rolling back (killed likewise: roll back again), rolled back; or
     aborted.
 
@@ -35,7 +36,7 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
         "state": _state(home, folder),
         "job": planned.job,
         "target": planned.target,
-        "further": list(planned.further) if not isinstance(planned, BackfillPlan) else [],
+        "further": list(planned.further),
         "mode": planned.mode,
         "asked": dict(planned.asked),
         "rows": planned.rows,
@@ -101,6 +102,7 @@ def abort(home: Home, backfill: str) -> dict[str, Any]:
             folder.shadow,
             folder.quarantine,
             folder.kept,
+            folder.further,
             folder.rebuilt,
             *folder.path.glob("rehearsal-*"),
         ]
@@ -135,9 +137,9 @@ def _swapped(home: Home, planned: AnyPlan) -> str | None:
     else:
         made = [set(handover.made_by(home.table(name), planned.id)) for name in planned.tables]
         there, back = planned.mode, handover.RESTORE
-        done = [back in actions for actions in made if actions]
-        if any(done) and not all(done):
-            return "rolling back"
+    done = [back in actions for actions in made if actions]
+    if any(done) and not all(done):
+        return "rolling back"
     if any(back in actions for actions in made):
         return "rolled back"
     if any(there in actions for actions in made):

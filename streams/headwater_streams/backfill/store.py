@@ -8,6 +8,7 @@ pause, aborted  flags
 lock            held by the process that works on the backfill; it ends with the process
 shadow/         the new rows; quarantine/ the rows that the run rejected (row jobs)
 kept/           rows of the target beside those that are replaced, copied aside; kept.json says of which files
+further/<table>/  shadow/ and kept/ of each other table, where the job writes several
 rebuilt/        the tables and the checkpoint of a rebuild; its tables' logs are the ledger of what was swapped in
 """
 
@@ -16,6 +17,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +65,19 @@ class BackfillFolder:
     def kept(self) -> Path:
         """The table of the target's rows that stand in one file with rows that are replaced."""
         return self.path / "kept"
+
+    @property
+    def further(self) -> Path:
+        """The folder of the job's other tables, see `of_table`."""
+        return self.path / "further"
+
+    def of_table(self, planned: BackfillPlan, table: str) -> "BackfillFolder":
+        """The folder that has a repair's shadow of one of the job's tables; the target's is this one."""
+        if table == planned.target:
+            return self
+        found = copy(self)
+        found.path = self.further / table
+        return found
 
     @property
     def rebuilt(self) -> Path:

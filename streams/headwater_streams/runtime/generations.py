@@ -17,6 +17,7 @@ from headwater_streams.dedup.verdicts import own_key
 from headwater_streams.errors import IncompatibleStateError, StreamsError
 from headwater_streams.ledger.entry import LedgerEntry, is_undone, merge_ranges
 from headwater_streams.ledger.log import commits, commits_backwards, last_entry, next_commit, seen_of
+from headwater_streams.ledger.repairs import half_done
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.job import Job
@@ -114,6 +115,9 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         halfway = _why_halfway(context, job, name)
         if halfway is not None:
             raise StreamsError(f"{halfway}, first: headwater backfill list")
+    half_repaired = _why_half_repaired(context, job)
+    if half_repaired is not None:
+        raise StreamsError(f"{half_repaired}, first: headwater backfill list")
     last = last_entry(table, job.name, generation)
     after = {"generation": generation, "batch": last.batch if last is not None else -1}
     again = None
@@ -193,6 +197,27 @@ def _ends(again: WarmUp | None) -> Positions:
     """Where a generation goes on in its topics once it has read again."""
     ranges = merge_ranges([source.ranges for source in again.sources] if again is not None else [])
     return {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in ranges.items()}
+
+
+def require_whole(context: StageContext, job: Job) -> None:
+    """Sees to it that no repair of a job that writes several tables was interrupted between two of them.
+
+    Raises:
+        IncompatibleStateError: One was, or its way back.
+    """
+    halfway = _why_half_repaired(context, job)
+    if halfway is not None:
+        raise IncompatibleStateError(f"{halfway}, then start the job again")
+
+
+def _why_half_repaired(context: StageContext, job: Job) -> str | None:
+    if not job.branches:
+        return None
+    half = half_done(context.home, job.target.name, (job.target.quarantine_table, *job.other_tables))
+    if half is None:
+        return None
+    remedy = "roll it back again" if half.is_back else "swap it in, or roll it back"
+    return f"job {job.name!r}: {half.told}; {remedy}"
 
 
 def _empty(context: StageContext, job: Job, name: str, generation: int) -> None:

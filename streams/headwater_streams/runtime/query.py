@@ -29,6 +29,7 @@ from headwater_streams.runtime.generations import (
     generation_now,
     mends_checkpoint,
     require_begun,
+    require_whole,
 )
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
@@ -137,7 +138,10 @@ class JobQuery:
         if self._again is not None and not is_committed(self._checkpoint, 0):
             plan_warm_up(self._context, self._plan, self._checkpoint, self._again)
         self._check_positions(there)
-        with self._turn.of_batch():  # a swap that is going on is waited for; one that died is named
+        if self.job.branches:
+            with self._turn.of_repair():  # one that is going on is waited for; one that died is named
+                require_whole(self._context, self.job)
+        with self._turn.of_batch():  # likewise the swap of a whole table
             require_begun(self._context, self.job, self._generation)
             clear_sides(self._context, self.job, self._generation)
         self._stage.prepare()

@@ -40,9 +40,15 @@ _KINDS = {"join": "a join", "as_of": "an as-of join", "scd": "a slowly changing 
 
 
 def recompute_repair(
-    context: StageContext, job: Job, plan: JobPlan, planned: BackfillPlan, shadow: DataFrame, how: Recompute
+    context: StageContext,
+    job: Job,
+    plan: JobPlan,
+    planned: BackfillPlan,
+    shadow: DataFrame,
+    how: Recompute,
+    table: str | None = None,
 ) -> Recomputed:
-    """Recomputes what a repair wrote.
+    """Recomputes what a repair wrote to a table.
 
     Args:
         context: The session, the home, the record source.
@@ -51,6 +57,7 @@ def recompute_repair(
         planned: The repair.
         shadow: The rows that it wrote.
         how: How much.
+        table: The table, where the job writes several; the target by default.
     """
     if how == "none":
         return nothing(_NOT_ASKED)
@@ -60,7 +67,8 @@ def recompute_repair(
             history = TableHistory(
                 context.home.table(target), target, planned.job, until=planned.base_version
             )
-            rows = WrittenRows(shadow, planned.columns, history.batches(), planned.ranges, planned.lookups)
+            columns = planned.parts[table or target].columns
+            rows = WrittenRows(shadow, columns, history.batches(), planned.ranges, planned.lookups, table)
             return RowRecomputation(context, plan, rows).run(how, planned.id)
         _require_topic(job)
         pinned = planned.pinned

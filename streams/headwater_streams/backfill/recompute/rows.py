@@ -35,6 +35,7 @@ class WrittenRows:
         batches: The job's batches, in their order, each offset in one of them.
         wanted: The offsets whose rows are there; None for those of all batches.
         lookups: The look-ups that were read at one version; the others as each batch read them.
+        table: The table, where the job writes several; the target by default.
     """
 
     rows: DataFrame
@@ -42,6 +43,7 @@ class WrittenRows:
     batches: Sequence[LiveBatch]
     wanted: Ranges | None
     lookups: Versions
+    table: str | None = None
 
 
 @dataclass(frozen=True)
@@ -184,4 +186,4 @@ class RowRecomputation:
         frames = self._lookups.at(part.versions).frames
         with self._lookups.looked_at():
             results = self._job.results(**{self._name: hide(rows, ROW_COLUMNS)}, **frames)
-        return reveal(results[self._job.target.name], ROW_COLUMNS)
+        return reveal(results[self._written.table or self._job.target.name], ROW_COLUMNS)

@@ -23,8 +23,8 @@ def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]
             reads these.
 
     Raises:
-        BackfillError: It is neither a row-by-row job nor one of windows of fixed times, its result
-            depends on the order in which its rows came, or it writes several tables.
+        BackfillError: It is neither a row-by-row job nor one of windows of fixed times, or its result
+            depends on the order in which its rows came.
     """
     found = of(plan_jobs(context, [job]))
     if found.kind == "scd":
@@ -59,12 +59,6 @@ def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]
         raise BackfillError(
             f"the job {job.name!r} reads {', '.join(found.job.inputs)}; row-by-row jobs with one input can be "
             "repaired; build all of its rows again: headwater backfill plan JOB --rebuild"
-        )
-    if found.branches:
-        tables = ", ".join(found.branches)
-        raise BackfillError(
-            f"the job {job.name!r} writes {tables}; jobs with one table can be repaired; build all of them again: "
-            "headwater backfill plan JOB --rebuild"
         )
     return found
 

@@ -10,14 +10,16 @@ from headwater_streams.backfill.repair import row_planning, window_planning
 from headwater_streams.backfill.repair.jobs import planned_job
 from headwater_streams.backfill.repair.rejected import rejecting_part
 from headwater_streams.backfill.repair.selection import Moment, Rows, Selection
-from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.repair.spec import BackfillPlan, FurtherTable
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.ledger.entry import Ranges
+from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.compatibility import Difference, since_last_run, why_incompatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.readers import fed_by
+from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import ORIGIN, PLACE, ROWS, TIMESTAMP
 
 _ROWS_PER_CHUNK = {"row": 1_000_000, "window": 10_000_000}
@@ -98,7 +100,8 @@ def plan(
         pinned=None,
         notes=() if halts is None else (f"the repair does not change that {halts}",),
         created_at="",
-        feeds=fed_by(context.home, [target]),
+        feeds=fed_by(context.home, [each.name for each in job_plan.job.targets]),
+        further=_further(context, job_plan),
     )
     if job_plan.kind == "window":
         made = window_planning.plan_windows(
@@ -132,17 +135,27 @@ def _require_same_keys(job_plan: JobPlan, differences: Sequence[Difference]) -> 
 
 
 def _require_columns(context: StageContext, job_plan: JobPlan) -> None:
-    target = job_plan.job.target.name
-    there = context.spark.read.format("delta").load(str(context.home.table(target))).schema
-    types = {f.name: f.dataType.simpleString() for f in there.fields}
-    for field in job_plan.target_schema.fields:
-        kind = field.dataType.simpleString()
-        if types.get(field.name) != kind:
-            has = f"has it as {types[field.name]}" if field.name in types else "does not have it"
-            raise BackfillError(
-                f"the job {job_plan.job.name!r} gives a column {field.name} {kind}, and {target} {has}; a new one is "
-                "added when the job is started, one of another type needs another name"
-            )
+    for table, schema in job_plan.schemas.items():
+        there = TableHistory(context.home.table(table), table).version
+        now = read_version(context.spark, context.home.table(table), there).schema
+        types = {f.name: f.dataType.simpleString() for f in now.fields}
+        for field in schema.fields:
+            kind = field.dataType.simpleString()
+            if types.get(field.name) != kind:
+                has = f"has it as {types[field.name]}" if field.name in types else "does not have it"
+                raise BackfillError(
+                    f"the job {job_plan.job.name!r} gives a column {field.name} {kind}, and {table} {has}; a new one "
+                    "is added when the job is started, one of another type needs another name"
+                )
+
+
+def _further(context: StageContext, job_plan: JobPlan) -> dict[str, FurtherTable]:
+    """The job's other tables, as they are now."""
+    own = {name: tuple(result.fieldNames()) for name, result in job_plan.branches.items()}
+    return {
+        name: FurtherTable((*own[name], TIMESTAMP, ORIGIN), next_commit(context.home.table(name)) - 1)
+        for name in job_plan.job.other_tables
+    }
 
 
 def _keys(job_plan: JobPlan) -> tuple[str, ...]:

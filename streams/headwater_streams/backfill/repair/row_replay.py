@@ -4,7 +4,7 @@ A record is judged as it was judged live: against what the job had seen when the
 records of that batch. So of several copies the same one stays, wherever the others lie.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -56,12 +56,12 @@ class ReplayedRows:
     """A chunk of a row job that is about to be computed.
 
     Attributes:
-        rows: The rows, with the target's columns.
-        rejected: Gives the rows for quarantine, once `rows` are written.
+        results: The rows of each table with its columns, by the table's name; the target's are written first.
+        rejected: Gives the rows for quarantine, once the results are written.
         passed: The pass that computes them, with its counts and checks.
     """
 
-    rows: DataFrame
+    results: Mapping[str, DataFrame]
     rejected: Callable[[], DataFrame]
     passed: PassedRows
 
@@ -81,7 +81,10 @@ class RowReplay:
             self._live.setdefault((batch.id.generation, batch.id.batch), []).append(batch)
 
     def replay(self, chunk: Chunk) -> ReplayedRows:
-        """The rows of some batches of the live job, as far as they belong to the backfill."""
+        """The rows of some batches of the live job, as far as they belong to the backfill.
+
+        What several tables' rows are made of is kept until `passed.release()`.
+        """
         wanted = merge_ranges([batch.ranges for batch in chunk.batches])
         origin = self._job.dedup is not None and self._job.dedup.by_headers
         batches = [b for id_ in chunk.batches for b in self._live[id_.generation, id_.batch]]
@@ -95,15 +98,15 @@ class RowReplay:
         lookups = self._lookups.at(self._versions(batches))
         with self._lookups.looked_at():
             passed = self._pass.over(inside, verdicts, {}, lookups.frames)
-        rows = self._with_batches(passed.rows, chunk)
+        results = {name: self._with_batches(rows, chunk) for name, rows in passed.results.items()}
         if not self._plan.is_ingest:
-            rows = rows.drop(SEEN_UNTIL)
+            results = {name: rows.drop(SEEN_UNTIL) for name, rows in results.items()}
 
         def rejected() -> DataFrame:
             bad = quarantine_rows(passed.rejected(), 0, 0).drop(BATCH, GENERATION)
             return self._with_batches(bad, chunk).drop(SEEN_UNTIL)
 
-        return ReplayedRows(rows, rejected, passed)
+        return ReplayedRows(results, rejected, passed)
 
     def live_shortfall(self, chunk: Chunk) -> int:
         """Offsets of the chunk's batches that held no record for the live job: control records, compacted ones."""

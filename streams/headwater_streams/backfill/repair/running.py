@@ -3,11 +3,13 @@
 import time
 from collections.abc import Callable
 
+from pyspark.sql import DataFrame
+
 from headwater_streams.backfill.diff import Diff, keyed_diff
 from headwater_streams.backfill.progress import PAUSE, Progress, tell
 from headwater_streams.backfill.repair.kept import keep_aside
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
+from headwater_streams.backfill.repair.steps import RowSteps, chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
@@ -50,20 +52,38 @@ def run(
         rate = read / max(time.monotonic() - started, 1e-9)
         if chunk is not planned.chunks[-1]:
             _told(folder, planned, "running", rate, on_progress)
-    keep_aside(context, folder, planned)
+    for name, part in planned.parts.items():
+        keep_aside(context, folder.of_table(planned, name), part)
     return _told(folder, planned, "done", rate, on_progress)
 
 
-def preview(context: StageContext, planned: BackfillPlan, job: Job, limit: int) -> Diff:
-    """The keyed diff that the run would make; nothing is written.
+def preview(context: StageContext, planned: BackfillPlan, job: Job, limit: int) -> dict[str, Diff]:
+    """The keyed diff that the run would make of each table, the target's first; nothing is written.
 
     Raises:
         BackfillError: The job is not the one that was planned.
     """
+    steps = steps_of(context, planned, job)
+    try:
+        return {
+            name: keyed_diff(
+                rows_before(context, part),
+                steps.preview(name) if isinstance(steps, RowSteps) else steps.preview(),
+                part.keys,
+                part.columns,
+                limit,
+            )
+            for name, part in planned.parts.items()
+        }
+    finally:
+        if isinstance(steps, RowSteps):
+            steps.release()
+
+
+def rows_before(context: StageContext, planned: BackfillPlan) -> DataFrame:
+    """The target's rows that are replaced, as they were planned on."""
     target = read_version(context.spark, context.home.table(planned.target), planned.base_version)
-    after = steps_of(context, planned, job).preview()
-    before = target.filter(planned.affected.condition())
-    return keyed_diff(before, after, planned.keys, planned.columns, limit)
+    return target.filter(planned.affected.condition())
 
 
 def shadow_entries(folder: BackfillFolder) -> list[LedgerEntry]:
@@ -74,7 +94,7 @@ def shadow_entries(folder: BackfillFolder) -> list[LedgerEntry]:
 
 
 def require_done(folder: BackfillFolder, planned: BackfillPlan) -> list[LedgerEntry]:
-    """The entries of a run that is complete.
+    """The entries of a run that is complete, those of the target; another table's chunks are committed before.
 
     Raises:
         BackfillError: It is not.

@@ -1,7 +1,7 @@
 """What a repair is about: the range asked for, the rows of the target that it replaces, the plan as it is stored."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from pyspark.sql import Column
@@ -88,6 +88,19 @@ class PinnedInput:
 
 
 @dataclass(frozen=True)
+class FurtherTable:
+    """Another table of a job that writes several.
+
+    Attributes:
+        columns: The columns that are compared.
+        base_version: The table's version that was planned on.
+    """
+
+    columns: tuple[str, ...]
+    base_version: int
+
+
+@dataclass(frozen=True)
 class BackfillPlan:
     """A backfill, decided and never changed.
 
@@ -117,6 +130,7 @@ class BackfillPlan:
         lookups: The look-ups that are read at one version; the others as the live batches read them.
         feeds: The jobs that read the target, and those that read theirs, each behind all that feed it. They pass over
             the swap, so what they made of the range stays until it is repaired, too.
+        further: The job's other tables, where it writes several; their rows are known by their coordinates, too.
     """
 
     id: str
@@ -143,6 +157,7 @@ class BackfillPlan:
     mode: Literal["repair"] = "repair"
     lookups: Versions = field(default_factory=dict)
     feeds: tuple[str, ...] = ()
+    further: Mapping[str, FurtherTable] = field(default_factory=dict)
 
     @property
     def affected(self) -> Affected:
@@ -152,7 +167,17 @@ class BackfillPlan:
     @property
     def tables(self) -> tuple[str, ...]:
         """The tables that a swap changes, in its order; the target is the last."""
-        return (self.quarantine, self.target) if self.kind == "row" else (self.target,)
+        return (self.quarantine, *self.further, self.target) if self.kind == "row" else (self.target,)
+
+    @property
+    def parts(self) -> "dict[str, BackfillPlan]":
+        """The plan as each of the job's tables alone has it, the target's first."""
+        alone = replace(self, further={})
+        others = {
+            name: replace(alone, target=name, columns=of.columns, base_version=of.base_version)
+            for name, of in self.further.items()
+        }
+        return {self.target: alone, **others}
 
     @property
     def app_id(self) -> str:
@@ -163,7 +188,8 @@ class BackfillPlan:
         """The plan as it is stored and printed."""
         pinned = self.pinned
         lookups = {name: asdict(found) for name, found in sorted(self.lookups.items())}
-        some = {"lookups": lookups, "feeds": list(self.feeds)}
+        further = [{"table": name, **asdict(of)} for name, of in self.further.items()]
+        some = {"lookups": lookups, "further": further, "feeds": list(self.feeds)}
         return {name: value for name, value in some.items() if value} | {
             "format": FORMAT,
             "id": self.id,
@@ -229,6 +255,10 @@ class BackfillPlan:
             value["created_at"],
             lookups={name: LookupVersion(**found) for name, found in value.get("lookups", {}).items()},
             feeds=tuple(value.get("feeds", ())),
+            further={
+                of["table"]: FurtherTable(tuple(of["columns"]), of["base_version"])
+                for of in value.get("further", [])
+            },
         )
 
 

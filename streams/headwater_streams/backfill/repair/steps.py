@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import Folded, TableHistory
 from headwater_streams.backfill.repair.jobs import same_job
-from headwater_streams.backfill.repair.row_replay import RowReplay
+from headwater_streams.backfill.repair.row_replay import ReplayedRows, RowReplay
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.repair.window_replay import WindowReplay
 from headwater_streams.backfill.store import BackfillFolder
@@ -33,7 +33,7 @@ class Steps(Protocol):
         """Writes a chunk's files; the commit is left to the caller."""
 
     def preview(self) -> DataFrame:
-        """All rows that the run would write."""
+        """All rows that the run would write to the target."""
 
 
 def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
@@ -48,7 +48,7 @@ def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
     )
     if backfill.kind == "window":
         return _WindowSteps(context, backfill, job_plan, history.folded())
-    return _RowSteps(context, backfill, job_plan, history)
+    return RowSteps(context, backfill, job_plan, history)
 
 
 def chunk_entry(
@@ -107,24 +107,33 @@ class _WindowSteps:
         return self._replay.fold(self._backfill, self._backfill.affected, self._earlier).rows
 
 
-class _RowSteps:
+class RowSteps:
+    """The steps of a row job, which may write several tables: those of the others are committed before the target's."""
+
     def __init__(
         self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, history: TableHistory
     ) -> None:
         self._context, self._backfill = context, backfill
         self._replay = RowReplay(context, plan, history, backfill.lookups)
+        self._previewed: list[ReplayedRows] = []
 
     def prepare(self, folder: BackfillFolder) -> None:
-        _make_shadow(self._context, self._backfill, folder)
+        for name, part in self._backfill.parts.items():
+            _make_shadow(self._context, part, folder.of_table(self._backfill, name))
         ensure_table(self._context.spark, folder.quarantine, "the quarantine", quarantine_schema())
 
     def write(
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
         replayed = self._replay.replay(chunk)
-        files = transaction.write(replayed.rows)
-        replayed.passed.judge(chunk.number)
+        try:
+            files = transaction.write(replayed.results[self._backfill.target])
+            further = self._written_further(folder, replayed, chunk)
+        finally:
+            replayed.passed.release()
+        replayed.passed.judge(chunk.number, [self._backfill.target, *further])
         (accounting,) = replayed.passed.accounting(files.rows).values()
+        shortfall = {"live_shortfall": self._replay.live_shortfall(chunk)}
         if accounting["quarantined"]:
             entry = chunk_entry(self._backfill, chunk, {"quarantined": accounting["quarantined"]})
             write_side(
@@ -134,9 +143,35 @@ class _RowSteps:
                 entry,
                 accounting["quarantined"],
             )
-        return files, accounting | {"live_shortfall": self._replay.live_shortfall(chunk)}
+        for name, (own, written) in further.items():
+            (of_table,) = replayed.passed.accounting(written.rows, name).values()
+            part = self._backfill.parts[name]
+            entry = chunk_entry(part, chunk, of_table | shortfall, rows=written.rows)
+            self._context.step(part.job, "before chunk of another table", chunk.number)
+            own.commit(part.app_id, chunk.number, entry.to_json(), written)
+            self._context.step(part.job, "after chunk of another table", chunk.number)
+        return files, accounting | shortfall
 
-    def preview(self) -> DataFrame:
+    def _written_further(
+        self, folder: BackfillFolder, replayed: ReplayedRows, chunk: Chunk
+    ) -> dict[str, tuple[DeltaTransaction, WrittenFiles]]:
+        """The files of the other tables' shadows that do not have this chunk yet."""
+        found = {}
+        for name in self._backfill.further:
+            transaction = self._context.transaction(folder.of_table(self._backfill, name).shadow)
+            if transaction.last_batch(self._backfill.app_id) < chunk.number:
+                found[name] = (transaction, transaction.write(replayed.results[name]))
+        return found
+
+    def preview(self, table: str | None = None) -> DataFrame:
+        """All rows that the run would write to a table, the target by default; `release` is to be called behind."""
         # Chunks differ in the versions of the look-ups.
-        parts = [self._replay.replay(chunk).rows for chunk in self._backfill.chunks]
-        return functools.reduce(DataFrame.unionByName, parts)
+        self._previewed = self._previewed or [self._replay.replay(c) for c in self._backfill.chunks]
+        rows = [replayed.results[table or self._backfill.target] for replayed in self._previewed]
+        return functools.reduce(DataFrame.unionByName, rows)
+
+    def release(self) -> None:
+        """Forgets what was previewed."""
+        for replayed in self._previewed:
+            replayed.passed.release()
+        self._previewed = []

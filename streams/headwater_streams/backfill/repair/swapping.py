@@ -1,10 +1,14 @@
-"""Swaps a verified shadow into its table, and takes a swap back: one Delta commit each."""
+"""Swaps a verified shadow into its table, and takes a swap back: one Delta commit each.
+
+Of a job that writes several tables each has a shadow and a commit of its own, the target's the last.
+"""
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory, require_none_half_done
+from headwater_streams.backfill.history import TableHistory, require_none_half_done
 from headwater_streams.backfill.repair.kept import kept_aside
 from headwater_streams.backfill.repair.running import require_done
 from headwater_streams.backfill.repair.spec import BackfillPlan
@@ -15,6 +19,7 @@ from headwater_streams.backfill.verdict import passing
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import commits
+from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import conflicts, read_version
@@ -31,33 +36,40 @@ def swap(
 ) -> dict[str, Any]:
     """Replaces the affected rows of the target by the shadow's, in one commit; done already, it says so again.
 
-    For a row job the rejected records of the range change hands first, in the quarantine table.
+    For a row job the rejected records of the range change hands first, in the quarantine table, and then, where it
+    writes several tables, the rows of the others.
 
     Returns:
-        `{"backfill", "target", "version", "replaced_version", "accounting", "ranges", "feeds", "proof"}`.
+        `{"backfill", "target", "version", "replaced_version", "accounting", "ranges", "feeds", "proof"}`; of a job that
+        writes several tables `"beside"` as well: versions, account and proof of each of the others that had or have
+        rows in the range.
 
     Raises:
         BackfillError: There is no passing verdict, or affected rows of the target changed since the plan was made.
         DataLossError: The rows outside of the range are not what they were; roll back.
     """
-    if any(ROLLBACK in _by_action(context, planned, table) for table in planned.tables):
+    made = [actions for table in planned.tables if (actions := _by_action(context, planned, table))]
+    back = [ROLLBACK in actions for actions in made]
+    if any(back) and not all(back):
+        raise BackfillError(f"the backfill {planned.id!r} is half rolled back; roll it back again")
+    if any(back):
         raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
     if SWAP not in _by_action(context, planned, planned.target):
         require_done(folder, planned)
         *_, last = commits(folder.shadow)
         verdict = passing(folder.read("verdict"), planned.id, last.version, accept_diff)
-        kept = kept_aside(folder)
-        known = dict(kept.counts) if kept is not None else {}
-        copied = kept.rows if kept is not None and kept.proved else None
+        known = {name: _known_of(folder.of_table(planned, name)) for name in planned.parts}
 
         def attempt() -> None:
             require_none_half_done(context.home, planned.target, planned.tables[:-1], but=planned.id)
             if planned.kind == "row":
-                _require_unmoved(
-                    context, planned, FileSwap(context.spark, context.home.table(planned.target))
-                )
+                for name, part in planned.parts.items():
+                    if SWAP not in _by_action(context, planned, name):
+                        _require_unmoved(context, part, FileSwap(context.spark, context.home.table(name)))
                 _swap_quarantine(context, planned, folder)
-            _commit_swap(context, planned, folder, verdict, known, copied)
+            for name in planned.further:
+                _swap_further(context, planned, folder, name, verdict, known[name])
+            _commit_swap(context, planned, folder, verdict["accounting"], known[planned.target])
 
         _beside_the_job(context, planned, attempt)
     return _swap_result(context, planned, folder)
@@ -78,6 +90,10 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
         )
 
     def attempt() -> None:
+        for name in planned.further:  # none is put back where another one cannot be
+            _require_as_swapped(context, planned, name)
+        if planned.further:
+            _require_as_swapped(context, planned, planned.target)
         for table in planned.tables:
             _roll_back_table(context, planned, table)
 
@@ -91,24 +107,60 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
     return stored
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What was looked at, and copied aside, of a table before its swap."""
+
+    counts: dict[str, tuple[int, int]]
+    copied: CopiedRows | None
+
+
+def _known_of(folder: BackfillFolder) -> _Known:
+    kept = kept_aside(folder)
+    if kept is None:
+        return _Known({}, None)
+    return _Known(dict(kept.counts), kept.rows if kept.proved else None)
+
+
 def _commit_swap(
     context: StageContext,
     planned: BackfillPlan,
     folder: BackfillFolder,
-    verdict: Mapping[str, Any],
-    known: dict[str, tuple[int, int]],
-    copied: CopiedRows | None,
+    accounting: Mapping[str, int],
+    known: _Known,
+    of: str = "",
 ) -> None:
     target, affected = context.home.table(planned.target), planned.affected.condition()
     transaction = FileSwap(context.spark, target)
     _require_unmoved(context, planned, transaction)
-    entry = _entry(planned, SWAP, planned.target, verdict["accounting"], transaction.version)
-    context.step(planned.job, "before swap", 0)
-    mark = _MARKS[SWAP]
+    entry = _entry(planned, SWAP, planned.target, accounting, transaction.version)
+    context.step(planned.job, f"before swap{of}", 0)
     transaction.replace(
-        affected, planned.app_id, mark, entry.to_json(), shadow=folder.shadow, known=known, copied=copied
+        affected,
+        planned.app_id,
+        _MARKS[SWAP],
+        entry.to_json(),
+        shadow=folder.shadow,
+        known=known.counts,
+        copied=known.copied,
     )
-    context.step(planned.job, "after swap", 0)
+    context.step(planned.job, f"after swap{of}", 0)
+
+
+def _swap_further(
+    context: StageContext,
+    planned: BackfillPlan,
+    folder: BackfillFolder,
+    name: str,
+    verdict: Mapping[str, Any],
+    known: _Known,
+) -> None:
+    """Swaps another table of the job; done already, or where it has no row in the range and gets none, nothing."""
+    accounting = verdict["beside"][name]["accounting"]
+    if SWAP in _by_action(context, planned, name) or not (accounting["written"] or accounting["before"]):
+        return
+    part, own = planned.parts[name], folder.of_table(planned, name)
+    _commit_swap(context, part, own, accounting, known, " of another table")
 
 
 def _swap_quarantine(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> None:
@@ -139,9 +191,18 @@ def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) ->
     _require_unmoved(context, planned, transaction, name, swapped_at)
     (terms,) = swapped.accounting.values()
     entry = _entry(planned, ROLLBACK, name, _undone(terms), transaction.version)
-    context.step(planned.job, "before rollback", 0)
+    of = " of another table" if name in planned.further else ""
+    context.step(planned.job, f"before rollback{of}", 0)
     transaction.replace(affected, planned.app_id, _MARKS[ROLLBACK], entry.to_json(), rows=replaced)
-    context.step(planned.job, "after rollback", 0)
+    context.step(planned.job, f"after rollback{of}", 0)
+
+
+def _require_as_swapped(context: StageContext, planned: BackfillPlan, name: str) -> None:
+    """Checks that the affected rows of a table that will be rolled back are those that the swap brought."""
+    made = _by_action(context, planned, name)
+    if SWAP in made and ROLLBACK not in made:
+        transaction = FileSwap(context.spark, context.home.table(name))
+        _require_unmoved(context, planned, transaction, name, made[SWAP][0])
 
 
 def _undone(terms: Mapping[str, int]) -> dict[str, int]:
@@ -206,6 +267,25 @@ def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillF
     stored = folder.read("swap")
     if stored is not None:
         return stored
+    found = {
+        name: _proved(context, part, folder.of_table(planned, name))
+        for name, part in planned.parts.items()
+        if SWAP in _by_action(context, part, name)
+    }
+    behind = {"ranges": ranges_to_json(planned.ranges), "feeds": list(planned.feeds)}
+    stored = found.pop(planned.target) | behind
+    if planned.further:
+        apart = ("backfill", "target")
+        stored["beside"] = {
+            name: {what: told for what, told in each.items() if what not in apart}
+            for name, each in found.items()
+        }
+    folder.write("swap", stored)
+    return stored
+
+
+def _proved(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> dict[str, Any]:
+    """What a swap did to a table, held against its shadow."""
     version, entry = _by_action(context, planned, planned.target)[SWAP]
     path, affected = context.home.table(planned.target), planned.affected.condition()
     proof = proof_of(context, path, folder.shadow, affected, version, kept_aside(folder))
@@ -214,10 +294,7 @@ def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillF
             f"{planned.target}: version {version} is not {version - 1} with the affected rows replaced ({proof}); "
             f"roll the backfill {planned.id!r} back"
         )
-    behind = {"ranges": ranges_to_json(planned.ranges), "feeds": list(planned.feeds)}
-    stored = {**_told(planned, version, entry), **behind, "proof": proof}
-    folder.write("swap", stored)
-    return stored
+    return {**_told(planned, version, entry), "proof": proof}
 
 
 def _told(planned: BackfillPlan, version: int, entry: LedgerEntry) -> dict[str, Any]:
@@ -244,14 +321,15 @@ def _beside_the_job(context: StageContext, planned: BackfillPlan, attempt: Calla
     attempt is made.
     """
     turn = Turn(context.home, planned.job)
-    for number in range(_ATTEMPTS):
-        try:
-            # Two repairs at once would each change hands with one of the two tables of the other.
-            with turn.of_repair(), turn.of_batch() if number < _BESIDE_BATCHES else turn.of_swap():
-                attempt()
-            return
-        except conflicts():
-            time.sleep(_PAUSE_S)
+    # Two repairs at once would each change hands with some of the tables of the other; and a job that starts waits.
+    with turn.of_repair():
+        for number in range(_ATTEMPTS):
+            try:
+                with turn.of_batch() if number < _BESIDE_BATCHES else turn.of_swap():
+                    attempt()
+                return
+            except conflicts():
+                time.sleep(_PAUSE_S)
     raise BackfillError(
         f"{planned.target} was changed by others {_ATTEMPTS} times while its commit was prepared; try again when it is "
         "quieter"

@@ -1,18 +1,20 @@
 """Proves a repair before it is swapped in, and stores the verdict with the plan."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import distinct_offsets, keyed_diff
-from headwater_streams.backfill.history import TableHistory, count_of
+from headwater_streams.backfill.history import count_of
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.recompute import Recompute, recompute_repair
 from headwater_streams.backfill.repair.jobs import same_job
 from headwater_streams.backfill.repair.kept import prove_kept
-from headwater_streams.backfill.repair.running import require_done
+from headwater_streams.backfill.repair.running import require_done, rows_before
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved
 from headwater_streams.backfill.repair.window_replay import WindowReplay
@@ -22,6 +24,7 @@ from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
 from headwater_streams.ledger.log import commits
+from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
@@ -38,23 +41,21 @@ def verify(
     Looked at: the accounting identity; that every offset or window is in one chunk; that the shadow lies inside the
     affected range and names no row twice; that the rows beside it, of files that the swap takes away, are copied aside
     as they are; the job's checks on the result; that the affected rows of the live table are those that were planned
-    on; what was written beside what is recomputed from the raw topic; and what differs from the live table, by key. Of
-    a repair that was swapped in, the verdict is the one that it was swapped in with.
+    on; what was written beside what is recomputed from the raw topic; and what differs from the live table, by key; of
+    a job that writes several tables, that of each. Of a repair that was swapped in, in part or whole, the verdict is
+    the one that it was swapped in with.
 
     Raises:
         BackfillError: The run is not complete, or the job is not the one that was planned.
     """
-    target = context.home.table(planned.target)
     stored = folder.read("verdict")
-    if stored and TableHistory(target, planned.target, planned.job).backfill(planned.id):
+    if stored and any(planned.id in repairs_of(context.home, name) for name in planned.tables):
         return Verdict.from_json(stored)
     entries = require_done(folder, planned)
     job_plan = same_job(context, job, planned)
     *_, last = commits(folder.shadow)
     shadow = read_version(context.spark, folder.shadow, last.version)
-    base = read_version(context.spark, target, planned.base_version)
-    affected = planned.affected.condition()
-    before = base.filter(affected)
+    before = rows_before(context, planned)
     findings, notes = [_unmoved(context, planned)], list(planned.notes)
     terms = summed(entries)
     if planned.kind == "window":
@@ -79,6 +80,10 @@ def verify(
     findings += recomputed.findings
     notes += recomputed.notes
     diff = keyed_diff(before, shadow, planned.keys, planned.columns)
+    beside = {name: _beside(context, folder, planned, job, name, recompute) for name in planned.further}
+    for each in beside.values():
+        findings += each.findings
+        notes += each.change.notes
     verdict = Verdict(
         planned.id,
         all(finding.ok for finding in findings),
@@ -88,9 +93,44 @@ def verify(
         tuple(notes),
         last.version,
         utc_text(context.now_ms()),
+        beside={name: each.change for name, each in beside.items()},
     )
     folder.write("verdict", verdict.to_json())
     return verdict
+
+
+@dataclass(frozen=True)
+class _Beside:
+    findings: tuple[Finding, ...]
+    change: Change
+
+
+def _beside(
+    context: StageContext,
+    folder: BackfillFolder,
+    planned: BackfillPlan,
+    job: Job,
+    name: str,
+    recompute: Recompute,
+) -> _Beside:
+    """The same, of another table of a row job that writes several: what is found, and what the swap changes."""
+    part, own = planned.parts[name], folder.of_table(planned, name)
+    entries = require_done(own, part)
+    *_, last = commits(own.shadow)
+    shadow, before = read_version(context.spark, own.shadow, last.version), rows_before(context, part)
+    job_plan, terms = same_job(context, job, planned), summed(entries)
+    accounting, notes = _row_accounting(context, part, terms, before), list[str]()
+    findings = [_unmoved(context, part), *_row_findings(part, entries, accounting, terms)]
+    findings += [_inside(shadow, part), prove_kept(context, own, part)]
+    findings += _checks(job_plan.job, shadow, notes)
+    recomputed = recompute_repair(context, job, job_plan, planned, shadow, recompute, name)
+    findings += recomputed.findings
+    diff = keyed_diff(before, shadow, part.keys, part.columns)
+    told = tuple(f"{name}: {note}" for note in (*notes, *recomputed.notes))
+    return _Beside(
+        tuple(replace(each, detail=f"{name}: {each.detail}") for each in findings),
+        Change(diff, part.base_version, told, accounting),
+    )
 
 
 def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
@@ -220,6 +260,7 @@ def _distinct_keys(rows: DataFrame, keys: Sequence[str]) -> tuple[int, int]:
 
 def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
     gate = CheckGate(job, "output")
+    gate = gate.over(shadow) if job.branches else gate
     if not gate.aggregates():
         return []
     outcome = shadow.agg(F.lit(True), *gate.aggregates()).first()

@@ -20,13 +20,14 @@ from headwater_streams.backfill.handover import (
     take_checkpoint,
     told,
 )
-from headwater_streams.backfill.history import repairs_of, require_none_half_done
+from headwater_streams.backfill.history import require_none_half_done
 from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import commits
+from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.plural import counted
 from headwater_streams.runtime.checkpoint import is_committed
 from headwater_streams.runtime.context import StageContext
@@ -132,7 +133,7 @@ def _require_unrepaired(context: StageContext, planned: RewindPlan) -> None:
             raise BackfillError(
                 f"{planned.target} was repaired by {repair} since the backfill {planned.id!r} was planned; plan again"
             )
-    require_none_half_done(context.home, planned.target, planned.sides)
+    require_none_half_done(context.home, planned.target, (*planned.sides, *planned.further))
 
 
 def versions_back_to(context: StageContext, planned: RewindPlan) -> dict[str, tuple[Path, int]]:

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headwater_streams.backfill.history import ROLLBACK, SWAP, TableHistory
+from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.remembered import why_forgotten
 from headwater_streams.backfill.store import BackfillError, utc_text
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import Commit
+from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 
