@@ -10,13 +10,15 @@ from headwater.cli import main
 from headwater.cli._backfill import parse_offsets
 from headwater.cli._backfill_run import told_how_to_go_on
 from headwater.errors import UsageError
-from headwater_streams.backfill.history import TableHistory, intersection
+from headwater_streams.backfill.history import TableHistory, intersection, require_none_half_done
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, FurtherTable, PinnedInput
+from headwater_streams.backfill.rewind.versions import require_unrepaired
 from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.values import LiveBatchId, iso, micros
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.repairs import half_done
 from headwater_streams.runtime.home import Home
 
 
@@ -72,6 +74,65 @@ def backfill_entry(name: str, action: str, until: int) -> LedgerEntry:
 def test_plan_stored_and_read_back_is_the_same() -> None:
     planned = plan_of()
     assert BackfillPlan.from_json(json.loads(json.dumps(planned.to_json()))) == planned
+
+
+def test_plan_of_several_tables_is_read_back_in_their_order_and_one_of_before_has_none() -> None:
+    further = {"silver.z": FurtherTable(("b",), 3), "silver.a": FurtherTable(("c", "d"), 4)}
+    planned = plan_of(kind="row", windows=(), pinned=None, target="silver.p", further=further)
+    assert BackfillPlan.from_json(json.loads(json.dumps(planned.to_json()))) == planned
+    assert planned.tables == ("gold.delays__quarantine", "silver.z", "silver.a", "silver.p")
+    told = [(name, part.columns, part.base_version, part.tables[1:]) for name, part in planned.parts.items()]
+    assert told[1:] == [("silver.z", ("b",), 3, ("silver.z",)), ("silver.a", ("c", "d"), 4, ("silver.a",))]
+    assert "further" not in plan_of().to_json()
+
+
+HALVES: list[tuple[dict[str, str], tuple[str, str, bool] | None]] = [
+    ({}, None),
+    ({"b": "s"}, ("b", "a", False)),
+    ({"q": "s"}, ("q", "a", False)),
+    ({"q": "s", "b": "s", "a": "s"}, None),
+    ({"q": "s", "a": "s"}, None),  # the other table had nothing in the range
+    ({"q": "sr", "b": "s"}, ("q", "b", True)),
+    ({"q": "sr", "b": "sr"}, None),
+    ({"q": "sr", "b": "sr", "a": "s"}, ("q", "a", True)),
+    ({"q": "sr", "b": "sr", "a": "sr"}, None),
+]
+
+
+@pytest.mark.parametrize(("actions", "expected"), HALVES)
+def test_repair_that_stopped_between_two_tables_is_told(
+    actions: dict[str, str], expected: tuple[str, str, bool] | None, tmp_path: Path
+) -> None:
+    home, words = Home(tmp_path), {"s": "swap", "r": "rollback"}
+    for name in ("q", "b", "a"):
+        made = [backfill_entry("one", words[each], 3) for each in actions.get(name, "")]
+        log(home.table(f"silver.{name}"), batch_entry(0, 0, 4), *made)
+    found = half_done(home, "silver.a", ("silver.q", "silver.b"))
+    told = None if found is None else (found.name[-1], found.other[-1], found.is_back)
+    assert told == expected
+    assert half_done(home, "silver.a", ("silver.q", "silver.b"), but="one") is None
+    if expected is not None:
+        remedy = "roll that one back again" if expected[2] else "swap that one in, or roll it back"
+        with pytest.raises(BackfillError, match=rf"'one' has changed .* yet; {remedy}, first"):
+            require_none_half_done(home, "silver.a", ("silver.q", "silver.b"))
+
+
+def test_repair_of_a_generation_before_the_tables_were_emptied_is_over(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    log(home.table("silver.q"), batch_entry(0, 0, 4), backfill_entry("one", "swap", 3))
+    begun = LedgerEntry("clean", 2, -1, "silver.a", "generation", extra={"action": "rebuild"})
+    log(home.table("silver.a"), batch_entry(0, 0, 4), backfill_entry("one", "swap", 3), begun)
+    assert half_done(home, "silver.a", ("silver.q",)) is None
+
+
+def test_rewind_behind_a_repair_of_another_table_is_refused(tmp_path: Path) -> None:
+    log(tmp_path, batch_entry(0, 0, 4), backfill_entry("one", "swap", 3), batch_entry(1, 4, 6))
+    history = TableHistory(tmp_path, "silver.bots", "clean")
+    require_unrepaired(history, 2)
+    with pytest.raises(
+        BackfillError, match=r"silver\.bots cannot be put back to version 0: it was repaired by one"
+    ):
+        require_unrepaired(history, 0)
 
 
 def test_times_go_there_and_back_to_the_microsecond() -> None:

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from headwater.cli import main
-from headwater.cli._backfill import print_behind, print_changes, print_verdict, print_whole
+from headwater.cli._backfill import print_behind, print_changes, print_plan, print_verdict, print_whole
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import Diff
+from headwater_streams.backfill.repair.spec import BackfillPlan, FurtherTable
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import Finding, Verdict
@@ -149,3 +150,15 @@ def test_swap_says_what_is_to_be_done_with_the_jobs_behind(capsys: pytest.Captur
     assert told.endswith(
         "until its table is made anew, in this order: headwater backfill plan MODULE:JOB --rebuild"
     )
+
+
+def test_plan_of_a_repair_names_all_tables_and_their_versions(capsys: pytest.CaptureFixture[str]) -> None:
+    planned = BackfillPlan(
+        "split-1", "split", "requests.py:split", "row", "silver.people", "silver.people__quarantine", "requests",
+        (), (), "9f2c", {"all": True}, {"requests": {0: (1, 8)}}, (), 7, (), 5, 1, 2, None, (), "",
+        further={"silver.bots": FurtherTable((), 3)},
+    )  # fmt: skip
+    print_plan(planned)
+    lines = capsys.readouterr().out.splitlines()
+    told = "silver.people, planned on version 5; silver.bots, planned on version 3"
+    assert [line.split(maxsplit=1)[1] for line in lines if line.startswith("table ")] == [told]

@@ -110,3 +110,12 @@ def test_verdict_page_of_several_tables_has_the_diff_of_each_and_one_digest() ->
         assert expected in reader.text, expected
     assert "1f3d" not in reader.text
     assert "77aa" not in reader.text
+
+
+def test_page_of_a_repair_of_several_tables_has_an_account_of_each() -> None:
+    change = {"diff": VERDICT["diff"], "table_version": 3, "accounting": {"written": 4_321}}
+    found = page({**PLAN, "target": "silver.people"}, {**VERDICT, "beside": {"silver.bots": change}})
+    account = found[found.index("<h2>Accounting") : found.index("<h2>Diff")]
+    assert account.index("<h3>silver.people") < account.index("1,234") < account.index("<h3>silver.bots")
+    assert "4,321" in account
+    assert "<h3>" not in page(PLAN, VERDICT).split("<h2>Diff")[0]

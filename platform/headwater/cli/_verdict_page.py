@@ -54,10 +54,7 @@ def page(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
             ],
         ),
         "<h2>Accounting</h2>",
-        _table(
-            ("term", "rows"),
-            [(escape(term), f"{rows:,}") for term, rows in verdict["accounting"].items()],
-        ),
+        *_accounts(plan, verdict),
         "<h2>Diff</h2>",
         *_diffs(plan, verdict),
         *_timeline(plan),
@@ -66,6 +63,17 @@ def page(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
         notes = "".join(f"<li>{escape(note)}</li>" for note in verdict["notes"])
         parts.append(f"<h2>Notes</h2><ul>{notes}</ul>")
     return "\n".join([*parts, "</body></html>", ""])
+
+
+def _accounts(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> Iterator[str]:
+    """The terms of the run, or those for each table that a repair has them for."""
+    beside = {
+        name: each["accounting"] for name, each in verdict.get("beside", {}).items() if "accounting" in each
+    }
+    for name, terms in {plan["target"]: verdict["accounting"], **beside}.items():
+        if beside:
+            yield f"<h3>{escape(name)}</h3>"
+        yield _table(("term", "rows"), [(escape(term), f"{rows:,}") for term, rows in terms.items()])
 
 
 def _mark(ok: bool, text: str) -> str:

@@ -3,7 +3,7 @@
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.rewind.versions import batch_at, table_of
+from headwater_streams.backfill.rewind.versions import batch_at, require_unrepaired, table_of
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
@@ -45,6 +45,8 @@ def plan_rewind(
     histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
     wanted = batch_at(context.home, histories[named], job.name, version)
     placed = {name: _place_of(history, wanted) for name, history in histories.items()}
+    for name, (place, _) in placed.items():
+        require_unrepaired(histories[name], place)
     at_version, at = placed.pop(job.target.name)
     checkpoint = context.home.checkpoint(job.name, at.generation)
     require_remembered(context, job.name, checkpoint, at)

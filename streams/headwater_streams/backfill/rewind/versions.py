@@ -127,9 +127,25 @@ def batch_at(home: Home, history: TableHistory, job: str, version: int) -> Ledge
     return entry
 
 
+def require_unrepaired(history: TableHistory, version: int) -> None:
+    """Sees to it that no repair of a table came after a version: another table of its job may have it before.
+
+    Raises:
+        BackfillError: One did.
+    """
+    why_not = _why_not_unrepaired(history.repairs(), version)
+    if why_not is not None:
+        raise BackfillError(f"{history.name} cannot be put back to version {version}: {why_not}")
+
+
 def _why_not(
     home: Home, repairs: Mapping[str, Mapping[str, int]], version: int, at: LedgerEntry
 ) -> str | None:
+    repaired = _why_not_unrepaired(repairs, version)
+    return repaired or why_forgotten(at.job, home.checkpoint(at.job, at.generation), at.batch)
+
+
+def _why_not_unrepaired(repairs: Mapping[str, Mapping[str, int]], version: int) -> str | None:
     for repair, made in repairs.items():
         if made.get(ROLLBACK, -1) > version:
             return (
@@ -138,7 +154,7 @@ def _why_not(
             )
         if ROLLBACK not in made and made.get(SWAP, -1) > version:
             return f"it was repaired by {repair} in version {made[SWAP]}; roll that back first"
-    return why_forgotten(at.job, home.checkpoint(at.job, at.generation), at.batch)
+    return None
 
 
 def _taken_back(history: TableHistory) -> Iterator[tuple[int, int]]:
