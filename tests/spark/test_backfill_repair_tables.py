@@ -218,7 +218,7 @@ def test_repair_of_several_tables_is_whole_whatever_kills_it(
 def test_half_swapped_repair_is_undone_by_its_rollback(ran: JobDriver) -> None:
     done = _ready(ran, mended(), RANGE)
     _killed(ran, "after swap of another table", backfill.swap, done)
-    backfill.rollback(ran.context, done)
+    assert backfill.rollback(ran.context, done)["target"] == BOTS, "the target was not reached"
     assert _offsets(ran) == BEFORE
     assert backfill.status(ran.home, done)["state"] == "rolled back"
     assert ran.audit() == []
@@ -256,6 +256,45 @@ def test_repair_is_refused_before_the_first_commit_where_others_changed_one_of_i
     assert backfill.status(ran.home, done)["state"] == "failed"
     assert backfill.abort(ran.home, done)["state"] == "aborted"
     assert not (ran.home.root / "backfills" / done / "further").exists()
+
+
+both = hw.topic("east", "west", schema="flight_id STRING, dest STRING")
+airports = hw.lookup("dim.airports")
+
+
+@hw.job(
+    targets={"named": hw.delta("silver.named"), "unknown": hw.delta("silver.unknown")}, dedup=hw.by_offset()
+)
+def name_airports(both: DataFrame, airports: DataFrame) -> Mapping[str, DataFrame]:
+    rows = hw.enrich(both, airports, on={"dest": "code"})
+    return {"named": rows.filter("name IS NOT NULL"), "unknown": rows.filter("name IS NULL").select("dest")}
+
+
+def test_repair_with_a_newer_look_up_moves_rows_from_table_to_table(drive: Callable[..., JobDriver]) -> None:
+    driver, job, columns = drive(name_airports), bind(name_airports), "code STRING, name STRING"
+    driver.put("dim.airports", columns, ("JFK", "old"))
+    driver.send("east", {"flight_id": "f1", "dest": "JFK"}, {"flight_id": "f2", "dest": "X"}, timestamp=AT)
+    driver.run()
+    driver.put("dim.airports", columns, ("JFK", "new"), ("X", "ex"))
+    driver.send("west", {"flight_id": "f3", "dest": "X"}, timestamp=AT)
+    driver.run()
+    assert driver.rows("silver.unknown", "dest", "_topic", "_offset") == [("X", "east", 1)]
+
+    as_read = backfill.plan(driver.context, job)
+    assert len(as_read.chunks) == 2
+    found = backfill.preview_tables(driver.context, as_read.id, job)
+    assert [(c.diff.unchanged, c.diff.samples) for c in found.values()] == [(2, {}), (1, {})]
+    newest = backfill.plan(driver.context, job, lookups="newest")
+    backfill.run(driver.context, newest.id, job)
+    verdict = backfill.verify(driver.context, newest.id, job, recompute="all")
+    assert verdict.passed, verdict.findings
+    assert (verdict.diff.added, verdict.diff.changed, verdict.diff.unchanged) == (1, 1, 1)
+    assert verdict.beside["silver.unknown"].diff.removed == 1
+    assert [finding.name for finding in verdict.findings].count("recomputed") == 2
+    backfill.swap(driver.context, newest.id, accept_diff=verdict.digest)
+    assert driver.rows("silver.named", "flight_id", "name") == [("f1", "new"), ("f2", "ex"), ("f3", "ex")]
+    assert driver.rows("silver.unknown") == []
+    assert driver.audit() == []
 
 
 def test_rows_of_another_table_that_nobody_would_make_again_are_found(ran: JobDriver) -> None:

@@ -90,10 +90,8 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
         )
 
     def attempt() -> None:
-        for name in planned.further:  # none is put back where another one cannot be
+        for name in planned.parts if planned.further else ():  # none is put back where another one cannot be
             _require_as_swapped(context, planned, name)
-        if planned.further:
-            _require_as_swapped(context, planned, planned.target)
         for table in planned.tables:
             _roll_back_table(context, planned, table)
 
@@ -301,7 +299,7 @@ def _told(planned: BackfillPlan, version: int, entry: LedgerEntry) -> dict[str, 
     (terms,) = entry.accounting.values()
     return {
         "backfill": planned.id,
-        "target": planned.target,
+        "target": entry.table,
         "version": version,
         "replaced_version": entry.extra["replaced_version"],
         "accounting": dict(terms),
