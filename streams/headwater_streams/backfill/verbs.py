@@ -117,8 +117,8 @@ def swap(context: StageContext, backfill: str, *, accept_diff: str | None = None
 
     Returns:
         `{"backfill", "target", "version", "replaced_version", "feeds"}`; of a repair `"accounting"`, `"ranges"` and
-        `"proof"` as well, and `"beside"` where the job writes several tables; of a rebuild `"generation"`, `"proof"` and
-        `"held_s"`, of a rewind `"generation"` and `"held_s"`.
+        `"proof"` as well, and `"beside"` where the job writes several tables; of a rebuild `"generation"`, `"proof"`
+        and `"held_s"`, of a rewind `"generation"` and `"held_s"`.
 
     Raises:
         BackfillError: There is no passing verdict, or what it was given on has changed.
