@@ -57,10 +57,14 @@ def half_done(home: Home, target: str, others: Sequence[str], *, but: str = "") 
     """
     made = {name: _made(home, name) for name in (*others, target)}
     begun = made[target][0].entry if made[target] else None
+    # An ingest job shares the quarantine of the job that it feeds, and its repairs are none of the other's.
+    mine = {c.entry.job for c in made[target] if c.entry is not None}
     # A side table's log does not say that what it held was made void by the generation that began with empty tables.
     since = begun.generation if begun is not None and begun.extra.get("action") == "rebuild" else 0
     repairs = {
-        name: repairs_among(c for c in found if c.entry is not None and c.entry.generation >= since)
+        name: repairs_among(
+            c for c in found if c.entry and c.entry.job in mine and c.entry.generation >= since
+        )
         for name, found in made.items()
     }
     for repair in dict.fromkeys(repair for found in repairs.values() for repair in found):
