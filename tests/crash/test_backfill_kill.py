@@ -5,17 +5,18 @@ a minute, so that without the number it is left out; tests/spark has the same de
 
 A row job and a job of windows run over a topic into which records come without end. In turns one of their tables is
 repaired, rebuilt or rewound by a process that is killed, sometimes together with the driver of the live jobs, and
-started again until all verbs are done. What must hold: each version of a table that was ever there is made of the codes
-of before the swap, or of those of after it, to the last row; each reading of deltalake, DuckDB and Spark is of one of
-these versions; the ledger's identities are exact; the next backfill is not refused; of two of one table at once one is
-refused in a sentence.
+started again until all verbs are done. In every third home the second job is one behind the table of the first, and
+both are rebuilt, one of what the other has made, and swapped in one after the other. What must hold: each version of a
+table that was ever there is made of the codes of before the swap, or of those of after it, to the last row; each
+reading of deltalake, DuckDB and Spark is of one of these versions; the ledger's identities are exact; the next backfill
+is not refused; of two of one table at once one is refused in a sentence.
 """
 
 import os
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -33,7 +34,7 @@ from backfill_model import (
     read,
     rejected,
 )
-from backfill_processes import Child, DiedError
+from backfill_processes import Children, DiedError
 from backfill_readers import Readers
 from jobs_by_code import JOBS
 
@@ -44,13 +45,20 @@ from headwater_streams.runtime.home import Home
 
 ROUNDS = int(os.environ.get("HEADWATER_BACKFILL_KILLS", "0"))
 SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
-ROUNDS_PER_HOME = 20
-TARGETS = {"clean": "silver.clicks", "per_minute": "gold.per_minute"}
+ROUNDS_PER_HOME = 10
+TARGETS = {"clean": "silver.clicks", "per_minute": "gold.per_minute", "onward": "gold.onward"}
+APART, FEEDING = ("clean", "per_minute"), ("clean", "onward")
 MODES = ("repair", "rebuild", "rewind")
 SETTLED_S = 240
 _CHUNK = ("before chunk", "after chunk")
 _BATCH = ("starting", "started", "start", "before commit", "after commit", "end")
 _EITHER = ("another table", "the table")
+BETWEEN = "between the swaps"
+_REBUILD = {
+    "run": tuple(f"shadow {step}" for step in _BATCH),
+    "swap": tuple(f"{when} rebuild of {what}" for when in ("before", "after") for what in _EITHER),
+    "rollback": tuple(f"{when} restore of {what}" for when in ("before", "after") for what in _EITHER),
+}
 STEPS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
     ("repair", "clean"): {
         "run": _CHUNK,
@@ -62,15 +70,12 @@ STEPS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
         "swap": ("before swap", "after swap"),
         "rollback": ("before rollback", "after rollback"),
     },
-    **{
-        ("rebuild", job): {
-            "run": tuple(f"shadow {step}" for step in _BATCH),
-            "swap": tuple(f"{when} rebuild of {what}" for when in ("before", "after") for what in _EITHER),
-            "rollback": tuple(
-                f"{when} restore of {what}" for when in ("before", "after") for what in _EITHER
-            ),
-        }
-        for job in TARGETS
+    **{("rebuild", job): _REBUILD for job in APART},
+    ("feeding", "clean"): _REBUILD,
+    ("feeding", "onward"): {
+        "run": _REBUILD["run"],
+        "swap": (BETWEEN, "before rebuild of the table", "after rebuild of the table"),
+        "rollback": ("before restore of the table", "after restore of the table"),
     },
     **{
         ("rewind", job): {
@@ -79,7 +84,7 @@ STEPS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
                 f"{when} restore of {what}" for when in ("before", "after") for what in _EITHER
             ),
         }
-        for job in TARGETS
+        for job in APART
     },
 }
 RIVALS = (
@@ -97,12 +102,16 @@ def test_backfill_killed_at_any_instant_leaves_the_old_table_or_the_new(tmp_path
     print("HEADWATER_SEED", SEED)
     rng, deaths, reads = random.Random(SEED), Counter[str](), Counter[str]()
     cards = Cards(rng)
-    for first in range(0, ROUNDS, ROUNDS_PER_HOME):
+    for place, first in enumerate(range(0, ROUNDS, ROUNDS_PER_HOME)):
+        jobs = APART if (SEED + place) % 3 else FEEDING
         with broker() as running:
-            world = World(running.bootstrap, tmp_path / str(first), rng, deaths)
+            world = World(
+                running.bootstrap, tmp_path / str(first), jobs, tmp_path / "classes.jsa", rng, deaths
+            )
             try:
                 for number in range(first, min(first + ROUNDS_PER_HOME, ROUNDS)):
-                    world.round(number, *cards.draw(MODES[(SEED + number) % 3]))
+                    mode = "feeding" if jobs is FEEDING else MODES[(SEED + number) % 3]
+                    world.round(number, *cards.draw(mode))
                 reads += world.readers.count
             finally:
                 world.close()
@@ -161,21 +170,34 @@ class Doing:
 class World:
     """A broker's topic, a home, the live jobs, their readers, and a process for backfills."""
 
-    def __init__(self, bootstrap: str, home: Path, rng: random.Random, deaths: "Counter[str]") -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        home: Path,
+        jobs: Sequence[str],
+        classes: Path,
+        rng: random.Random,
+        deaths: "Counter[str]",
+    ) -> None:
         home.mkdir()
-        self._bootstrap, self.home, self._rng, self._deaths = bootstrap, Home(home), rng, deaths
+        self.home, self._rng, self._deaths = Home(home), rng, deaths
+        self._targets = {job: TARGETS[job] for job in jobs}
         self._feed = Feed(bootstrap)
         self._code = 1
         self._took_s: dict[tuple[str, str, str], float] = {}
         self._running: dict[str, int] = {}
-        self._books = {table: Books() for table in TARGETS.values()}
-        self._children: list[Child] = []
-        self._live, self._actor = self._child(of_live=True), self._child()
+        self._books = {table: Books() for table in self._targets.values()}
+        self._children = Children(bootstrap, home, classes)
+        self._live = self._children.take()
         self.readers = Readers({table: self.home.table(table) for table in self._books}, home / "read")
         try:
-            for job in TARGETS:
-                self._start(job, 1)
-            self._settle()
+            self._prepare()
+            if not classes.exists():
+                self._live.leave()
+                self._live = self._children.take()
+                self._start_all()
+            self._live.ask(read_to=str(home / "read"))
+            self._actor = self._children.take()
         except BaseException:
             self.close()
             raise
@@ -186,12 +208,36 @@ class World:
         self.readers.stop()
         if self._feed.is_alive():
             self._feed.stop()
-        for child in self._children:
-            child.close()
+        self._children.close()
 
     def round(self, number: int, mode: str, job: str, verb: str, step: str) -> None:
-        """One backfill, killed on its way, and what must hold after it."""
-        started, rng = time.monotonic(), self._rng
+        """One backfill, or one and another behind it, killed on its way, and what must hold after it."""
+        started = time.monotonic()
+        if mode == "feeding":
+            self._one_behind_another(number, job, verb, step)
+        else:
+            self._one(number, mode, job, verb, step)
+        if number % 5 == 1 and mode != "feeding":
+            self._two_at_once(job)
+        if self._feed.is_alive():
+            self._settle()
+        print(f"  {time.monotonic() - started:.1f} s, {self._feed.sent} records", flush=True)
+
+    def _prepare(self) -> None:
+        """Runs the live jobs over what there is at first, and rebuilds one to know all classes of that."""
+        for job in self._targets:
+            self._start(job, 1)
+            self._settle([job])
+        if not self._children.stand_ready:
+            doing = Doing("rebuild", "clean", 1, {})
+            for verb in ("plan", "run", "verify"):
+                answer = self._live.ask(**self._asked(doing, verb))
+                assert "done" in answer, answer
+                doing.id = doing.id or answer["done"]["id"]
+            backfill.abort(self.home, doing.id)
+
+    def _one(self, number: int, mode: str, job: str, verb: str, step: str) -> None:
+        rng = self._rng
         doing = self._doing(mode, job)
         verbs = ["plan", "run", "verify", "swap"]
         if verb == "rollback" or rng.random() < 0.15:
@@ -202,11 +248,25 @@ class World:
         print(number, mode, job, doing.given, doing.kills, flush=True)
         for each in verbs:
             self._until_done(doing, each)
-        if number % 5 == 1:
-            self._two_at_once(job)
-        if self._feed.is_alive():
-            self._settle()
-        print(f"  {time.monotonic() - started:.1f} s, {self._feed.sent} records", flush=True)
+
+    def _one_behind_another(self, number: int, job: str, verb: str, step: str) -> None:
+        """Rebuilds a table and the one behind it of what that rebuild made, by codes with the same number."""
+        rng = self._rng
+        first = self._doing("rebuild", "clean")
+        second = Doing("rebuild", "onward", first.code, {})
+        order = [(doing, each) for doing in (first, second) for each in ("plan", "run")]
+        order += [(doing, each) for each in ("verify", "swap") for doing in (first, second)]
+        if verb == "rollback" or rng.random() < 0.15:
+            order += [(second, "rollback"), (first, "rollback")]
+        (first if job == "clean" else second).kills.setdefault(verb, []).append(self._kill(step))
+        if rng.random() < 0.5:
+            doing, each = rng.choice(order)
+            doing.kills.setdefault(each, []).append(self._kill())
+        print(number, "feeding", job, first.kills, second.kills, flush=True)
+        for doing, each in order:
+            if doing is second and each == "plan":
+                second.given = {"behind": [first.id]}
+            self._until_done(doing, each)
 
     def _doing(self, mode: str, job: str, given: Mapping[str, Any] | None = None) -> Doing:
         self._code += 1
@@ -285,7 +345,10 @@ class World:
 
     def _ask(self, doing: Doing, verb: str, kill: Kill | None) -> dict[str, Any]:
         if not self._actor.is_alive:
-            self._actor = self._child()
+            self._actor = self._children.take()
+        if kill is not None and kill.step == BETWEEN:
+            self._actor.kill(orphans_jvm=kill.orphans_jvm)
+            raise DiedError
         asked = self._asked(doing, verb)
         if kill is not None and kill.step:
             asked |= {"trap": [kill.step, kill.nth], "orphan": kill.orphans_jvm}
@@ -312,7 +375,7 @@ class World:
         assert kill is not None, self._actor.log()
         if kill.with_live:
             self._live.kill()
-        where = f"{verb}: {self._actor.gone()}"
+        where = f"{verb}: {BETWEEN if kill.step == BETWEEN else self._actor.gone()}"
         self._deaths[where] += 1
         print("  died at", where, "with the live jobs" if kill.with_live else "", flush=True)
         for table, books in self._books.items():
@@ -321,17 +384,15 @@ class World:
             backfill.status(self.home, doing.id)
             if verb == "run" and self._rng.random() < 0.3:
                 backfill.pause(self.home, doing.id)
-        self._actor = self._child()
+        self._actor = self._children.take()
         if kill.with_live:
-            self._live = self._child(of_live=True)
-            for job, table in TARGETS.items():
-                self._start(job, self._books[table].now.base)
+            self._live = self._children.take()
+            self._start_all()
+            self._live.ask(read_to=str(self.home.root / "read"))
 
-    def _child(self, *, of_live: bool = False) -> Child:
-        said = self.home.root / ("live.log" if of_live else "backfill.log")
-        child = Child(self._bootstrap, self.home.root, said, self.home.root / "read" if of_live else None)
-        self._children.append(child)
-        return child
+    def _start_all(self) -> None:
+        for job, table in self._targets.items():
+            self._start(job, self._books[table].now.base)
 
     def _start(self, job: str, code: int) -> None:
         self._live.ask(start=job, code=code)
@@ -355,15 +416,17 @@ class World:
         ended = self._live.ask(running=job)["ended"]
         if ended is None:
             return
-        assert "start the job again" in ended, f"{job} ended: {ended}; {self._live.log()}"
+        fed_anew = job == "onward" and "rows of silver.clicks" in ended
+        assert fed_anew or "start the job again" in ended, f"{job} ended: {ended}; {self._live.log()}"
         self._books[TARGETS[job]].look(self.home.table(TARGETS[job]), TARGETS[job])
         self._start(job, self._books[TARGETS[job]].now.base)
 
-    def _settle(self) -> None:
-        """Lets the live jobs read all, and looks at everything."""
+    def _settle(self, jobs: Sequence[str] = ()) -> None:
+        """Lets the live jobs, or some of them, read all, and looks at everything."""
         with self._feed.paused():
             last, until = (self._feed.sent - 2, self._feed.sent - 1), time.monotonic() + SETTLED_S
-            for job, table in TARGETS.items():
+            for job in jobs or self._targets:
+                table = TARGETS[job]
                 path = self.home.table(table)
                 while not (path / "_delta_log").exists() or reach(table, read(path, table)) != last:
                     self._look_after(job)
@@ -394,7 +457,7 @@ class World:
         rivals = [self._doing(mode, job, given) for mode in modes]
         print("  two at once:", modes, given, flush=True)
         if not self._actor.is_alive:
-            self._actor = self._child()
+            self._actor = self._children.take()
         children = (self._actor, self._live)
         for doing, child in zip(rivals, children, strict=True):
             for verb in ("plan", "run", "verify"):

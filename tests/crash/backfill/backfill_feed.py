@@ -8,7 +8,7 @@ from backfill_model import NOT_JSON, is_kept, value_of
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-_PAIR_EVERY_S = 0.5
+_PAIR_EVERY_S = 0.8
 
 
 class Feed(threading.Thread):

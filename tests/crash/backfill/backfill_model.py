@@ -5,7 +5,7 @@ read in each partition. Codes change hands by backfills: a table is looked at un
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,17 +19,19 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 STEP_S = 3
 NOT_JSON = 19  # each so-manieth record is none
+Row = tuple[Any, ...]
+Rows = list[Row]
 COLUMNS = {
     "silver.clicks": ["n", "who", "code", "_partition", "_offset"],
     "gold.per_minute": ["who", "window_start", "clicks", "total", "even", "odd", "code"],
+    "gold.onward": ["n", "who", "code", "fed", "_partition", "_offset"],
 }
-_DIGESTED = {
+_DIGESTED: dict[str, Callable[[Row], Row]] = {
     "silver.clicks": lambda r: (r[0], r[2], r[0] * r[2]),
     "gold.per_minute": lambda r: (r[2], r[3], r[6], r[3] * r[6]),
+    "gold.onward": lambda r: (r[0], r[2], r[3], r[0] * r[2]),
 }
-_SUMS = {"silver.clicks": 3, "gold.per_minute": 4}
-Row = tuple[Any, ...]
-Rows = list[Row]
+_SUMS = {"silver.clicks": 3, "gold.per_minute": 4, "gold.onward": 4}
 
 
 def value_of(n: int) -> bytes:
@@ -85,6 +87,9 @@ def expected(table: str, codes: Codes, until: Sequence[int]) -> Rows:
     records = [n for n in range(max(until) + 1) if n <= until[n % 2]]
     if table == "silver.clicks":
         return [(n, who_of(n), codes.of(n), n % 2, n // 2) for n in records if is_kept(n, codes.of(n))]
+    if table == "gold.onward":  # of one code with the rows that it has read
+        kept = [n for n in records if is_kept(n, codes.base)]
+        return [(n, who_of(n), codes.base, codes.base, n % 2, n // 2) for n in kept]
     windows: dict[tuple[str, datetime], list[int]] = {}
     for n in records:
         if is_kept(n, codes.of(window_of(n))):
@@ -123,8 +128,8 @@ def read(path: Path, table: str, version: int | None = None) -> Rows:
 
 def reach(table: str, rows: Rows) -> tuple[int, int]:
     """The last record of each partition that rows know of, -1 for none."""
-    if table == "silver.clicks":
-        return tuple(max((r[0] for r in rows if r[3] == p), default=-1) for p in (0, 1))  # type: ignore[return-value]
+    if table != "gold.per_minute":
+        return tuple(max((r[0] for r in rows if r[-2] == p), default=-1) for p in (0, 1))  # type: ignore[return-value]
     return tuple(max((r[i] for r in rows if r[i] is not None), default=-1) for i in (4, 5))  # type: ignore[return-value]
 
 

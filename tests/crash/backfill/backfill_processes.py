@@ -23,9 +23,9 @@ class DiedError(Exception):
 class Child:
     """A process that runs jobs or does backfills, see `child.py`."""
 
-    def __init__(self, bootstrap: str, home: Path, said: Path, read_to: Path | None = None) -> None:
+    def __init__(self, bootstrap: str, home: Path, said: Path, classes: Path) -> None:
         """Starts it; the first question waits until it is ready."""
-        environment = dict(os.environ) | ({"HEADWATER_READ_TO": str(read_to)} if read_to else {})
+        environment = dict(os.environ) | {"HEADWATER_CLASSES": str(classes)}
         self._said = said
         with said.open("a") as log:
             self._process = subprocess.Popen(
@@ -101,6 +101,11 @@ class Child:
         self._process.wait()
         return next((answer["at"] for answer in self._kept if "at" in answer), "at random")
 
+    def leave(self) -> None:
+        """Lets it end in good order."""
+        self.send(leave=True)
+        self._process.wait(timeout=_ANSWER_S)
+
     def close(self) -> None:
         """Ends it, and what it may have left of itself."""
         self.kill()
@@ -122,3 +127,35 @@ class Child:
             if "ready" not in answer:
                 self._answers.put(answer)
         self._answers.put({"closed": True, "to": -1})
+
+
+class Children:
+    """Where processes come from: one stands ready in the place of the next that is killed."""
+
+    def __init__(self, bootstrap: str, home: Path, classes: Path) -> None:
+        """Args: `classes` is the file that spares JVMs half of their start; where it is missing nobody stands ready."""
+        self._bootstrap, self._home, self._classes = bootstrap, home, classes
+        self._ready: Child | None = None
+        self._all: list[Child] = []
+
+    @property
+    def stand_ready(self) -> bool:
+        """Whether the file is there."""
+        return self._classes.exists()
+
+    def take(self) -> Child:
+        """A process of which nothing was asked yet."""
+        taken = self._ready or self._started()
+        self._ready = self._started() if self.stand_ready else None
+        return taken
+
+    def close(self) -> None:
+        """Ends all of them."""
+        for child in self._all:
+            child.close()
+
+    def _started(self) -> Child:
+        said = self._home / f"child-{len(self._all)}.log"
+        child = Child(self._bootstrap, self._home, said, self._classes)
+        self._all.append(child)
+        return child

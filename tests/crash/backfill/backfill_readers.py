@@ -13,11 +13,12 @@ _PAUSE_S = 0.7
 _SUMS = {
     "silver.clicks": "sum(n), sum(code), sum(n * code)",
     "gold.per_minute": "sum(clicks), sum(total), sum(code), sum(total * code)",
+    "gold.onward": "sum(n), sum(code), sum(fed), sum(n * code)",
 }
 
 
 class Readers:
-    """Threads that read both tables over and over; each reading is kept until it is checked."""
+    """Threads that read the tables over and over; each reading is kept until it is checked."""
 
     def __init__(self, tables: dict[str, Path], of_spark: Path) -> None:
         """Args: the folders of the tables by their names, and the file to which a process with Spark notes its own."""

@@ -4,11 +4,15 @@
 
     {"start": "clean", "code": 3}       runs a job from now on, in the place of what ran under its name
     {"running": "clean"}                why it ended, null while it runs
+    {"read_to": "/some/file"}               appends what Spark reads of the tables to a file, from now on
+    {"leave": true}                         ends, jobs and JVM in good order
     {"verb": "run", "id": ..., "job": "clean", "code": 4, "trap": ["before chunk", 1]}
 
 A trap is sprung when its step is reached the so-manieth time in that verb: the process is ended as by kill -9, its JVM
-with it or left to find out alone (`"orphan": true`). Where HEADWATER_READ_TO names a file, what Spark reads of the
-tables meanwhile is appended to it.
+with it or left to find out alone (`"orphan": true`).
+
+HEADWATER_CLASSES names a file of the classes that a JVM begins with, which saves half of its start. Where there is none
+yet, the process writes it as it leaves.
 """
 
 import json
@@ -25,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from jobs_by_code import JOBS
+from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headwater.running.leases import lease_factory
@@ -49,6 +54,7 @@ _READ_EVERY_S = 8.0
 DIGESTS = {
     "silver.clicks": ("n", "code", "n * code"),
     "gold.per_minute": ("clicks", "total", "code", "total * code"),
+    "gold.onward": ("n", "code", "fed", "n * code"),
 }
 
 
@@ -95,6 +101,11 @@ class Jobs:
             traceback.print_exc()
         self._ended[name] = f"{type(error).__name__}: {error}"
         runner.stop()  # its ingest job, which goes on
+
+    def stop(self) -> None:
+        """Stops them all."""
+        for runner in self._runners.values():
+            runner.stop()
 
     def ended(self, name: str) -> str | None:
         """Why a job ended, None while it runs."""
@@ -163,7 +174,7 @@ def _done(context: StageContext, asked: dict[str, Any]) -> Any:
 
 
 def _read_on(context: StageContext, readings: Path) -> None:
-    """Reads both tables with Spark, over and over, and notes what it saw."""
+    """Reads the tables with Spark, over and over, and notes what it saw."""
     while True:
         for table, sums in DIGESTS.items():
             path = context.home.table(table)
@@ -176,6 +187,25 @@ def _read_on(context: StageContext, readings: Path) -> None:
         time.sleep(_READ_EVERY_S)
 
 
+def _quick_start() -> dict[str, str]:
+    """The session's settings, with the classes that a JVM before this one has loaded and checked."""
+    classes, name = os.environ.get("HEADWATER_CLASSES", ""), "spark.driver.defaultJavaOptions"
+    if not classes:
+        return _QUICK_START
+    how = "SharedArchiveFile" if Path(classes).exists() else "ArchiveClassesAtExit"
+    return _QUICK_START | {
+        name: f"{_QUICK_START[name]} -XX:{how}={classes} -Xlog:cds=off -Xlog:cds+dynamic=off"
+    }
+
+
+def _leave(session: SparkSession) -> None:
+    """Lets the JVM end in good order, so that it writes its classes; it takes the end of its input for a sign."""
+    gateway: Any = session.sparkContext._gateway
+    session.stop()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
 def _say(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
@@ -183,14 +213,11 @@ def _say(answer: dict[str, Any]) -> None:
 
 def main(bootstrap: str, home: Path) -> None:
     """Does what the lines say, until there are no more."""
-    session = spark_session(home, app_name="backfill", cores=1, extra=_QUICK_START)
+    session = spark_session(home, app_name="backfill", cores=1, extra=_quick_start())
     context = StageContext(session, Home(home), KafkaSource(bootstrap))
     asked: queue.Queue[dict[str, Any] | None] = queue.Queue()
     answers: queue.Queue[dict[str, Any]] = queue.Queue()
     jobs, backfills = Jobs(context, home), Backfills(context, answers)
-    if "HEADWATER_READ_TO" in os.environ:
-        target = Path(os.environ["HEADWATER_READ_TO"])
-        threading.Thread(target=_read_on, args=(context, target), daemon=True).start()
 
     def listen() -> None:
         for line in sys.stdin:
@@ -207,7 +234,15 @@ def main(bootstrap: str, home: Path) -> None:
         if command is None:
             die(orphan=False)
             return
-        if "start" in command:
+        if "leave" in command:
+            jobs.stop()
+            _leave(session)
+            return
+        if "read_to" in command:
+            target = Path(command["read_to"])
+            threading.Thread(target=_read_on, args=(context, target), daemon=True).start()
+            _say({"reading": str(target), "to": command["number"]})
+        elif "start" in command:
             _say({"refused": jobs.start(command["start"], command["code"]), "to": command["number"]})
         elif "running" in command:
             _say({"ended": jobs.ended(command["running"]), "to": command["number"]})

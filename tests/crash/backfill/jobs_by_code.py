@@ -53,4 +53,18 @@ def per_minute(code: int) -> Job:
     return bind(per_minute)
 
 
-JOBS = {"clean": clean, "per_minute": per_minute}
+cleaned = hw.table("silver.clicks")
+
+
+def onward(code: int) -> Job:
+    """A job behind the table of `clean`: `gold.onward`, which tells the codes of both."""
+
+    @hw.job(name="onward", target=hw.delta("gold.onward"))
+    @hw.check(f"code_{code}", f"code = {code}", on="output", action="warn")
+    def onward(cleaned: DataFrame) -> DataFrame:
+        return cleaned.select("n", "who", F.col("code").alias("fed"), F.lit(code).alias("code"))
+
+    return bind(onward)
+
+
+JOBS = {"clean": clean, "per_minute": per_minute, "onward": onward}
