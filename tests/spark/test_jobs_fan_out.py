@@ -7,8 +7,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.backfill.repair.jobs import planned_job
-from headwater_streams.backfill.store import BackfillError
 from headwater_streams.errors import CheckFailedError, JobDefinitionError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.graph import graph_of
@@ -122,14 +120,6 @@ def test_fan_out_graph_has_every_topic_and_table() -> None:
         ("split_requests", "silver.bots"),
         ("split_requests", "silver.paths"),
     }
-
-
-def test_fan_out_backfill_is_refused_in_a_sentence(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(split_requests)
-    with pytest.raises(
-        BackfillError, match=r"writes silver\.people, silver\.bots, silver\.paths; jobs with one"
-    ):
-        planned_job(driver.context, bind(split_requests))
 
 
 def lost(requests: DataFrame) -> Mapping[str, DataFrame]:
