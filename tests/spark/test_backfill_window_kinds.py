@@ -134,7 +134,7 @@ def repaired(driver: JobDriver, planned: BackfillPlan, job: Job) -> Verdict:
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [("hopping", "update"), ("hopping", "append"), ("cumulative", "append"), ("tumbling", "append")],
+    [("cumulative", "update"), ("hopping", "append"), ("tumbling", "append")],
 )
 def test_repaired_windows_are_those_of_all_their_rows(
     drive: Callable[..., JobDriver], kind: str, mode: Literal["append", "update"]
