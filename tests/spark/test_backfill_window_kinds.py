@@ -47,10 +47,6 @@ def cumulative(rows: DataFrame) -> Windowed:
     return hw.cumulative(rows, "departed_at", "1 hour", "20 minutes", by=["carrier"])
 
 
-def tumbling(rows: DataFrame) -> Windowed:
-    return hw.tumbling(rows, "departed_at", "1 hour", by=["carrier"])
-
-
 def hopping_of(time: datetime) -> list[Window]:
     last = time - (time - DAY) % STEP
     return [(last - n * STEP, last - n * STEP + HOUR) for n in range(3)]
@@ -61,15 +57,9 @@ def cumulative_of(time: datetime) -> list[Window]:
     return [(start, start + n * STEP) for n in (1, 2, 3) if time < start + n * STEP]
 
 
-def tumbling_of(time: datetime) -> list[Window]:
-    start = time - (time - DAY) % HOUR
-    return [(start, start + HOUR)]
-
-
 KINDS: Mapping[str, tuple[Callable[[DataFrame], Windowed], Callable[[datetime], list[Window]]]] = {
     "hopping": (hopping, hopping_of),
     "cumulative": (cumulative, cumulative_of),
-    "tumbling": (tumbling, tumbling_of),
 }
 
 
@@ -134,7 +124,7 @@ def repaired(driver: JobDriver, planned: BackfillPlan, job: Job) -> Verdict:
 
 @pytest.mark.parametrize(
     ("kind", "mode"),
-    [("cumulative", "update"), ("hopping", "append"), ("tumbling", "append")],
+    [("cumulative", "update"), ("hopping", "append")],
 )
 def test_repaired_windows_are_those_of_all_their_rows(
     drive: Callable[..., JobDriver], kind: str, mode: Literal["append", "update"]
@@ -154,10 +144,10 @@ def test_repaired_windows_are_those_of_all_their_rows(
         event_time=("2013-01-01T10:10:00Z", "2013-01-01T10:45:00Z"),
         rows_per_chunk=2,
     )
-    first = {"hopping": "09:20", "cumulative": "10:00", "tumbling": "10:00"}[kind]
+    first = {"hopping": "09:20", "cumulative": "10:00"}[kind]
     (span,) = planned.windows
     assert span == (micros(at(first)), micros(at("11:00")))
-    assert len(planned.chunks) == {"hopping": 5, "cumulative": 1, "tumbling": 1}[kind]
+    assert len(planned.chunks) == {"hopping": 5, "cumulative": 1}[kind]
     driver.crash_at("after chunk")
     with pytest.raises(SimulatedCrash):
         backfill.run(driver.context, planned.id, job)

@@ -7,6 +7,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from headwater_streams import backfill
 from headwater_streams.errors import CheckFailedError, JobDefinitionError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.graph import graph_of
@@ -71,6 +72,41 @@ def test_fan_out_each_table_has_its_rows_and_accounts_for_all(drive: Callable[..
         assert [source.ranges for source in entry.sources] == [{"east": {0: (0, 12)}, "west": {0: (0, 12)}}]
     assert driver.table("silver.paths").columns[0] == "path"
     assert not [finding for audit in audit_home(driver.home) for finding in audit.findings]
+
+
+def test_fan_out_repair_of_two_topics_mends_three_tables_of_which_two_have_a_record(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(targets=TARGETS, name="split_requests", dedup=hw.by_offset(origin=True))
+    @hw.check("has_path", "path IS NOT NULL")
+    def mended(requests: DataFrame) -> Mapping[str, DataFrame]:
+        is_bot = F.col("agent").contains("bot") | (F.col("path") == "/0")
+        return {
+            "bots": requests.filter(is_bot),
+            "people": requests.filter(~is_bot),
+            "paths": requests.select(F.upper("path").alias("path")),
+        }
+
+    driver, job = drive(split_requests), bind(mended)
+    send(driver, 0)
+    driver.run()
+    send(driver, 20)
+    driver.run()
+    before = counts(driver)
+    planned = backfill.plan(driver.context, job, offsets={"east": {0: (0, 12)}, "west": {0: (3, 15)}})
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job, recompute="all")
+    assert verdict.passed, verdict.findings
+    backfill.swap(driver.context, planned.id)
+    moved = {"silver.people": -1, "silver.bots": 1, "silver.paths": 0, "silver.people__quarantine": 0}
+    assert counts(driver) == {table: count + moved[table] for table, count in before.items()}
+    assert ("east", 0) in driver.rows("silver.bots", "_topic", "_offset")
+    assert driver.audit() == []
+    backfill.rollback(driver.context, planned.id)
+    assert counts(driver) == before
+    send(driver, 40)
+    driver.run()
+    assert driver.audit() == []
 
 
 @pytest.mark.parametrize("step", ["before table", "before commit"])

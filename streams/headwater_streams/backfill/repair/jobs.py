@@ -1,6 +1,7 @@
 """The job behind a repair: planned once more, and held against the plan's fingerprint."""
 
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 
 from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.repair.spec import BackfillPlan
@@ -13,14 +14,16 @@ from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.windows.fixed import FixedWindow
 
 
-def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]], JobPlan]) -> JobPlan:
+def planned_job(
+    context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]], JobPlan] = itemgetter(-1)
+) -> JobPlan:
     """The job understood, or a part of it.
 
     Args:
         context: The session and the home.
         job: The job.
         of: Chooses the part, where a stateful job names a topic: those that fill its ingest tables, and the last, which
-            reads these.
+            reads these and is taken by default.
 
     Raises:
         BackfillError: It is neither a row-by-row job nor one of windows of fixed times, or its result

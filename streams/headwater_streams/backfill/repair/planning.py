@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from operator import itemgetter
 from typing import Literal
 
 from headwater_streams.backfill.history import TableHistory
@@ -66,8 +65,11 @@ def plan(
         DataLossError: Records of the range are gone from the topic.
     """
     selection = Selection.of(offsets, timestamps, event_time, since_version, rows)
-    rejecting = partial(rejecting_part, context)
-    job_plan = planned_job(context, job, rejecting if rows == "quarantined" else itemgetter(-1))
+    job_plan = (
+        planned_job(context, job, partial(rejecting_part, context))
+        if rows == "quarantined"
+        else planned_job(context, job)
+    )
     target = job_plan.job.target.name
     history = TableHistory(context.home.table(target), target, job_plan.job.name)
     if since_version is not None and since_version >= history.version:
