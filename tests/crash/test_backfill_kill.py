@@ -412,11 +412,12 @@ class World:
         self._start(job, code)
 
     def _look_after(self, job: str) -> None:
-        """Starts a live job again that was right to stop."""
+        """Starts a live job again that was right to stop, such as between two rollbacks, when the table that it reads
+        was not put back yet."""
         ended = self._live.ask(running=job)["ended"]
         if ended is None:
             return
-        fed_anew = job == "onward" and "rows of silver.clicks" in ended
+        fed_anew = job == "onward" and "of silver.clicks put other rows in the place of those" in ended
         assert fed_anew or "start the job again" in ended, f"{job} ended: {ended}; {self._live.log()}"
         self._books[TARGETS[job]].look(self.home.table(TARGETS[job]), TARGETS[job])
         self._start(job, self._books[TARGETS[job]].now.base)
