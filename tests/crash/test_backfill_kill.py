@@ -417,7 +417,13 @@ class World:
         ended = self._live.ask(running=job)["ended"]
         if ended is None:
             return
-        fed_anew = job == "onward" and "of silver.clicks put other rows in the place of those" in ended
+        told = (
+            "of silver.clicks put other rows in the place of those",
+            "the rows of silver.clicks: those that it has",
+        )
+        fed_anew = job == "onward" and any(
+            text in ended for text in told
+        )  # while it ran, or when it was started
         assert fed_anew or "start the job again" in ended, f"{job} ended: {ended}; {self._live.log()}"
         self._books[TARGETS[job]].look(self.home.table(TARGETS[job]), TARGETS[job])
         self._start(job, self._books[TARGETS[job]].now.base)
