@@ -39,10 +39,6 @@ class CumulativeWindow(OverlappingWindow):
     step: timedelta
     by: tuple[str, ...]
 
-    def closes(self) -> Column:
-        """See `FoldedWindow`."""
-        return F.timestamp_micros(self._ceiling(self.size))
-
     def first_closes(self) -> Column:
         """See `OverlappingWindow`."""
         return F.timestamp_micros(self._ceiling(self.step))

@@ -39,6 +39,10 @@ class FixedWindow(FoldedWindow):
         before = start_us - in_micros(self.size)
         return before - before % period + period, end_us + -end_us % period
 
+    def closes(self) -> Column:
+        """See `FoldedWindow`."""
+        return F.timestamp_micros(self.last_start() + F.lit(in_micros(self.size)))
+
     def _time_us(self) -> Column:
         return F.unix_micros(F.col(f"`{self.time}`"))
 

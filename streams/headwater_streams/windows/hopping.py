@@ -50,10 +50,6 @@ class HoppingWindow(OverlappingWindow):
         """See `FixedWindow`."""
         return self.every
 
-    def closes(self) -> Column:
-        """See `FoldedWindow`."""
-        return F.timestamp_micros(self.last_start() + F.lit(in_micros(self.size)))
-
     def first_closes(self) -> Column:
         """See `OverlappingWindow`."""
         return F.timestamp_micros(self.first_start() + F.lit(in_micros(self.size)))

@@ -45,10 +45,6 @@ class TumblingWindow(FixedWindow):
         """See `FoldedWindow`."""
         return rows, F.window(F.col(f"`{self.time}`"), f"{in_micros(self.size)} microseconds")
 
-    def closes(self) -> Column:
-        """See `FoldedWindow`."""
-        return F.timestamp_micros(self.last_start() + F.lit(in_micros(self.size)))
-
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
         """See `FoldedWindow`."""
         return rows.withColumn(WINDOW, self.column())

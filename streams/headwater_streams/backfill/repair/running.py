@@ -9,7 +9,7 @@ from headwater_streams.backfill.diff import Diff, keyed_diff
 from headwater_streams.backfill.progress import PAUSE, Progress, tell
 from headwater_streams.backfill.repair.kept import keep_aside
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.backfill.repair.steps import RowSteps, chunk_entry, steps_of
+from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
@@ -65,19 +65,13 @@ def preview(context: StageContext, planned: BackfillPlan, job: Job, limit: int) 
     """
     steps = steps_of(context, planned, job)
     try:
+        after = steps.preview()
         return {
-            name: keyed_diff(
-                rows_before(context, part),
-                steps.preview(name) if isinstance(steps, RowSteps) else steps.preview(),
-                part.keys,
-                part.columns,
-                limit,
-            )
+            name: keyed_diff(rows_before(context, part), after[name], part.keys, part.columns, limit)
             for name, part in planned.parts.items()
         }
     finally:
-        if isinstance(steps, RowSteps):
-            steps.release()
+        steps.release()
 
 
 def rows_before(context: StageContext, planned: BackfillPlan) -> DataFrame:

@@ -1,6 +1,7 @@
 """The steps of a run, one for each chunk of the plan: what is written to the shadow, and the account of it."""
 
 import functools
+from collections.abc import Mapping
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -32,8 +33,11 @@ class Steps(Protocol):
     ) -> tuple[WrittenFiles, dict[str, int]]:
         """Writes a chunk's files; the commit is left to the caller."""
 
-    def preview(self) -> DataFrame:
-        """All rows that the run would write to the target."""
+    def preview(self) -> Mapping[str, DataFrame]:
+        """All rows that the run would write to each table; `release` is to be called behind."""
+
+    def release(self) -> None:
+        """Forgets what was previewed."""
 
 
 def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
@@ -48,7 +52,7 @@ def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
     )
     if backfill.kind == "window":
         return _WindowSteps(context, backfill, job_plan, history.folded())
-    return RowSteps(context, backfill, job_plan, history)
+    return _RowSteps(context, backfill, job_plan, history)
 
 
 def chunk_entry(
@@ -103,11 +107,15 @@ class _WindowSteps:
         self._replay.judge_input(affected, folded.gate, chunk.number)
         return files, folded.terms()
 
-    def preview(self) -> DataFrame:
-        return self._replay.fold(self._backfill, self._backfill.affected, self._earlier).rows
+    def preview(self) -> Mapping[str, DataFrame]:
+        folded = self._replay.fold(self._backfill, self._backfill.affected, self._earlier)
+        return {self._backfill.target: folded.rows}
+
+    def release(self) -> None:
+        pass
 
 
-class RowSteps:
+class _RowSteps:
     """The steps of a row job, which may write several tables: those of the others are committed before the target's."""
 
     def __init__(
@@ -163,15 +171,15 @@ class RowSteps:
                 found[name] = (transaction, transaction.write(replayed.results[name]))
         return found
 
-    def preview(self, table: str | None = None) -> DataFrame:
-        """All rows that the run would write to a table, the target by default; `release` is to be called behind."""
+    def preview(self) -> Mapping[str, DataFrame]:
         # Chunks differ in the versions of the look-ups.
-        self._previewed = self._previewed or [self._replay.replay(c) for c in self._backfill.chunks]
-        rows = [replayed.results[table or self._backfill.target] for replayed in self._previewed]
-        return functools.reduce(DataFrame.unionByName, rows)
+        self._previewed = [self._replay.replay(chunk) for chunk in self._backfill.chunks]
+        return {
+            name: functools.reduce(DataFrame.unionByName, [each.results[name] for each in self._previewed])
+            for name in self._backfill.parts
+        }
 
     def release(self) -> None:
-        """Forgets what was previewed."""
         for replayed in self._previewed:
             replayed.passed.release()
         self._previewed = []

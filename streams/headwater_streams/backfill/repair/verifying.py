@@ -28,6 +28,7 @@ from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import ROWS
@@ -51,13 +52,56 @@ def verify(
     stored = folder.read("verdict")
     if stored and any(planned.id in repairs_of(context.home, name) for name in planned.tables):
         return Verdict.from_json(stored)
-    entries = require_done(folder, planned)
+    require_done(folder, planned)
     job_plan = same_job(context, job, planned)
-    *_, last = commits(folder.shadow)
-    shadow = read_version(context.spark, folder.shadow, last.version)
-    before = rows_before(context, planned)
-    findings, notes = [_unmoved(context, planned)], list(planned.notes)
-    terms = summed(entries)
+    found = {
+        name: _verified(context, folder, planned, job, job_plan, name, recompute) for name in planned.parts
+    }
+    target = found.pop(planned.target)
+    findings, notes = [*target.findings], [*target.notes]
+    for name, each in found.items():
+        findings += [replace(one, detail=f"{name}: {one.detail}") for one in each.findings]
+        notes += [f"{name}: {note}" for note in each.notes]
+    verdict = Verdict(
+        planned.id,
+        all(finding.ok for finding in findings),
+        tuple(findings),
+        target.change.accounting,
+        target.change.diff,
+        tuple(notes),
+        target.shadow_version,
+        utc_text(context.now_ms()),
+        beside={name: each.change for name, each in found.items()},
+    )
+    folder.write("verdict", verdict.to_json())
+    return verdict
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """What was found of one table, and what the swap changes in it."""
+
+    findings: list[Finding]
+    notes: list[str]
+    change: Change
+    shadow_version: int
+
+
+def _verified(
+    context: StageContext,
+    folder: BackfillFolder,
+    planned: BackfillPlan,
+    job: Job,
+    job_plan: JobPlan,
+    name: str,
+    recompute: Recompute,
+) -> _Verified:
+    part, own = planned.parts[name], folder.of_table(planned, name)
+    entries = require_done(own, part)
+    *_, last = commits(own.shadow)
+    shadow, before = read_version(context.spark, own.shadow, last.version), rows_before(context, part)
+    notes = list(planned.notes) if name == planned.target else []
+    findings, terms = [_unmoved(context, part)], summed(entries)
     if planned.kind == "window":
         assert planned.pinned is not None
         replay = WindowReplay(context, job_plan, planned.pinned)
@@ -71,66 +115,15 @@ def verify(
                 f"now they count {now}{because}"
             )
     else:
-        accounting = _row_accounting(context, planned, terms, before)
-        findings += _row_findings(planned, entries, accounting, terms)
-    findings.append(_inside(shadow, planned))
-    findings.append(prove_kept(context, folder, planned))
-    findings += _checks(job_plan.job, shadow, notes)
-    recomputed = recompute_repair(context, job, job_plan, planned, shadow, recompute)
-    findings += recomputed.findings
-    notes += recomputed.notes
-    diff = keyed_diff(before, shadow, planned.keys, planned.columns)
-    beside = {name: _beside(context, folder, planned, job, name, recompute) for name in planned.further}
-    for each in beside.values():
-        findings += each.findings
-        notes += each.change.notes
-    verdict = Verdict(
-        planned.id,
-        all(finding.ok for finding in findings),
-        tuple(findings),
-        accounting,
-        diff,
-        tuple(notes),
-        last.version,
-        utc_text(context.now_ms()),
-        beside={name: each.change for name, each in beside.items()},
-    )
-    folder.write("verdict", verdict.to_json())
-    return verdict
-
-
-@dataclass(frozen=True)
-class _Beside:
-    findings: tuple[Finding, ...]
-    change: Change
-
-
-def _beside(
-    context: StageContext,
-    folder: BackfillFolder,
-    planned: BackfillPlan,
-    job: Job,
-    name: str,
-    recompute: Recompute,
-) -> _Beside:
-    """The same, of another table of a row job that writes several: what is found, and what the swap changes."""
-    part, own = planned.parts[name], folder.of_table(planned, name)
-    entries = require_done(own, part)
-    *_, last = commits(own.shadow)
-    shadow, before = read_version(context.spark, own.shadow, last.version), rows_before(context, part)
-    job_plan, terms = same_job(context, job, planned), summed(entries)
-    accounting, notes = _row_accounting(context, part, terms, before), list[str]()
-    findings = [_unmoved(context, part), *_row_findings(part, entries, accounting, terms)]
+        accounting = _row_accounting(context, part, terms, before)
+        findings += _row_findings(part, entries, accounting, terms)
     findings += [_inside(shadow, part), prove_kept(context, own, part)]
     findings += _checks(job_plan.job, shadow, notes)
     recomputed = recompute_repair(context, job, job_plan, planned, shadow, recompute, name)
     findings += recomputed.findings
+    notes += recomputed.notes
     diff = keyed_diff(before, shadow, part.keys, part.columns)
-    told = tuple(f"{name}: {note}" for note in (*notes, *recomputed.notes))
-    return _Beside(
-        tuple(replace(each, detail=f"{name}: {each.detail}") for each in findings),
-        Change(diff, part.base_version, told, accounting),
-    )
+    return _Verified(findings, notes, Change(diff, part.base_version, accounting=accounting), last.version)
 
 
 def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:

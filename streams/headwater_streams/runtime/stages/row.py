@@ -242,9 +242,8 @@ class RowStage:
                 changing(F.lit(self._state.max_event_time_us).cast("long"))
             )
         if not self._pass.has_origin:
-            result = result.drop(
-                ORIGIN
-            )  # four columns of NULLs, each judged for every row: 3 % of a copying job
+            # Four columns of NULLs, each judged for every row: 3 % of a copying job.
+            result = result.drop(ORIGIN)
         return result.withColumns(columns)
 
     def _write_quarantine(
