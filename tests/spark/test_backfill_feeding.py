@@ -1,10 +1,12 @@
 """Tables that feed jobs, rebuilt, rewound and put back: what the jobs behind them do, and those that begin later."""
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -13,6 +15,7 @@ from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import IncompatibleStateError
 from headwater_streams.ledger.cleaning import clean_log
+from headwater_streams.runtime.checkpoint import last_planned
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.turn import Turn
@@ -72,6 +75,17 @@ def rebuild(driver: JobDriver, job: Job, *behind: str, swap: bool = True) -> str
     if swap:
         backfill.swap(driver.context, planned.id)
     return planned.id
+
+
+def plan_batch(driver: JobDriver, job: str, version: int) -> None:
+    """Plans a job's next batch up to a version of the table that it reads, as a query does that dies then."""
+    checkpoint = max(driver.home.checkpoint(job, 0).parent.glob("[0-9]*"))
+    batch = last_planned(checkpoint)
+    assert batch is not None
+    *lines, source = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    planned = json.loads(source) | {"reservoirVersion": version}
+    text = "\n".join([*lines, json.dumps(planned)])
+    (checkpoint / "offsets" / str(batch + 1)).write_text(text)
 
 
 def hours(driver: JobDriver) -> list[tuple[Any, ...]]:
@@ -243,6 +257,25 @@ def test_job_that_runs_goes_on_when_a_rebuild_before_it_was_taken_back_meanwhile
     finally:
         runner.stop()
     assert ran.rows("gold.long", "_offset", "delay_minutes") == [(0, 60), (3, 100), (5, 70)]
+    assert ran.audit() == []
+
+
+def test_job_whose_batch_ends_before_a_rollback_leaves_out_what_that_took_back_and_goes_on(
+    ran: JobDriver, drive: Callable[..., JobDriver]
+) -> None:
+    ran.run()
+    planned = rebuild(ran, in_seconds())
+    ran.send("departures", event("11:10", "UA", 70))
+    drive(in_seconds()).run()  # a batch that the rollback takes back
+    plan_batch(ran, "long", DeltaTable(str(ran.home.table("silver.departures"))).version() + 1)
+    backfill.rollback(ran.context, planned)
+    ran.send("departures", event("11:20", "DL", 80))
+    ran.run()
+    left_out = [source.left_out for entry in ran.ledger("gold.long") for source in entry.sources]
+    assert len([each for each in left_out if each]) == 1
+    ran.send("departures", event("11:30", "DL", 90))
+    ran.run()  # and after a new start
+    assert ran.rows("gold.long", "_offset", "delay_minutes") == [(0, 60), (3, 100), (5, 70), (6, 80), (7, 90)]
     assert ran.audit() == []
 
 

@@ -11,7 +11,8 @@
 `seen` is all that the job has seen; where that is much, most commits have `seen_changed` in its place, the origins that
 their batch touched, each whole (see `dedup.memory`).
 
-Ranges and versions are half-open. `partitions` has the terms by topic and partition where they were counted so: for
+Ranges and versions are half-open. A source has `left_out`, versions among its own, where rows were not read because a
+rollback had taken them back by then. `partitions` has the terms by topic and partition where they were counted so: for
 row stages all of them (up to 64 partitions in a batch), for stateful stages `read = kept + late + quarantined`.
 `accounting` has one set of terms for each input. The entries of windows and joins tell in `extra.watermark_ms` the
 watermark that Spark ran the batch with; those of row stages, and of windows that read a topic themselves, in
@@ -109,6 +110,7 @@ class SourceRange:
         topic: The topic, when the input is one.
         table: The table, when the input is one.
         versions: The table's versions, half-open.
+        left_out: Those of them whose rows were not read: a rollback had taken them back by then.
     """
 
     input: str
@@ -116,6 +118,7 @@ class SourceRange:
     topic: str | None = None
     table: str | None = None
     versions: tuple[int, int] | None = None
+    left_out: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -266,6 +269,8 @@ def source_to_json(source: SourceRange) -> dict[str, Any]:
         value["table"] = source.table
     if source.versions is not None:
         value["versions"] = list(source.versions)
+    if source.left_out:
+        value["left_out"] = list(source.left_out)
     value["ranges"] = {
         topic: {str(partition): list(pair) for partition, pair in partitions.items()}
         for topic, partitions in source.ranges.items()
@@ -286,4 +291,5 @@ def source_from_json(value: Mapping[str, Any]) -> SourceRange:
         value.get("topic"),
         value.get("table"),
         None if versions is None else (versions[0], versions[1]),
+        tuple(value.get("left_out", ())),
     )

@@ -191,23 +191,30 @@ class InputReader:
     def _table_batch(self, before: dict[str, Any] | None, end: dict[str, Any]) -> BatchInput:
         until = next_version(end)
         if before is None and self._as_one:
-            versions, read = (0, until), lineage(self.path, until=until)
+            versions, read, left_out = (0, until), lineage(self.path, until=until), []
             added = [file.name for file in all_files(self.path, until - 1)]
         else:
             versions = (next_version(before) if before else self.first_version, until)
-            read = self._commits_of(*versions)
+            read, left_out = self._commits_of(*versions)
             added = [path for commit in read for path in commit.added_paths]
         entries = [commit.entry for commit in read if commit.entry is not None]
         ranges = merge_ranges([source.ranges for entry in entries for source in entry.sources])
         times = [entry.max_event_time_us for entry in entries if entry.max_event_time_us is not None]
         return BatchInput(
-            SourceRange(self.name, ranges, table=self.declared.name, versions=versions),
+            SourceRange(
+                self.name,
+                ranges,
+                table=self.declared.name,
+                versions=versions,
+                left_out=tuple(commit.version for commit in left_out),
+            ),
             tuple(str(self.path / path) for path in added),
             max(times, default=None),
         )
 
-    def _commits_of(self, since: int, until: int) -> list[Commit]:
-        """The commits of a batch whose rows the stream gives, and those that say that there are none."""
+    def _commits_of(self, since: int, until: int) -> tuple[list[Commit], list[Commit]]:
+        """The commits of a batch whose rows the stream gives, and those that say that there are none; beside them those
+        whose rows it leaves out, for they were taken back."""
         if since < until and since < (oldest := first_version(self.path)):
             raise DataLossError(
                 f"job {self.job!r}: the commits [{since}, {min(oldest, until)}) of {self.declared.name} "
@@ -218,7 +225,7 @@ class InputReader:
         passed = (commit for commit in made if commit.version < until)
         read = [c for c in passed if c.is_append or not (c.added_paths or c.removed_files)]
         if not replacements(made):
-            return read
+            return read, []
         replaced = self.replaced_by(self._target, since)
         if replaced is not None:
             assert replaced.entry is not None
@@ -234,7 +241,8 @@ class InputReader:
                 f"job {self.job!r}: batches of {self.declared.name} were taken back that the job was about to read; "
                 "start the job again"
             )
-        return [commit for commit in read if not was_taken_back(commit, begun)]
+        left_out = [commit for commit in read if was_taken_back(commit, begun)]
+        return [commit for commit in read if commit not in left_out], left_out
 
     @cached_property
     def first_version(self) -> int:

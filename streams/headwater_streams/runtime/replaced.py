@@ -58,16 +58,21 @@ def taken_back_since(table: Path, version: int) -> tuple[LedgerEntry, ...]:
 
 def _read_by(target: Path, name: str, table: Path, version: int) -> list[Commit]:
     """The commits up to a version whose rows a job has read. Of those that came in the place of others it has, when it
-    began with them; otherwise it has passed them over, because they had been taken back by then."""
-    begun = [
-        source.versions[1]
+    began with them; otherwise it has passed them over, because they had been taken back by then. So it has with what
+    came behind these, where a batch says so."""
+    sources = [
+        source
         for commit in lineage(target)
         for source in (commit.entry.sources if commit.entry is not None else ())
-        if source.table == name and source.versions is not None and source.versions[0] == 0
+        if source.table == name and source.versions is not None
     ]
+    begun = max(
+        (end for start, end in (source.versions or (0, 0) for source in sources) if start == 0), default=0
+    )
     made = lineage(table, until=version)
     came = {c.version for c in made if c.entry is not None and "shadow" in c.entry.extra}
-    return [c for c in made if c.version not in came or c.version < max(begun, default=0)]
+    left_out = {each for source in sources for each in source.left_out}
+    return [c for c in made if (c.version not in came or c.version < begun) and c.version not in left_out]
 
 
 def was_taken_back(commit: Commit, begun: Iterable[LedgerEntry]) -> bool:
