@@ -190,8 +190,9 @@ class InputReader:
 
     def _table_batch(self, before: dict[str, Any] | None, end: dict[str, Any]) -> BatchInput:
         until = next_version(end)
+        left_out: list[Commit] = []
         if before is None and self._as_one:
-            versions, read, left_out = (0, until), lineage(self.path, until=until), []
+            versions, read = (0, until), lineage(self.path, until=until)
             added = [file.name for file in all_files(self.path, until - 1)]
         else:
             versions = (next_version(before) if before else self.first_version, until)
