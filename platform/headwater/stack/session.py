@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
+from headwater.stack.classes import archive_options
 from headwater.stack.jars import jar_paths
-from headwater.stack.java import find_java, launch_home
+from headwater.stack.java import Java, find_java, launch_home
 from headwater.stack.packages import packages_zip
 
 if TYPE_CHECKING:
@@ -38,15 +39,22 @@ def _is_here(master: str) -> bool:
 
 
 def session_conf(
-    home: Path, settings: SparkSettings, *, app_name: str, cores: int, jars: list[Path]
+    home: Path,
+    settings: SparkSettings,
+    *,
+    app_name: str,
+    cores: int,
+    jars: list[Path],
+    java_options: str = "",
 ) -> dict[str, str]:
     """The settings of a local session; what a cluster needs differently is for `[spark.conf]`."""
     # -Xss: Spark redacts errors with a regular expression that recurses; stopping a query in the middle of a
     # batch twice ended in a StackOverflowError at the default 1 MiB.
     logging = (shipped_dir("conf") / "spark-log4j2.properties").as_uri()
     driver_options = (
-        f"-Xss8m {_AVRO_LIMITS} -Dlog4j2.configurationFile={logging} -Dheadwater.spark.log={settings.log}"
-    )
+        f"-Xss8m {_AVRO_LIMITS} -Dlog4j2.configurationFile={logging} "
+        f"-Dheadwater.spark.log={settings.log} {java_options}"
+    ).strip()
     master = settings.master or f"local[{cores}]"
     return {
         "spark.app.name": app_name,
@@ -121,15 +129,20 @@ def spark_session(
     from pyspark.sql import SparkSession
 
     settings = load_settings(os.environ, {"spark.master": master}).settings.spark
+    java = find_java(os.environ)
     conf = session_conf(
         Path(home).resolve(),
         settings,
         app_name=app_name,
         cores=cores or settings.cores,
         jars=jar_paths(os.environ),
+        java_options=archive_options(os.environ, java),
     ) | dict(extra or {})
     builder = SparkSession.builder.config(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
-    with _launch_environment(here=_is_here(conf["spark.master"])), _interrupted_afterwards() as take_signal:
+    with (
+        _launch_environment(java, here=_is_here(conf["spark.master"])),
+        _interrupted_afterwards() as take_signal,
+    ):
         SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
         take_signal()  # PySpark has taken it, to cancel jobs over py4j
         session: SparkSession = builder.getOrCreate()
@@ -210,11 +223,10 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _launch_environment(*, here: bool) -> Iterator[None]:
+def _launch_environment(java: Java, *, here: bool) -> Iterator[None]:
     """What PySpark reads from the environment when it starts its JVM; afterwards all is as it was."""
     import pyspark
 
-    java = find_java(os.environ)
     wanted = {
         "JAVA_HOME": str(launch_home(java, os.environ)),
         # Another Spark on this machine must not lend its jars to this PySpark.

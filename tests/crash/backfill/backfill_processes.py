@@ -23,9 +23,8 @@ class DiedError(Exception):
 class Child:
     """A process that runs jobs or does backfills, see `child.py`."""
 
-    def __init__(self, bootstrap: str, home: Path, said: Path, classes: Path) -> None:
+    def __init__(self, bootstrap: str, home: Path, said: Path) -> None:
         """Starts it; the first question waits until it is ready."""
-        environment = dict(os.environ) | {"HEADWATER_CLASSES": str(classes)}
         self._said = said
         with said.open("a") as log:
             self._process = subprocess.Popen(
@@ -34,7 +33,6 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
-                env=environment,
                 start_new_session=True,
             )
         self._answers: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -101,11 +99,6 @@ class Child:
         self._process.wait()
         return next((answer["at"] for answer in self._kept if "at" in answer), "at random")
 
-    def leave(self) -> None:
-        """Lets it end in good order."""
-        self.send(leave=True)
-        self._process.wait(timeout=_ANSWER_S)
-
     def close(self) -> None:
         """Ends it, and what it may have left of itself."""
         self.kill()
@@ -132,21 +125,15 @@ class Child:
 class Children:
     """Where processes come from: one stands ready in the place of the next that is killed."""
 
-    def __init__(self, bootstrap: str, home: Path, classes: Path) -> None:
-        """Args: `classes` is the file that spares JVMs half of their start; where it is missing nobody stands ready."""
-        self._bootstrap, self._home, self._classes = bootstrap, home, classes
+    def __init__(self, bootstrap: str, home: Path) -> None:
+        self._bootstrap, self._home = bootstrap, home
         self._ready: Child | None = None
         self._all: list[Child] = []
-
-    @property
-    def stand_ready(self) -> bool:
-        """Whether the file is there."""
-        return self._classes.exists()
 
     def take(self) -> Child:
         """A process of which nothing was asked yet."""
         taken = self._ready or self._started()
-        self._ready = self._started() if self.stand_ready else None
+        self._ready = self._started()
         return taken
 
     def close(self) -> None:
@@ -156,6 +143,6 @@ class Children:
 
     def _started(self) -> Child:
         said = self._home / f"child-{len(self._all)}.log"
-        child = Child(self._bootstrap, self._home, said, self._classes)
+        child = Child(self._bootstrap, self._home, said)
         self._all.append(child)
         return child

