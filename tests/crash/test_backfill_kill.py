@@ -397,12 +397,12 @@ class World:
                 time.sleep(0.2)
         self._start(job, code)
 
-    def _look_after(self, job: str) -> None:
+    def _look_after(self, job: str) -> str | None:
         """Starts a live job again that was right to stop, such as between two rollbacks, when the table that it reads
-        was not put back yet."""
-        ended = self._live.ask(running=job)["ended"]
+        was not put back yet; says why it had."""
+        ended: str | None = self._live.ask(running=job)["ended"]
         if ended is None:
-            return
+            return None
         told = (
             "of silver.clicks put other rows in the place of those",
             "the rows of silver.clicks: those that it has",
@@ -413,6 +413,7 @@ class World:
         assert fed_anew or "start the job again" in ended, f"{job} ended: {ended}; {self._live.log()}"
         self._books[TARGETS[job]].look(self.home.table(TARGETS[job]), TARGETS[job])
         self._start(job, self._books[TARGETS[job]].now.base)
+        return ended
 
     def _settle(self, jobs: Sequence[str] = ()) -> None:
         """Lets the live jobs, or some of them, read all, and looks at everything."""
@@ -422,8 +423,8 @@ class World:
                 table = TARGETS[job]
                 path = self.home.table(table)
                 while not (path / "_delta_log").exists() or reach(table, read(path, table)) != last:
-                    self._look_after(job)
-                    assert time.monotonic() < until, f"{table} is not at {last}; {self._live.log()}"
+                    ended = self._look_after(job)
+                    assert time.monotonic() < until, f"{table} is not at {last}: {ended}; {self._live.log()}"
                     time.sleep(0.3)
                 self._books[table].look(path, table)
             rejects = self.home.table("silver.clicks__quarantine")
