@@ -373,12 +373,9 @@ class World:
         self._actor = self._children.take()
         if kill.with_live:
             self._live = self._children.take()
-            self._start_all()
+            for job, table in self._targets.items():
+                self._start(job, self._books[table].now.base)
             self._live.ask(read_to=str(self.home.root / "read"))
-
-    def _start_all(self) -> None:
-        for job, table in self._targets.items():
-            self._start(job, self._books[table].now.base)
 
     def _start(self, job: str, code: int) -> None:
         self._live.ask(start=job, code=code)
@@ -403,13 +400,12 @@ class World:
         ended: str | None = self._live.ask(running=job)["ended"]
         if ended is None:
             return None
+        # Told while it ran, and when it was started.
         told = (
             "of silver.clicks put other rows in the place of those",
             "the rows of silver.clicks: those that it has",
         )
-        fed_anew = job == "onward" and any(
-            text in ended for text in told
-        )  # while it ran, or when it was started
+        fed_anew = job == "onward" and any(text in ended for text in told)
         assert fed_anew or "start the job again" in ended, f"{job} ended: {ended}; {self._live.log()}"
         self._books[TARGETS[job]].look(self.home.table(TARGETS[job]), TARGETS[job])
         self._start(job, self._books[TARGETS[job]].now.base)

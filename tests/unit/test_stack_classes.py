@@ -23,9 +23,13 @@ def _script(path: Path, does: str) -> Path:
 
 
 @pytest.fixture
-def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    monkeypatch.setattr(classes_module, "find_java", lambda environ: _java(tmp_path / "java", "17.0.1"))
+def environ(tmp_path: Path) -> dict[str, str]:
     return {"HEADWATER_JARS": str(tmp_path / "jars")}
+
+
+@pytest.fixture
+def java(tmp_path: Path) -> Java:
+    return _java(tmp_path / "java", "17.0.1")
 
 
 def test_class_archive_is_that_of_one_build_of_java(tmp_path: Path, environ: dict[str, str]) -> None:
@@ -40,8 +44,7 @@ def test_class_archive_is_that_of_one_build_of_java(tmp_path: Path, environ: dic
     assert {each.parent for each in {first, *others}} == {tmp_path / "classes"}
 
 
-def test_class_archive_is_used_once_it_is_there(tmp_path: Path, environ: dict[str, str]) -> None:
-    java = _java(tmp_path / "java", "17.0.1")
+def test_class_archive_is_used_once_it_is_there(environ: dict[str, str], java: Java) -> None:
     archive = class_archive(environ, java)
     assert archive_options(environ, java) == ""
     archive.parent.mkdir(exist_ok=True)
@@ -51,57 +54,57 @@ def test_class_archive_is_used_once_it_is_there(tmp_path: Path, environ: dict[st
 
 
 def test_ensure_class_archive_that_is_there_trains_nothing(
-    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, java: Java
 ) -> None:
     monkeypatch.setattr(classes_module, "_write", lambda *given: pytest.fail("trained"))
-    archive = class_archive(environ, _java(tmp_path / "java", "17.0.1"))
+    archive = class_archive(environ, java)
     archive.parent.mkdir(exist_ok=True)
     archive.touch()
-    assert ensure_class_archive(environ) is None
+    assert ensure_class_archive(environ, java) is None
 
 
 def test_ensure_class_archive_puts_new_ones_in_the_place_of_others(
-    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, java: Java
 ) -> None:
     _script(tmp_path / "java" / "bin" / "java", 'echo below > "${2#-XX:SharedArchiveFile=}"')
     training = _script(tmp_path / "training", 'echo new > "$5"')
     monkeypatch.setattr(classes_module.sys, "executable", str(training))
-    archive = class_archive(environ, _java(tmp_path / "java", "17.0.1"))
+    archive = class_archive(environ, java)
     archive.parent.mkdir(exist_ok=True)
     (archive.parent / "0123456789abcdef.jsa").touch()
-    assert ensure_class_archive(environ) is None
+    assert ensure_class_archive(environ, java) is None
     written = {path.name: path.read_text() for path in archive.parent.glob("*.jsa")}
     assert written == {archive.name: "new\n", f"{archive.stem}-java.jsa": "below\n"}
 
 
 @pytest.mark.parametrize("fails", ["java", "training"])
 def test_ensure_class_archive_says_why_there_is_none(
-    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str
+    environ: dict[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: str, java: Java
 ) -> None:
     _script(tmp_path / "java" / "bin" / "java", 'echo below > "${2#-XX:SharedArchiveFile=}"')
     training = _script(tmp_path / "training", 'echo new > "$5"')
     failing = tmp_path / "java" / "bin" / "java" if fails == "java" else training
     monkeypatch.setattr(classes_module.sys, "executable", str(training))
     _script(failing, "echo first; echo no room for that; echo '  ... 47 more'; exit 3")
-    assert ensure_class_archive(environ) == "no room for that"
+    assert ensure_class_archive(environ, java) == "no room for that"
     _script(failing, "exit 0")
-    assert ensure_class_archive(environ) == "this Java writes none"
+    assert ensure_class_archive(environ, java) == "this Java writes none"
     assert list((tmp_path / "classes").iterdir()) == []
 
 
 def test_ensure_class_archive_where_nothing_can_be_written_says_so(
-    environ: dict[str, str], tmp_path: Path
+    environ: dict[str, str], tmp_path: Path, java: Java
 ) -> None:
     (tmp_path / "classes").write_text("a file")
-    assert ensure_class_archive(environ) == f"{tmp_path / 'classes'}: File exists"
+    assert ensure_class_archive(environ, java) == f"{tmp_path / 'classes'}: File exists"
 
 
 def test_class_archive_below_a_path_with_a_space_is_not_asked_for(
-    environ: dict[str, str], tmp_path: Path
+    environ: dict[str, str], tmp_path: Path, java: Java
 ) -> None:
     spaced = {"HEADWATER_JARS": str(tmp_path / "my jars" / "jars")}
-    assert ensure_class_archive(spaced) == f"the path {tmp_path / 'my jars' / 'classes'} has a space"
-    archive = class_archive(spaced, _java(tmp_path / "java", "17.0.1"))
+    assert ensure_class_archive(spaced, java) == f"the path {tmp_path / 'my jars' / 'classes'} has a space"
+    archive = class_archive(spaced, java)
     archive.parent.mkdir(parents=True)
     archive.touch()
-    assert archive_options(spaced, _java(tmp_path / "java", "17.0.1")) == ""
+    assert archive_options(spaced, java) == ""

@@ -39,18 +39,14 @@ def setup(json_output: JsonOption = False) -> None:
                 task, completed=done_bytes, total=total_bytes, visible=True
             ),
         )
-    jars, folder, archive = (
-        locked_jars(),
-        jars_dir(os.environ),
-        class_archive(os.environ, find_java(os.environ)),
-    )
+    jars, folder, java = locked_jars(), jars_dir(os.environ), find_java(os.environ)
     if fetched and not json_output:
         size_mb = sum(jar.size_bytes for jar in jars) / 1e6
         print(f"fetched {counted(len(jars), 'jar')} ({size_mb:.0f} MB) into {folder}", flush=True)
     with waiting("archiving the classes of a session, once"):
-        problem = ensure_class_archive(os.environ)
+        problem = ensure_class_archive(os.environ, java)
     if problem:
         print(f"sessions start without an archive of classes, some seconds later: {problem}", file=sys.stderr)
     if json_output:
         told = {"fetched": fetched, "folder": str(folder), "jars": [jar.name for jar in jars]}
-        print_json(told | {"classes": None if problem else str(archive)})
+        print_json(told | {"classes": None if problem else str(class_archive(os.environ, java))})

@@ -10,12 +10,11 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from headwater.stack.jars import locked_jars
-from headwater.stack.java import Java, find_java
+from headwater.stack.java import Java
 from headwater.stack.places import jars_dir, pyspark_jars_dir
 from headwater.stack.processes import start_child
 
@@ -28,7 +27,8 @@ _SILENT = "-Xlog:cds*=off"
 def class_archive(environ: Mapping[str, str], java: Java) -> Path:
     """Where the archive of this Java, this PySpark and these jars is, or would be."""
     jars = "".join(jar.sha256 for jar in locked_jars())
-    spark = f"{version('pyspark')} {pyspark_jars_dir()}"
+    folder = pyspark_jars_dir()
+    spark = [str(jar) for jar in folder.glob("spark-core_*.jar")] if folder else []
     known = hashlib.sha256(f"{java.home.resolve()} {_build(java)} {spark} {jars}".encode())
     return jars_dir(environ).parent / "classes" / f"{known.hexdigest()[:16]}.jsa"
 
@@ -46,7 +46,7 @@ def training_options(base: Path, written: Path) -> str:
     return f"-XX:SharedArchiveFile={base} -XX:ArchiveClassesAtExit={written} {_SILENT}"
 
 
-def ensure_class_archive(environ: Mapping[str, str]) -> str | None:
+def ensure_class_archive(environ: Mapping[str, str], java: Java) -> str | None:
     """Make sure that there is an archive: a session does a little of everything and its JVM writes one.
 
     Archives of other Javas and jars in the folder are removed.
@@ -54,7 +54,6 @@ def ensure_class_archive(environ: Mapping[str, str]) -> str | None:
     Returns:
         Why there is none; None if there is one. Sessions start without it, too, some seconds later.
     """
-    java = find_java(environ)
     archive = class_archive(environ, java)
     if archive.exists():
         return None

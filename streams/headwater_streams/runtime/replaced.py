@@ -64,15 +64,16 @@ def _read_by(target: Path, name: str, table: Path, version: int) -> list[Commit]
         source
         for commit in lineage(target)
         for source in (commit.entry.sources if commit.entry is not None else ())
-        if source.table == name and source.versions is not None
+        if source.table == name
     ]
-    begun = max(
-        (end for start, end in (source.versions or (0, 0) for source in sources) if start == 0), default=0
-    )
+    ends = [each.versions[1] for each in sources if each.versions is not None and each.versions[0] == 0]
+    begun = max(ends, default=0)
     made = lineage(table, until=version)
     came = {c.version for c in made if c.entry is not None and "shadow" in c.entry.extra}
-    left_out = {each for source in sources for each in source.left_out}
-    return [c for c in made if (c.version not in came or c.version < begun) and c.version not in left_out]
+    passed_over = {each for each in came if each >= begun} | {
+        each for source in sources for each in source.left_out
+    }
+    return [c for c in made if c.version not in passed_over]
 
 
 def was_taken_back(commit: Commit, begun: Iterable[LedgerEntry]) -> bool:

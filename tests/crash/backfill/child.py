@@ -97,11 +97,6 @@ class Jobs:
         self._ended[name] = f"{type(error).__name__}: {error}"
         runner.stop()  # its ingest job, which goes on
 
-    def stop(self) -> None:
-        """Stops them all."""
-        for runner in self._runners.values():
-            runner.stop()
-
     def ended(self, name: str) -> str | None:
         """Why a job ended, None while it runs."""
         return self._ended.get(name)
