@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
+from threading import Lock
 from typing import Any, Literal, TypeVar
 
 from pyspark.sql import DataFrame
@@ -24,6 +26,9 @@ JobFunction = TypeVar("JobFunction", bound=Callable[..., Frames])
 Late = Literal["table", "count"]
 
 _CHECKS, _JOB = "__headwater_checks__", "__headwater_job__"
+_PARSING = (
+    Lock()
+)  # two threads of Python 3.11 that parse at once may fail each other (CPython's issue 106905)
 
 declared: ContextVar[list[Callable[..., Any]] | None] = ContextVar("headwater_declared", default=None)
 """The functions that `@job` met while a module is being loaded, in order; None outside the loader."""
@@ -130,13 +135,20 @@ class Job:
     @property
     def fingerprint(self) -> str:
         """A digest of what decides the job's results: its function's syntax tree, or its SQL, and its declaration."""
-        tree = self.text or ast.dump(ast.parse(textwrap.dedent(inspect.getsource(self.function))))
+        tree = self.text or _tree_of(self.function)
         declaration = repr((dict(self.inputs), self.target, self.dedup, self.checks))
         if self.branches:
             declaration += repr(dict(self.branches))
         if self.lookups:
             declaration += repr(dict(self.lookups))
         return hashlib.sha256((tree + declaration).encode()).hexdigest()[:16]
+
+
+@cache
+def _tree_of(function: Callable[..., Any]) -> str:
+    """A function's syntax tree, read once: its file may be edited while the job runs."""
+    with _PARSING:
+        return ast.dump(ast.parse(textwrap.dedent(inspect.getsource(function))))
 
 
 def app_id(job: str, generation: int) -> str:
