@@ -52,7 +52,7 @@ def put_back(driver: JobDriver, job: Job, version: int) -> backfill.RewindPlan:
     backfill.run(driver.context, planned.id, job)
     verdict = backfill.verify(driver.context, planned.id, job)
     assert verdict.passed, verdict.findings
-    backfill.swap(driver.context, planned.id, accept_diff=verdict.diff.digest)
+    backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
     return planned
 
 
@@ -360,4 +360,97 @@ def test_rewind_of_remembered_keys_has_those_of_that_time(drive: Callable[..., J
     driver.run()
     rows = driver.rows("gold.pairs", "who", "window_index", "pages")
     assert rows == [("a", 0, 11), ("a", 1, 1100), ("b0", 0, 14), ("b1", 0, 14)]
+    assert driver.audit() == []
+
+
+places = hw.topic("places", schema="id INT, op STRING, at INT, city STRING")
+_CHANGES: dict[str, Any] = {
+    "keys": ["id"], "sequence_by": "at", "apply_as_deletes": "op = 'd'", "except_columns": ["op"],
+}  # fmt: skip
+
+
+def as_of_type(scd_type: int, city: str) -> Job:
+    """Keeps cities as a dimension; `city` is SQL."""
+    target = (hw.scd1 if scd_type == 1 else hw.scd2)("dim.places", **_CHANGES)
+
+    @hw.job(name="keep", target=target, dedup=hw.by_offset())
+    @hw.check("spelled", "city IS NULL OR city <> '?'")
+    def keep(places: DataFrame) -> DataFrame:
+        return places.withColumn("city", F.expr(city))
+
+    return bind(keep)
+
+
+@pytest.mark.parametrize("scd_type", [1, 2])
+def test_rewind_of_a_dimension_puts_its_changes_back_too(
+    drive: Callable[..., JobDriver], scd_type: int
+) -> None:
+    """What a delete keeps away for good, and any event that a late one may come before, is known as of then."""
+    job, mended = as_of_type(scd_type, "city"), as_of_type(scd_type, "upper(city)")
+    driver = drive(job)
+
+    def found() -> list[tuple[Any, ...]]:
+        names = ("id", "at", "city") if scd_type == 1 else ("id", "valid_from", "valid_to", "city")
+        return driver.rows("dim.places", *names)
+
+    def kept() -> list[tuple[Any, ...]]:
+        return driver.rows("dim.places__changes", "id", "at", "_deleted")
+
+    batches: list[list[dict[str, object]]] = [
+        [{"id": 1, "op": "c", "at": 1, "city": "Rome"}, {"id": 2, "op": "c", "at": 1, "city": "Bern"}],
+        [{"id": 1, "op": "d", "at": 5}, {"id": 3, "op": "c", "at": 1, "city": "?"}],
+        [{"id": 2, "op": "u", "at": 7, "city": "Oslo"}],
+        [{"id": 1, "op": "u", "at": 3, "city": "Wien"}, {"id": 2, "op": "d", "at": 9}],
+    ]
+    before = []
+    for batch in batches:
+        driver.send("places", *batch, timestamp=AT)
+        driver.run()
+        before.append((found(), kept()))
+        assert driver.audit() == []
+    versions = {each.batch: each.version for each in backfill.versions(driver.home, job)}
+    assert [*versions] == [0, 1, 2, 3]
+
+    planned = backfill.plan_rewind(driver.context, job, version=versions[1])
+    assert planned.tables == ("dim.places__quarantine", "dim.places__changes", "dim.places")
+    assert (planned.batch, planned.rows) == (1, 3)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert verdict.beside["dim.places__changes"].diff.removed == (1 if scd_type == 1 else 3)
+    for step in (
+        "before rewind of another table",
+        "after rewind of another table",
+        "before rewind of the table",
+    ):
+        driver.crash_at(step)
+        with pytest.raises(SimulatedCrash):
+            backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
+        assert found() == before[-1][0]
+    backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
+    assert (found(), kept()) == before[1]
+    assert len(driver.quarantined("dim.places")) == 1
+    assert driver.audit() == []
+    driver.run()
+    assert (found(), kept()) == before[-1]
+    assert driver.audit() == []
+
+    # The way back; then, with other code, to before there was any delete, from a batch that only its changes have.
+    backfill.rollback(driver.context, planned.id)
+    assert (found(), kept()) == before[-1]
+    assert driver.audit() == []
+    driver.send("places", {"id": 4, "op": "d", "at": 2}, timestamp=AT)
+    driver.crash_at("before commit")
+    with pytest.raises(SimulatedCrash):
+        driver.run()
+    assert kept() == [*before[-1][1], (4, 2, True)]
+    put_back(driver, mended, versions[0])
+    assert (found(), kept()) == before[0]
+    assert driver.quarantined("dim.places") == []
+    assert driver.audit() == []
+    driver._jobs = [mended]
+    driver.run()
+    assert [row[:-1] for row in found()] == [row[:-1] for row in before[-1][0]]
+    assert kept() == [*before[-1][1], (4, 2, True)]
+    assert {row[-1] for row in found()} <= {"Rome", "Bern", "OSLO", "WIEN"}
+    assert len(driver.quarantined("dim.places")) == 1
     assert driver.audit() == []

@@ -32,8 +32,9 @@ def planned_job(
     found = of(plan_jobs(context, [job]))
     if found.kind == "scd":
         raise BackfillError(
-            f"the job {job.name!r} applies change events to rows, which do not say what range they came of; an event "
-            "that comes again changes nothing, so send the range again, or read all again: headwater jobs rebuild"
+            f"the job {job.name!r} applies change events to rows, which do not say what range they came of, so a part "
+            "of them cannot be repaired; put the table back to before the range, and all that came since is applied "
+            "again: headwater backfill plan JOB --rewind VERSION (headwater backfill versions lists them)"
         )
     if found.kind not in ("row", "window"):
         what = "an as-of join of two streams" if found.kind == "as_of" else "a join"

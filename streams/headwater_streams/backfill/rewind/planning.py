@@ -36,18 +36,17 @@ def plan_rewind(
     """
     found = plan_jobs(context, [job])[-1]
     job = found.job
-    if found.kind == "scd":
-        raise BackfillError(
-            f"the job {job.name!r} applies change events, and one that comes again changes nothing; plan a "
-            "rebuild: headwater backfill plan JOB --rebuild"
-        )
-    named, names = table_of(job, table), [target.name for target in job.targets]
+    named, names = table_of(job, table), (job.target.name, *job.other_tables)
     histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
     wanted = batch_at(context.home, histories[named], job.name, version)
-    placed = {name: _place_of(history, wanted) for name, history in histories.items()}
-    for name, (place, _) in placed.items():
-        require_unrepaired(histories[name], place)
+    placed = {target.name: _place_of(histories[target.name], wanted) for target in job.targets}
     at_version, at = placed.pop(job.target.name)
+    versions = {name: version for name, (version, _) in placed.items()}
+    versions |= {
+        name: _kept_by(histories[name], wanted) for name in names if name not in (*placed, job.target.name)
+    }
+    for name, place in {**versions, job.target.name: at_version}.items():
+        require_unrepaired(histories[name], place)
     checkpoint = context.home.checkpoint(job.name, at.generation)
     require_remembered(context, job.name, checkpoint, at)
     history = histories[job.target.name]
@@ -61,7 +60,7 @@ def plan_rewind(
         batch=at.batch,
         origin=at.generation,
         ranges=again,
-        versions={name: place for name, (place, _) in placed.items()},
+        versions=versions,
         rows=sum(entry.totals["read"] for entry in later),
         notes=() if halts is None else (f"put back there, {halts}",),
     )
@@ -79,6 +78,16 @@ def _place_of(history: TableHistory, batch: LedgerEntry) -> tuple[int, LedgerEnt
         f"{history.name} does not have batch {batch.batch} of the job {batch.job!r}, which {batch.table} has, so they "
         "cannot be put back together; plan a rebuild: headwater backfill plan JOB --rebuild"
     )
+
+
+def _kept_by(history: TableHistory, batch: LedgerEntry) -> int:
+    """The version that a dimension's table of changes had after a batch; not each batch has something for it."""
+    upto = (batch.generation, batch.batch)
+    for commit in reversed(history.commits):
+        entry = commit.entry
+        if entry is not None and entry.kind == "side" and (entry.generation, entry.batch) <= upto:
+            return commit.version
+    return history.commits[0].version
 
 
 def _require_records(context: StageContext, job: Job, again: Ranges) -> None:
