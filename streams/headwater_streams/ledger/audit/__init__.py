@@ -1,0 +1,106 @@
+"""The audit: a table's rows against its ledger, and the ledger against its inputs. It needs no Spark.
+
+Every finding is a sentence. What is looked at:
+
+- each entry's identity (see `ledger.entry`), in all and by partition;
+- batches follow each other without a gap or an overlap of offsets or of table versions, also from one generation to the
+  next where that was warmed up: what it read for its state only is in no batch;
+- what was read of a topic is as much as the offsets span (`control` records are said apart by the caller);
+- a row table holds, for each batch, the rows that its commit wrote: one deleted by hand, slipped in or doubled is
+  named by its coordinates;
+- an as-of join's table likewise, and its rows with an answer and without are as many as the entries say;
+- the rows of a slowly changing dimension stand for as many change events as the entries say, and its table of changes
+  has those that each batch kept;
+- a window table's rows sum to what was folded, a join's pairs name as many rows of each side as were matched;
+- late and quarantined rows are as many as the entries say.
+"""
+
+from collections.abc import Sequence
+
+from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
+from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.audit.rows import (
+    check_answers,
+    check_changes,
+    check_pairs,
+    check_rows,
+    check_windows,
+)
+from headwater_streams.ledger.audit.sides import check_side
+from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows, is_undone
+from headwater_streams.ledger.log import lineage, since_rebuilt
+from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.scd_target import CHANGES_SUFFIX
+from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
+
+__all__ = ["TableAudit", "audit_home", "audit_table"]
+
+
+def audit_home(home: Home, tables: Sequence[str] | None = None) -> list[TableAudit]:
+    """Audits the tables that jobs write, or those named."""
+    found = []
+    for table in tables or home.tables():
+        audit = audit_table(home, table)
+        if audit is not None:
+            found.append(audit)
+    return found
+
+
+def audit_table(home: Home, table: str) -> TableAudit | None:
+    """Audits one table; None if no job's batch stands in its log."""
+    made = lineage(home.table(table))
+    last = next((c.entry for c in reversed(made) if c.entry is not None and c.entry.is_batch), None)
+    if last is None:
+        return None
+    audit = TableAudit(table, last.job, last.kind)
+    made = since_rebuilt(made)
+    cleared = [c.entry for c in made if c.entry and c.entry.extra.get("action") == "clear"]
+    made = [c for c in made if c.entry is None or not any(is_undone(c.entry, begun) for begun in cleared)]
+    live = [c for c in made if c.entry is not None and c.entry.is_batch]
+    entries = [c.entry for c in live if c.entry is not None]
+    repairs = [c.entry for c in made if c.entry is not None and c.entry.kind == "backfill"]
+    for sequence in sequences(made, entries):
+        sum_up(audit, sequence)
+        check_sequence(audit, sequence)
+        check_reads(audit, sequence)
+    for entry in entries:
+        audit.findings += entry.imbalances()
+    audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
+    audit.notes += [_lost(c.entry) for c in made if c.entry is not None and c.entry.extra.get("lost")]
+    if last.kind == "row":
+        check_rows(audit, home, live, repairs)
+    elif last.kind == "scd":
+        check_changes(audit, home, entries)
+    elif last.kind == "window":
+        check_windows(audit, home, entries, repairs)
+    elif last.kind == "as_of":
+        check_rows(audit, home, live, repairs)
+        if entries:
+            check_answers(audit, home, entries[-1])
+    elif entries:
+        check_pairs(audit, home, live)
+    begun = made[0].entry if made else None
+    since = begun.generation if begun is not None and begun.extra.get("action") == "rebuild" else 0
+    sides = {CHANGES_SUFFIX: "kept"} if last.kind == "scd" else {}
+    for suffix, term in {**sides, LATE_SUFFIX: "late", QUARANTINE_SUFFIX: "quarantined"}.items():
+        check_side(audit, home, table + suffix, term, entries, since)
+    return audit
+
+
+def _lost(begun: LedgerEntry) -> str:
+    ranges = [
+        f"{topic} {partition} offsets [{start}, {end})"
+        for topic, partitions in begun.extra["lost"].items()
+        for partition, (start, end) in partitions.items()
+    ]
+    return (
+        f"{begun.table}: gone before generation {begun.generation} began, and never read: {', '.join(ranges)}"
+    )
+
+
+def _moved_by(repair: LedgerEntry) -> str:
+    terms = repair.totals
+    rows = (counted_in_windows(terms) or terms.get("written", 0)) - terms["before"]
+    late = f", {terms['late_folded']:+,} of them late ones" if terms.get("late_folded") else ""
+    action, backfill = repair.extra.get("action", "swap"), repair.extra.get("backfill", "")
+    return f"{repair.table}: since the {action} of backfill {backfill} it accounts for {rows:+,} rows{late}"

@@ -1,0 +1,107 @@
+"""The ledger against itself and its inputs: what entries say of offsets and records, whatever the rows are."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+
+from headwater_streams.ledger.audit.found import PartitionAudit, TableAudit
+from headwater_streams.ledger.entry import LedgerEntry, warm_up_sources
+from headwater_streams.ledger.log import Commit
+
+
+def sequences(made: Sequence[Commit], entries: Sequence[LedgerEntry]) -> list[list[LedgerEntry]]:
+    """The batches that read on where the one before ended: those of a generation, and of one that was warmed up those
+    of the generation before it, too."""
+    warm = {c.entry.generation for c in made if c.entry is not None and warm_up_sources(c.entry)}
+    found: list[list[LedgerEntry]] = []
+    for generation in sorted({entry.generation for entry in entries}):
+        of_it = [entry for entry in entries if entry.generation == generation]
+        if generation in warm and found:
+            found[-1] += of_it
+        else:
+            found.append(of_it)
+    return found
+
+
+def sum_up(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
+    """Sums up the accounts of batches that follow each other, by input and by partition of the topics."""
+    spans: dict[tuple[str, int], tuple[int, int]] = {}
+    readers: dict[str, set[tuple[str, bool]]] = defaultdict(set)
+    terms: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
+    gaps: Counter[tuple[str, int]] = Counter()
+    for entry in entries:
+        for of_input in entry.extra.get("gaps", {}).values():
+            for topic, by_partition in of_input.items():
+                gaps.update({(topic, int(partition)): count for partition, count in by_partition.items()})
+        for name, found in entry.accounting.items():
+            total = Counter(audit.totals.get(name, {}))
+            total.update(found)
+            audit.totals[name] = dict(total)
+        for source in entry.sources:
+            for topic, partitions in source.ranges.items():
+                readers[topic].add((source.input, source.table is None))
+                for partition, (start, end) in partitions.items():
+                    known = spans.get((topic, partition), (start, end))
+                    spans[topic, partition] = (min(start, known[0]), max(end, known[1]))
+        for topic, counted in entry.partitions.items():
+            for partition, became in counted.items():
+                terms[topic, partition].update(became)
+    all_counted = all(entry.partitions for entry in entries)
+    for (topic, partition), (start, end) in sorted(spans.items()):
+        summed = dict(terms[topic, partition])
+        parts = sum(value for term, value in summed.items() if term != "read")
+        ok = summed.get("read", 0) == parts
+        # A table's rows may be fewer than its records, or more: what was filtered is gone, pairs share a record.
+        is_counted = all_counted and [direct for _, direct in readers[topic]] == [True]
+        expected = end - start - gaps[topic, partition]
+        if is_counted and summed.get("read", 0) != expected:
+            ok = False
+            empty = f", {gaps[topic, partition]} of them without a record" if gaps[topic, partition] else ""
+            audit.findings.append(
+                f"{audit.table}: {topic} {partition} has offsets [{start}, {end}){empty}, "
+                f"and {summed['read']} records were read"
+            )
+        if not ok:
+            audit.findings.append(f"{audit.table}: {topic} {partition}: {summed} do not add up")
+        audit.partitions.append(PartitionAudit(audit.table, topic, partition, start, end, summed, ok))
+
+
+def check_reads(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
+    """Where what was read is not counted by partition: as many records as the topics' offsets, less those without."""
+    offsets: Counter[str] = Counter()
+    for entry in entries:
+        for source in entry.sources:
+            if source.table is None and not entry.partitions:
+                spans = [end - start for found in source.ranges.values() for start, end in found.values()]
+                empty = entry.extra.get("gaps", {}).get(source.input, {})
+                offsets[source.input] += sum(spans) - sum(sum(counts.values()) for counts in empty.values())
+                offsets[source.input] -= entry.accounting[source.input]["read"]
+    for name, missing in offsets.items():
+        if missing:
+            audit.findings.append(
+                f"{audit.table}: {missing} records of {name} were not read that its topic holds"
+            )
+
+
+def check_sequence(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
+    """Checks that batches follow each other without a gap or an overlap of offsets or table versions."""
+    ends: dict[tuple[str, str, int], int] = {}
+    versions: dict[str, int] = {}
+    for entry in entries:
+        for source in entry.sources:
+            if source.versions is not None:
+                if versions.get(source.input, source.versions[0]) != source.versions[0]:
+                    audit.findings.append(
+                        f"{audit.table} batch {entry.batch}: {source.table} was read from version "
+                        f"{source.versions[0]}, the batch before ended at {versions[source.input]}"
+                    )
+                versions[source.input] = source.versions[1]
+                continue
+            for topic, partitions in source.ranges.items():
+                for partition, (start, end) in partitions.items():
+                    place = (source.input, topic, partition)
+                    if ends.get(place, start) != start:
+                        audit.findings.append(
+                            f"{audit.table} batch {entry.batch}: {topic} {partition} was read from {start}, "
+                            f"the batch before ended at {ends[place]}"
+                        )
+                    ends[place] = end

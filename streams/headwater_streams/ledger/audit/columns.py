@@ -1,0 +1,20 @@
+"""The columns of a table that an audit looks at, read without Spark."""
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+
+from headwater_streams.delta_rows import dataset_of
+
+
+def columns_of(path: Path, names: list[str]) -> pa.Table:
+    """Some columns of all rows of a table."""
+    return dataset_of(path).to_table(columns=names)
+
+
+def rows_by_batch(rows: pa.Table) -> Counter[tuple[int, int]]:
+    """How many rows each batch has."""
+    found = rows.group_by(["_generation", "_batch"]).aggregate([([], "count_all")])
+    columns = (found[name].to_pylist() for name in ("_generation", "_batch", "count_all"))
+    return Counter({(generation, batch): count for generation, batch, count in zip(*columns, strict=True)})

@@ -1,0 +1,63 @@
+"""The rows of a table's side tables against what was sent there."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
+from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits
+from headwater_streams.runtime.home import Home
+
+
+def check_side(
+    audit: TableAudit, home: Home, table: str, term: str, entries: Sequence[LedgerEntry], since: int = 0
+) -> None:
+    """Checks the rows of a side table; `since` is the generation with which all of them were made anew."""
+    path = home.table(table)
+    if not (path / "_delta_log").exists():
+        return
+    expected = {(entry.generation, entry.batch): _sent(entry, term) for entry in entries}
+    made = [c.entry for c in commits(path) if c.entry is not None]
+    ingest = {entry.job for entry in made} - {audit.job}
+    if ingest:
+        return  # an ingest job shares the table; its own audit looks at it
+    repairs = [entry for entry in made if entry.kind == "backfill" and entry.generation >= since]
+    if repairs:
+        _check_repaired_side(audit, path, table, term, entries, repairs)
+        return
+    mine = {(entry.generation, entry.batch) for entry in made}
+    there = rows_by_batch(columns_of(path, ["_batch", "_generation"]))
+    for batch, count in expected.items():
+        if there.pop(batch, 0) != count and (count or batch in mine):
+            audit.findings.append(
+                f"{table} batch {batch[1]}: not the {count} rows that {audit.table} sent there"
+            )
+    if there:
+        audit.findings.append(
+            f"{table}: {sum(there.values())} rows of batches {sorted({b for _, b in there})} that nobody wrote"
+        )
+
+
+def _check_repaired_side(
+    audit: TableAudit,
+    path: Path,
+    table: str,
+    term: str,
+    entries: Sequence[LedgerEntry],
+    repairs: Sequence[LedgerEntry],
+) -> None:
+    expected = sum(_sent(entry, term) for entry in entries)
+    for entry in repairs:
+        expected += sum(t.get(term, 0) - t.get("before", 0) for t in entry.accounting.values())
+    there = columns_of(path, ["_batch"]).num_rows
+    if there != expected:
+        audit.findings.append(f"{table}: {there} rows, {expected} were sent there")
+
+
+def _sent(entry: LedgerEntry, term: str) -> int:
+    """The rows that a batch sent to a side table; the late table has those that are late for some windows, too."""
+    terms = entry.totals
+    if term != "late":
+        return terms[term]
+    return 0 if entry.extra.get("late") == "count" else terms["late"] + terms["partly_late"]
