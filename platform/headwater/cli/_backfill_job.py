@@ -108,6 +108,6 @@ def planned_job(
             )
         job, _ = one_job(planned.reference)
         reads = isinstance(planned, BackfillPlan) or not only_repairs
-        broker = needs_broker and reads and planned.kind == "row"
+        broker = needs_broker and reads and planned.kind == "row" and bool(job.topics)
         with session_of(home, bootstrap, needs_broker=broker) as context:
             yield context, job

@@ -46,7 +46,8 @@ def plan(
         job: The job, as its code is now.
         offsets: Topic -> partition -> (start, end).
         timestamps: (start, end) of the records' timestamps. For a row-by-row job they become offsets as Kafka's tools
-            tell them: from each partition's first record that is not before the start to the first not before the end.
+            tell them: from each partition's first record that is not before the start to the first not before the end;
+            of one that reads a table from the first to the last of its rows that has such a timestamp.
         event_time: (start, end) of the input's event-time column; of a windowed job all windows that hold any of it.
         since_version: What the job committed after this version of its target.
         rows: `"quarantined"`, the records in quarantine, with what lies between the first and the last of a partition;

@@ -51,7 +51,11 @@ def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
         BackfillError: Several parts have some.
     """
     reading = [plan for plan in plans if plan.job.topics]
-    found = [plan for plan in reading if len(reading) == 1 or not _quarantined(context, plan).isEmpty()]
+    found = [
+        plan
+        for plan in reading
+        if len(reading) == 1 or not _quarantined(context, plan, plan.job.topic_names).isEmpty()
+    ]
     if len(found) > 1:
         topics = ", ".join(name for plan in found for name in plan.job.topic_names)
         raise BackfillError(
@@ -61,20 +65,20 @@ def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
     return found[0] if found else plans[-1]
 
 
-def rejected_records(context: StageContext, plan: JobPlan) -> Rejected:
-    """The records of a job's topics that are in quarantine.
+def rejected_records(context: StageContext, plan: JobPlan, read: Ranges) -> Rejected:
+    """The records in quarantine of a job's topics, or of the table that it reads.
+
+    Args:
+        context: The home, the record source.
+        plan: The job.
+        read: The offsets that it has read.
 
     Raises:
         BackfillError: There are none that could be read again.
     """
-    held = {
-        topic: {
-            partition: (first, _NO_END) for partition, (first, _) in context.source.partitions(topic).items()
-        }
-        for topic in plan.job.topic_names
-    }
+    held = {topic: _held(context, topic) for topic in plan.job.topic_names} or read
     kept = in_ranges(held)
-    found = _quarantined(context, plan).groupBy(TOPIC, PARTITION)
+    found = _quarantined(context, plan, list(held)).groupBy(TOPIC, PARTITION)
     offset = F.when(kept, F.col(OFFSET))
     rows = found.agg(
         F.min(offset).alias("first"),
@@ -90,12 +94,17 @@ def rejected_records(context: StageContext, plan: JobPlan) -> Rejected:
     if not there:
         lost = f" ({counted(gone, 'is', 'are')} there that the topic does not hold any more)" if gone else ""
         raise BackfillError(
-            f"no record of {', '.join(plan.job.topic_names)} in {plan.job.target.quarantine_table} can be read again"
+            f"no record of {', '.join(held)} in {plan.job.target.quarantine_table} can be read again"
             f"{lost}, so there is nothing to mend"
         )
     return Rejected(ranges, there, gone)
 
 
-def _quarantined(context: StageContext, plan: JobPlan) -> DataFrame:
+def _held(context: StageContext, topic: str) -> dict[int, tuple[int, int]]:
+    """What a topic still holds of each partition; up to any offset, as the range is cut to what was read."""
+    return {partition: (first, _NO_END) for partition, (first, _) in context.source.partitions(topic).items()}
+
+
+def _quarantined(context: StageContext, plan: JobPlan, topics: Sequence[str]) -> DataFrame:
     path = context.home.table(plan.job.target.quarantine_table)
-    return context.spark.read.format("delta").load(str(path)).filter(F.col(TOPIC).isin(*plan.job.topic_names))
+    return context.spark.read.format("delta").load(str(path)).filter(F.col(TOPIC).isin(*topics))

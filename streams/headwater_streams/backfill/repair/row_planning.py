@@ -1,4 +1,4 @@
-"""Plans the repair of a row-by-row job: offsets of the topic, in steps of whole batches of the live job.
+"""Plans the repair of a row-by-row job: offsets of the topic, or of a table's rows, in steps of whole live batches.
 
 A step reads whole batches where copies are told by their origin, for of two copies in one batch the first stays.
 """
@@ -6,18 +6,17 @@ A step reads whole batches where copies are told by their origin, for of two cop
 from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from headwater_streams.backfill.history import (
     LiveBatch,
     TableHistory,
     count_of,
     intersection,
 )
+from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.rejected import rejected_records
+from headwater_streams.backfill.repair.row_input import RowInput, row_input
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId
 from headwater_streams.errors import DataLossError
@@ -25,8 +24,9 @@ from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.decode import VALUE, RecordDecoder
-from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sources.coordinates import SOURCES
+from headwater_streams.sources.inputs import Input, TopicInput
 
 
 def plan_rows(
@@ -42,24 +42,23 @@ def plan_rows(
     """The plan of a row job; with `newest_lookups` its look-ups are read as they are now, not as they were.
 
     Raises:
-        BackfillError: The job reads a table, or nothing is in the range, or the job has not read it yet.
+        BackfillError: Nothing is in the range, or the job has not read it yet, or it reads a table whose rows are made
+            of several records.
         DataLossError: Records of the range are gone from the topic.
     """
     if selection.rows == "late":
         raise BackfillError(
             f"the job {draft.job!r} has no windows, so no row of it is late; give another range"
         )
+    pinned = _pinned(context, job_plan, history) if job_plan.job.tables else None
+    source = row_input(context, job_plan.job, pinned)
     (declared,) = job_plan.job.inputs.values()
-    if not isinstance(declared, TopicInput):
-        raise BackfillError(
-            f"the job {draft.job!r} reads the table {declared.name} row by row; only jobs over a topic are repaired"
-        )
     read = history.read_ranges()
-    rejected = rejected_records(context, job_plan) if selection.rows == "quarantined" else None
+    rejected = rejected_records(context, job_plan, read) if selection.rows == "quarantined" else None
     asked = (
         rejected.ranges
         if rejected is not None
-        else _asked(context, declared, selection, history, read, draft.job)
+        else _asked(source, declared, selection, history, read, draft.job)
     )
     ranges = intersection(asked, read)
     if not ranges:
@@ -69,16 +68,15 @@ def plan_rows(
     ]
     dedup = job_plan.job.dedup
     origin = dedup is not None and dedup.by_headers
-    needed: list[Ranges] = [batch.id.ranges for batch, _ in batches] if origin else [ranges]
-    for topic in declared.names:
-        _require_retained(context, topic, merge_ranges(needed))
-    pinned, notes = _pin_lookups(context, job_plan, [batch for batch, _ in batches], newest=newest_lookups)
+    source.require(merge_ranges([batch.id.ranges for batch, _ in batches] if origin else [ranges]))
+    lookups, notes = _pin_lookups(context, job_plan, [batch for batch, _ in batches], newest=newest_lookups)
     return replace(
         draft,
         ranges=ranges,
         rows=count_of(ranges),
-        chunks=_chunks(batches, rows_per_chunk, pinned),
-        lookups=pinned,
+        chunks=_chunks(batches, rows_per_chunk, lookups),
+        pinned=pinned,
+        lookups=lookups,
         notes=(*draft.notes, *notes, *(rejected.notes if rejected is not None else ())),
     )
 
@@ -133,8 +131,8 @@ def require_read(asked: Ranges, read: Ranges, job: str) -> None:
 
 
 def _asked(
-    context: StageContext,
-    declared: TopicInput,
+    source: RowInput,
+    declared: Input,
     selection: Selection,
     history: TableHistory,
     read: Ranges,
@@ -146,64 +144,31 @@ def _asked(
     if selection.since_version is not None:
         return history.read_ranges(since=selection.since_version)
     if selection.timestamps is not None:
-        start_us, end_us = selection.timestamps
-        return _ranges_of_times(context, read, start_us, end_us)
+        return source.of_timestamps(read, selection.timestamps)
     if selection.event_time is not None:
         if declared.event_time is None:
+            what = "topic" if isinstance(declared, TopicInput) else "table"
             raise BackfillError(
-                f"the topic {declared.name} has no event_time=, so give offsets or timestamps"
+                f"the {what} {declared.name} has no event_time=, so give offsets or timestamps"
             )
-        time = F.unix_micros(F.col(f"{VALUE}.`{declared.event_time}`"))
-        return _ranges_between(context, declared, read, selection.event_time, time)
+        return source.of_event_time(read, selection.event_time)
     return read
 
 
-def _ranges_of_times(context: StageContext, read: Ranges, start_us: int, end_us: int) -> Ranges:
-    """From each partition's first record that is not before the start to its first that is not before the end."""
-    found = {}
-    for topic, partitions in read.items():
-        firsts, ends = (context.source.first_since(topic, time_us) for time_us in (start_us, end_us))
-        found[topic] = {
-            partition: (firsts[partition], ends.get(partition, end))
-            for partition, (_, end) in partitions.items()
-            if partition in firsts
-        }
-    return found
+def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory) -> PinnedInput:
+    """The table that a job reads.
 
-
-def _ranges_between(
-    context: StageContext, declared: TopicInput, read: Ranges, span: tuple[int, int], time_us: Column
-) -> Ranges:
-    """From the first to the last record of each partition whose event time is in the span."""
-    decoder = RecordDecoder(declared, (), origin=False)
-    between: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic in read:
-        there = context.source.partitions(topic)
-        held = {p: (max(pair[0], there[p][0]), pair[1]) for p, pair in read[topic].items() if p in there}
-        records = context.source.read(
-            context.spark, topic, {p: pair for p, pair in held.items() if pair[0] < pair[1]}
+    Raises:
+        BackfillError: A row of it has no coordinates that are its own.
+    """
+    pinned, _ = pin_input(context, job_plan, history)
+    if SOURCES in read_version(context.spark, context.home.table(pinned.table), pinned.version).columns:
+        raise BackfillError(
+            f"a row of {pinned.table} is made of several records, so the rows that the job {job_plan.job.name!r} makes "
+            "of a range of offsets cannot be told from others; build all of them again: headwater backfill plan JOB "
+            "--rebuild"
         )
-        decoded = decoder.decode(decoder.locate(records)).frame
-        inside = decoded.filter((time_us >= span[0]) & (time_us < span[1]))
-        found = inside.groupBy("_partition").agg(
-            F.min("_offset").alias("start"), (F.max("_offset") + 1).alias("end")
-        )
-        spans = {row["_partition"]: (row["start"], row["end"]) for row in found.collect()}
-        if spans:
-            between[topic] = spans
-    return between
-
-
-def _require_retained(context: StageContext, topic: str, needed: Ranges) -> None:
-    there = context.source.partitions(topic)
-    for partition, (start, end) in sorted(needed.get(topic, {}).items()):
-        earliest = there.get(partition, (end, end))[0]
-        if start < earliest:
-            rest = f"; from {earliest} on it can be repaired" if earliest < end else ""
-            raise DataLossError(
-                f"{topic} {partition}: offsets [{start}, {min(end, earliest)}) of the range are gone from the topic, "
-                f"which begins at {earliest}{rest}"
-            )
+    return pinned
 
 
 def _chunks(

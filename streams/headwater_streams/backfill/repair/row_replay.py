@@ -1,4 +1,5 @@
-"""Records read again from rewound offsets: the rows that the live job keeps, with the coordinates that it gave them.
+"""Records, or rows of a table, read again by rewound offsets: the rows that the live job keeps, with the coordinates
+that it gave them.
 
 A record is judged as it was judged live: against what the job had seen when the record's batch began, beside the other
 records of that batch. So of several copies the same one stays, wherever the others lie.
@@ -6,7 +7,6 @@ records of that batch. So of several copies the same one stays, wherever the oth
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.backfill.history import LiveBatch, TableHistory
-from headwater_streams.backfill.repair.spec import Chunk
+from headwater_streams.backfill.repair.row_input import row_input
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import judge, seen_from
@@ -35,7 +36,6 @@ from headwater_streams.sources.coordinates import (
     SEEN_UNTIL,
     TOPIC,
 )
-from headwater_streams.sources.inputs import TopicInput
 
 _BATCH_SCHEMA = T.StructType(
     [
@@ -69,12 +69,13 @@ class ReplayedRows:
 class RowReplay:
     """A row job's records, read again."""
 
-    def __init__(self, context: StageContext, plan: JobPlan, history: TableHistory, pinned: Versions) -> None:
-        """Args: what the job is and did; the look-ups that are not read as the live batches read them."""
+    def __init__(
+        self, context: StageContext, plan: JobPlan, history: TableHistory, backfill: BackfillPlan
+    ) -> None:
+        """Args: what the job is and did; the repair, which says what is not read as the live batches read it."""
         self._context, self._plan, self._job = context, plan, plan.job
-        self._lookups, self._pinned = Lookups(context, plan), pinned
-        self._name, declared = next(iter(self._job.inputs.items()))
-        assert isinstance(declared, TopicInput)
+        self._lookups, self._pinned = Lookups(context, plan), backfill.lookups
+        self._input = row_input(context, plan.job, backfill.pinned)
         self._pass = RowPass(plan)
         self._live: dict[tuple[int, int], list[LiveBatch]] = {}
         for batch in history.batches():
@@ -89,10 +90,7 @@ class RowReplay:
         origin = self._job.dedup is not None and self._job.dedup.by_headers
         batches = [b for id_ in chunk.batches for b in self._live[id_.generation, id_.batch]]
         whole = merge_ranges([b.id.ranges for b in batches]) if origin else wanted
-        read, spark = self._context.source.read, self._context.spark
-        records = self._pass.located(
-            reduce(DataFrame.union, [read(spark, topic, ranges) for topic, ranges in whole.items()])
-        )
+        records = self._pass.located(self._input.read(whole))
         inside = _inside(records, [batch.ranges for batch in chunk.batches])
         verdicts = self._verdicts(records, batches, self._job.dedup) if origin else None
         lookups = self._lookups.at(self._versions(batches))

@@ -123,7 +123,7 @@ class BackfillPlan:
         base_version: The target's version that was planned on.
         generation: The live job's generation.
         batch: The live job's last batch then.
-        pinned: The table that is read, for a windowed job.
+        pinned: The table that is read; None where topics are.
         notes: What a person should know, each a sentence.
         created_at: When it was made.
         mode: `"repair"`: a closed range is replaced; the job's checkpoint stays.

@@ -122,7 +122,7 @@ class _RowSteps:
         self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, history: TableHistory
     ) -> None:
         self._context, self._backfill = context, backfill
-        self._replay = RowReplay(context, plan, history, backfill.lookups)
+        self._replay = RowReplay(context, plan, history, backfill)
         self._previewed: list[ReplayedRows] = []
 
     def prepare(self, folder: BackfillFolder) -> None:

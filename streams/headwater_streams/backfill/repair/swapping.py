@@ -243,7 +243,7 @@ def _entry(
         versions=(0, pinned.version + 1) if pinned else None,
     )
     extra: dict[str, Any] = {"backfill": planned.id, "action": action, "replaced_version": version}
-    if pinned is not None:
+    if pinned is not None and planned.kind == "window":
         extra |= {
             "windows": [[iso(start), iso(end)] for start, end in planned.windows],
             "until": list(pinned.until),

@@ -14,6 +14,7 @@ from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.recompute import Recompute, recompute_repair
 from headwater_streams.backfill.repair.jobs import same_job
 from headwater_streams.backfill.repair.kept import prove_kept
+from headwater_streams.backfill.repair.pinning import pinned_rows
 from headwater_streams.backfill.repair.running import require_done, rows_before
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved
@@ -116,7 +117,7 @@ def _verified(
             )
     else:
         accounting = _row_accounting(context, part, terms, before)
-        findings += _row_findings(part, entries, accounting, terms)
+        findings += _row_findings(context, part, entries, accounting, terms)
     findings += [_inside(shadow, part), prove_kept(context, own, part)]
     findings += _checks(job_plan.job, shadow, notes)
     recomputed = recompute_repair(context, job, job_plan, planned, shadow, recompute, name)
@@ -209,7 +210,11 @@ def _row_accounting(
 
 
 def _row_findings(
-    planned: BackfillPlan, entries: list[LedgerEntry], accounting: dict[str, int], terms: dict[str, int]
+    context: StageContext,
+    planned: BackfillPlan,
+    entries: list[LedgerEntry],
+    accounting: dict[str, int],
+    terms: dict[str, int],
 ) -> list[Finding]:
     parts = {name: accounting[name] for name in ("written", "filtered", "duplicate", "quarantined")}
     balanced = accounting["read"] == sum(parts.values())
@@ -217,13 +222,18 @@ def _row_findings(
     offsets = sum(count_of(source.ranges) for entry in entries for source in entry.sources)
     planned_offsets = count_of(planned.ranges)
     missing = planned_offsets - accounting["read"]
+    if planned.pinned is None:
+        complete = 0 <= missing <= terms["live_shortfall"]
+    else:
+        there = distinct_offsets(pinned_rows(context, planned.pinned, planned.ranges))
+        complete = there == (accounting["read"], accounting["read"])
     return [
         Finding(
             "accounting", balanced, f"read {accounting['read']} {'is' if balanced else 'is not'} {spelled}"
         ),
         Finding(
             "offsets once",
-            offsets == planned_offsets and 0 <= missing <= terms["live_shortfall"],
+            offsets == planned_offsets and complete,
             f"{counted(planned_offsets, 'offset')} in the range, {offsets:,} in the chunks, "
             f"{counted(accounting['read'], 'record')} read"
             + (f"; no record at {counted(missing, 'offset')}" if missing else ""),

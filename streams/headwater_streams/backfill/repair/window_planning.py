@@ -9,8 +9,9 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair import row_planning
+from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spec import WINDOW_START, BackfillPlan, Chunk, PinnedInput, in_ranges
+from headwater_streams.backfill.repair.spec import WINDOW_START, BackfillPlan, Chunk, in_ranges
 from headwater_streams.backfill.repair.window_replay import FIRST_US, LAST_US, WindowReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
@@ -21,7 +22,6 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
-from headwater_streams.sources.inputs import TableInput
 from headwater_streams.windows.fixed import FixedWindow
 
 WINDOW_END = "window_end"
@@ -71,7 +71,7 @@ def plan_windows(
             f"{draft.target} has no column {WINDOW_START!r}, by which windows are replaced; "
             "keep it in the function's result"
         )
-    pinned, input_history = _pin(context, job_plan, history)
+    pinned, input_history = pin_input(context, job_plan, history)
     if selection.rows == "quarantined":
         raise BackfillError(
             f"the job {draft.job!r} reads the table {pinned.table}, and what it rejected of that is not told apart by "
@@ -154,32 +154,6 @@ def keys_of(job_plan: JobPlan) -> tuple[str, ...]:
             "function's result"
         )
     return keys
-
-
-def _pin(context: StageContext, job_plan: JobPlan, history: TableHistory) -> tuple[PinnedInput, TableHistory]:
-    (declared,) = job_plan.job.inputs.values()
-    assert isinstance(declared, TableInput)
-    source = next((s for s in history.last_entry().sources if s.versions is not None), None)
-    assert source is not None, "a windowed job reads a table"
-    assert source.versions is not None
-    path = context.home.table(declared.name)
-    version, unread = source.versions[1] - 1, 0
-    for commit in TableHistory(path, declared.name).commits:
-        if commit.version <= version:
-            continue
-        if commit.is_append:
-            unread += 1
-        elif not unread:
-            version = commit.version  # what a swap rewrote is no news to the live job, but it is to be folded
-        elif commit.data_changed:
-            raise BackfillError(
-                f"the job {job_plan.job.name!r} has not read {counted(unread, 'commit')} of {declared.name} that came "
-                "before its rows were rewritten; let the job catch up, then plan again"
-            )
-    read = TableHistory(path, declared.name, until=version)
-    last = read.last_entry()
-    rewritten = any(c.data_changed and c.removed_files for c in read.commits)
-    return PinnedInput(declared.name, version, (last.generation, last.batch), rewritten), read
 
 
 def _wanted(selection: Selection, history: TableHistory, replay: WindowReplay) -> Column:

@@ -1,0 +1,52 @@
+"""The table that a repair reads, at one version: every step reads the same rows, whatever comes meanwhile."""
+
+from pyspark.sql import DataFrame
+
+from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.repair.spec import PinnedInput, in_ranges
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.plural import counted
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sources.inputs import TableInput
+
+
+def pin_input(
+    context: StageContext, job_plan: JobPlan, history: TableHistory
+) -> tuple[PinnedInput, TableHistory]:
+    """The table that a job reads, at the last version that it has read, and the table's history up to that.
+
+    Raises:
+        BackfillError: Rows that the job has read were rewritten behind some that it has not.
+    """
+    (declared,) = job_plan.job.inputs.values()
+    assert isinstance(declared, TableInput)
+    source = next((s for s in history.last_entry().sources if s.versions is not None), None)
+    assert source is not None, "the job reads a table"
+    assert source.versions is not None
+    path = context.home.table(declared.name)
+    version, unread = source.versions[1] - 1, 0
+    for commit in TableHistory(path, declared.name).commits:
+        if commit.version <= version:
+            continue
+        if commit.is_append:
+            unread += 1
+        elif not unread:
+            version = commit.version  # what a swap rewrote is no news to the live job, but it is to be folded
+        elif commit.data_changed:
+            raise BackfillError(
+                f"the job {job_plan.job.name!r} has not read {counted(unread, 'commit')} of {declared.name} that came "
+                "before its rows were rewritten; let the job catch up, then plan again"
+            )
+    read = TableHistory(path, declared.name, until=version)
+    last = read.last_entry()
+    rewritten = any(c.data_changed and c.removed_files for c in read.commits)
+    return PinnedInput(declared.name, version, (last.generation, last.batch), rewritten), read
+
+
+def pinned_rows(context: StageContext, pinned: PinnedInput, ranges: Ranges) -> DataFrame:
+    """The rows of a pinned table whose coordinates are in the ranges."""
+    rows = read_version(context.spark, context.home.table(pinned.table), pinned.version)
+    return rows.filter(in_ranges(ranges))

@@ -1,0 +1,119 @@
+"""What the repair of a row-by-row job reads: its topics, or the table that it reads, at one version."""
+
+from functools import reduce
+from typing import Protocol
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.repair.pinning import pinned_rows
+from headwater_streams.backfill.repair.spec import PinnedInput
+from headwater_streams.backfill.values import Span
+from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from headwater_streams.sources.decode import VALUE, RecordDecoder
+from headwater_streams.sources.inputs import TopicInput
+
+
+class RowInput(Protocol):
+    """The records or rows of a job's one input, by their offsets."""
+
+    def read(self, ranges: Ranges) -> DataFrame:
+        """Those of some ranges, as the live job gets them."""
+
+    def of_timestamps(self, read: Ranges, span: Span) -> Ranges:
+        """The ranges, of what was read, of the records' timestamps in a span of microseconds."""
+
+    def of_event_time(self, read: Ranges, span: Span) -> Ranges:
+        """From the first to the last of each partition, of what was read, whose event time is in the span."""
+
+    def require(self, needed: Ranges) -> None:
+        """Sees to it that ranges can be read.
+
+        Raises:
+            DataLossError: Records of them are gone.
+        """
+
+
+def row_input(context: StageContext, job: Job, pinned: PinnedInput | None) -> RowInput:
+    """The input of a row-by-row job that has one; `pinned` is the table, None for topics."""
+    (declared,) = job.inputs.values()
+    if isinstance(declared, TopicInput):
+        return _Topics(context, declared)
+    assert pinned is not None
+    return _Table(context, pinned, declared.event_time)
+
+
+class _Topics:
+    def __init__(self, context: StageContext, declared: TopicInput) -> None:
+        self._context, self._declared = context, declared
+
+    def read(self, ranges: Ranges) -> DataFrame:
+        read, spark = self._context.source.read, self._context.spark
+        return reduce(DataFrame.union, [read(spark, topic, found) for topic, found in ranges.items()])
+
+    def of_timestamps(self, read: Ranges, span: Span) -> Ranges:
+        """From each partition's first record that is not before the start to its first that is not before the end."""
+        found = {}
+        for topic, partitions in read.items():
+            firsts, ends = (self._context.source.first_since(topic, time_us) for time_us in span)
+            found[topic] = {
+                partition: (firsts[partition], ends.get(partition, end))
+                for partition, (_, end) in partitions.items()
+                if partition in firsts
+            }
+        return found
+
+    def of_event_time(self, read: Ranges, span: Span) -> Ranges:
+        held = {}
+        for topic, partitions in read.items():
+            there = self._context.source.partitions(topic)
+            known = (
+                (p, max(start, there[p][0]), end) for p, (start, end) in partitions.items() if p in there
+            )
+            held[topic] = {p: (start, end) for p, start, end in known if start < end}
+        decoder = RecordDecoder(self._declared, (), origin=False)
+        decoded = decoder.decode(decoder.locate(self.read(held))).frame
+        return _between(decoded, F.col(f"{VALUE}.`{self._declared.event_time}`"), span)
+
+    def require(self, needed: Ranges) -> None:
+        for topic in self._declared.names:
+            there = self._context.source.partitions(topic)
+            for partition, (start, end) in sorted(needed.get(topic, {}).items()):
+                earliest = there.get(partition, (end, end))[0]
+                if start < earliest:
+                    rest = f"; from {earliest} on it can be repaired" if earliest < end else ""
+                    raise DataLossError(
+                        f"{topic} {partition}: offsets [{start}, {min(end, earliest)}) of the range are gone from the "
+                        f"topic, which begins at {earliest}{rest}"
+                    )
+
+
+class _Table:
+    def __init__(self, context: StageContext, pinned: PinnedInput, event_time: str | None) -> None:
+        self._context, self._pinned, self._event_time = context, pinned, event_time
+
+    def read(self, ranges: Ranges) -> DataFrame:
+        return pinned_rows(self._context, self._pinned, ranges)
+
+    def of_timestamps(self, read: Ranges, span: Span) -> Ranges:
+        return _between(self.read(read), F.col(TIMESTAMP), span)
+
+    def of_event_time(self, read: Ranges, span: Span) -> Ranges:
+        return _between(self.read(read), F.col(f"`{self._event_time}`"), span)
+
+    def require(self, needed: Ranges) -> None:
+        """Its version was read when the repair was planned."""
+
+
+def _between(rows: DataFrame, time: Column, span: Span) -> Ranges:
+    """From the first to the last row of each partition whose time is in the span."""
+    time_us = F.unix_micros(time)
+    inside = rows.filter((time_us >= span[0]) & (time_us < span[1])).groupBy(TOPIC, PARTITION)
+    between: dict[str, dict[int, tuple[int, int]]] = {}
+    for row in inside.agg(F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")).collect():
+        between.setdefault(row[TOPIC], {})[row[PARTITION]] = (row["start"], row["end"])
+    return between
