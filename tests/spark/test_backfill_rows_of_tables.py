@@ -55,6 +55,8 @@ def repair(driver: JobDriver, job: Job, **asked: Any) -> backfill.BackfillPlan:
     backfill.run(driver.context, planned.id, job)
     verdict = backfill.verify(driver.context, planned.id, job)
     assert verdict.passed, verdict.findings
+    told = {finding.name: finding.detail for finding in verdict.findings}
+    assert "as they are written" in told["recomputed"]
     backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
     assert driver.audit() == []
     return planned

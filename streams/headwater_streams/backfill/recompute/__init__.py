@@ -6,7 +6,8 @@
 Of the topic the offsets are read that the plan or the ledger says feed the rows. Rejected, late and repeated records
 are left out by their coordinates in the side tables or by the job's own definition. `rows` has row-by-row jobs,
 `windows` tumbling, hopping and cumulative windows and aggregates by key; joins, as-of joins, sessions, count windows
-and dimensions are not recomputed, and neither are jobs that read a table. By default a sample is, see `sampling`.
+and dimensions are not recomputed. Of jobs that read a table the repairs of row-by-row ones are, from the version of the
+table that the run read. By default a sample is, see `sampling`.
 """
 
 from collections.abc import Sequence
@@ -68,7 +69,9 @@ def recompute_repair(
                 context.home.table(target), target, planned.job, until=planned.base_version
             )
             columns = planned.parts[table or target].columns
-            rows = WrittenRows(shadow, columns, history.batches(), planned.ranges, planned.lookups, table)
+            rows = WrittenRows(
+                shadow, columns, history.batches(), planned.ranges, planned.lookups, table, planned.pinned
+            )
             return RowRecomputation(context, plan, rows).run(how, planned.id)
         _require_topic(job)
         pinned = planned.pinned

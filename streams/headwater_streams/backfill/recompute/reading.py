@@ -1,4 +1,4 @@
-"""The raw topic, read as a batch: records of some offsets, decoded by the topic's format, no record twice."""
+"""An input, read as a batch: records of some offsets of the raw topic, decoded by its format, or rows of a table."""
 
 from collections.abc import Sequence
 from functools import reduce
@@ -12,15 +12,18 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.recompute.comparing import Order
 from headwater_streams.backfill.recompute.offsets import Offsets
+from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.dedup.verdicts import judge, seen_from
+from headwater_streams.ledger.entry import Ranges
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.row_pass import RowPass
+from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
-from headwater_streams.sources.decode import Decoded, RecordDecoder
-from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
+from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
 
 
@@ -59,6 +62,39 @@ class RawTopic:
         """The records decoded, bad ones marked."""
         decoded = self._decoder.decode(located)
         return decoded.with_problem(decoded.frame, sequence_problem()) if self._by_sequence else decoded
+
+
+class RawTable:
+    """The table of one input, at one version."""
+
+    def __init__(
+        self,
+        context: StageContext,
+        declared: TableInput,
+        columns: Sequence[str],
+        pinned: PinnedInput,
+        read: Ranges,
+        checks: Sequence[Check],
+    ) -> None:
+        """Args: the declaration; the table's own columns; the version; what the job has read of it; the checks by which
+        a row is bad."""
+        self._context, self._pinned, self._read = context, pinned, read
+        self._decoder = RowDecoder(declared, columns, checks)
+
+    def there(self) -> Ranges:
+        """The offsets that the job has read: a version of a table keeps all that it had."""
+        return self._read
+
+    def located(self, offsets: Offsets) -> DataFrame:
+        """The rows of some offsets, with their coordinates."""
+        rows = read_version(
+            self._context.spark, self._context.home.table(self._pinned.table), self._pinned.version
+        )
+        return self._decoder.locate(rows.filter(offsets.condition()))
+
+    def decoded(self, located: DataFrame) -> Decoded:
+        """The rows as decoded records are, bad ones marked."""
+        return self._decoder.decode(located)
 
 
 def not_new(

@@ -12,17 +12,19 @@ from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.recompute.comparing import Order, compare
 from headwater_streams.backfill.recompute.offsets import Offsets
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
-from headwater_streams.backfill.recompute.reading import RawTopic, in_order, not_new, without
+from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, in_order, not_new, without
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
+from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.dedup.by_key import ByKey
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.plural import counted
+from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, hide, reveal
 from headwater_streams.sources.decode import BAD
-from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.inputs import Input, TopicInput
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class WrittenRows:
         wanted: The offsets whose rows are there; None for those of all batches.
         lookups: The look-ups that were read at one version; the others as each batch read them.
         table: The table, where the job writes several; the target by default.
+        pinned: The table that was read, at which version; None where topics were.
     """
 
     rows: DataFrame
@@ -44,6 +47,7 @@ class WrittenRows:
     wanted: Ranges | None
     lookups: Versions
     table: str | None = None
+    pinned: PinnedInput | None = None
 
 
 @dataclass(frozen=True)
@@ -71,14 +75,12 @@ class RowRecomputation:
             raise NotRecomputableError(
                 f"the job reads {', '.join(plan.job.inputs)}, and so far only one input is"
             )
-        if not isinstance(declared, TopicInput):
-            raise NotRecomputableError(f"the job reads the table {declared.name}, and no topic")
         if isinstance(plan.job.dedup, ByKey):
             raise NotRecomputableError(
                 "the job removes duplicates by key, and which of them stays depends on the order in which they came"
             )
         checks = [check for check in plan.job.checks_for("input", "row") if check.action == "quarantine"]
-        self._topic = RawTopic(context, declared, plan.job.dedup, checks)
+        self._input = _input_of(context, plan, declared, written, checks)
         self._by_headers = plan.job.dedup is not None and plan.job.dedup.by_headers
         self._lookups = Lookups(context, plan)
 
@@ -91,7 +93,7 @@ class RowRecomputation:
         """
         batches = self._written.batches
         everything = self._wanted(Offsets.of([batch.id.ranges for batch in batches]))
-        parts = self._parts(self._topic.there())
+        parts = self._parts(self._input.there())
         held = sum(part.compared.count for part in parts)
         if not held:
             raise NotRecomputableError(
@@ -117,7 +119,7 @@ class RowRecomputation:
         if not found.extra:
             return outcome
         # A compacted topic forgets records between the others.
-        records = reduce(DataFrame.unionByName, [self._topic.located(part.read) for part in parts])
+        records = reduce(DataFrame.unionByName, [self._input.located(part.read) for part in parts])
         lost = without(rows, records).count()
         kept = replace(found, extra=found.extra - lost)
         outcome = judged(kept, counted(found.rows, "row"), read, everything, everything.count - held)
@@ -168,8 +170,8 @@ class RowRecomputation:
 
     def _rows_of(self, part: _Part) -> DataFrame:
         """The good records, each once, with their coordinates."""
-        located = self._topic.located(part.read)
-        decoded = self._topic.decoded(located)
+        located = self._input.located(part.read)
+        decoded = self._input.decoded(located)
         good = decoded.frame.filter(~F.col(BAD))
         if part.read != part.compared:
             good = good.filter(part.compared.condition())
@@ -187,3 +189,16 @@ class RowRecomputation:
         with self._lookups.looked_at():
             results = self._job.results(**{self._name: hide(rows, ROW_COLUMNS)}, **frames)
         return reveal(results[self._written.table or self._job.target.name], ROW_COLUMNS)
+
+
+def _input_of(
+    context: StageContext, plan: JobPlan, declared: Input, written: WrittenRows, checks: Sequence[Check]
+) -> RawTopic | RawTable:
+    if isinstance(declared, TopicInput):
+        return RawTopic(context, declared, plan.job.dedup, checks)
+    pinned = written.pinned
+    if pinned is None:
+        raise NotRecomputableError(f"the job reads the table {declared.name}, and no topic")
+    (schema,) = plan.inputs.values()
+    read = merge_ranges([batch.id.ranges for batch in written.batches])
+    return RawTable(context, declared, schema.fieldNames(), pinned, read, checks)
