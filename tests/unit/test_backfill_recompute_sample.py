@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from headwater_streams.backfill.recompute.offsets import Offsets
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.sampling import LEAST, limit_of, pick_offsets, pick_windows
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 

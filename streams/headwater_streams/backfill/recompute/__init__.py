@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import LiveBatch, TableHistory
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.recompute.offsets import Offsets
 from headwater_streams.backfill.recompute.outcome import (
     NotRecomputableError,
     Recompute,
@@ -25,6 +25,7 @@ from headwater_streams.backfill.recompute.outcome import (
 )
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
 from headwater_streams.backfill.recompute.windows import WindowRecomputation, WrittenWindows
+from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.errors import StreamsError
 from headwater_streams.runtime.context import StageContext
@@ -88,7 +89,7 @@ def recompute_repair(
             None,  # a repair folds late rows in
             None,
             ingest.batches,
-            read_version(context.spark, context.home.table(pinned.table), pinned.version),
+            pinned_table(context, pinned),
         )
         return WindowRecomputation(context, job, plan, windows).run(how, planned.id)
     except (NotRecomputableError, StreamsError) as why:

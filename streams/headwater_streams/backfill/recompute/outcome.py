@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Compared
-from headwater_streams.backfill.recompute.offsets import Offsets
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.plural import counted
 

@@ -3,15 +3,14 @@
 from collections.abc import Sequence
 from functools import reduce
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import LiveBatch
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order
-from headwater_streams.backfill.recompute.offsets import Offsets
+from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.dedup.verdicts import judge, seen_from
@@ -20,8 +19,7 @@ from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.row_pass import RowPass
-from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
+from headwater_streams.sources.coordinates import PLACE
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
@@ -87,10 +85,8 @@ class RawTable:
 
     def located(self, offsets: Offsets) -> DataFrame:
         """The rows of some offsets, with their coordinates."""
-        rows = read_version(
-            self._context.spark, self._context.home.table(self._pinned.table), self._pinned.version
-        )
-        return self._decoder.locate(rows.filter(offsets.condition()))
+        rows = pinned_table(self._context, self._pinned).filter(offsets.condition())
+        return self._decoder.locate(rows)
 
     def decoded(self, located: DataFrame) -> Decoded:
         """The rows as decoded records are, bad ones marked."""
@@ -120,7 +116,7 @@ def not_new(
         if not wanted or batch.id.generation != generation:
             seen = None
         generation = batch.id.generation
-        mine = coordinates.filter(_of(coordinates, Offsets.of([batch.id.ranges]))) if wanted else nothing
+        mine = coordinates.filter(Offsets.of([batch.id.ranges]).mask(coordinates)) if wanted else nothing
         if mine.num_rows:
             verdicts = judge(mine, seen_from(batch.seen) if seen is None else seen, dedup.max_jump)
             found.append(verdicts.rows.select(list(PLACE)))
@@ -138,13 +134,3 @@ def in_order(rows: DataFrame, order: Order | None) -> DataFrame:
 def without(rows: DataFrame, coordinates: DataFrame) -> DataFrame:
     """The rows but those of some coordinates."""
     return rows.join(coordinates.select(*PLACE), list(PLACE), "left_anti")
-
-
-def _of(coordinates: pa.Table, offsets: Offsets) -> pa.Array:
-    partitions, at = coordinates[PARTITION].to_numpy(), coordinates[OFFSET].to_numpy()
-    mask = np.zeros(len(at), dtype=bool)
-    for (topic, partition), pairs in offsets.pairs.items():
-        here = pc.equal(coordinates[TOPIC], topic).to_numpy(zero_copy_only=False) & (partitions == partition)
-        for start, end in pairs:
-            mask |= here & (at >= start) & (at < end)
-    return pa.array(mask)

@@ -9,8 +9,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import LiveBatch
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order, compare
-from headwater_streams.backfill.recompute.offsets import Offsets
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, in_order, not_new, without
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets

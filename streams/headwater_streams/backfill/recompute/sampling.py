@@ -7,7 +7,7 @@ them where that is more; the same seed picks the same.
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from headwater_streams.backfill.recompute.offsets import Offsets, Pair
+from headwater_streams.backfill.offsets import Offsets, Pair
 from headwater_streams.ledger.entry import Ranges
 
 LEAST = 50_000

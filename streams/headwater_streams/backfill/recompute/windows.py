@@ -15,8 +15,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import LiveBatch
+from headwater_streams.backfill.offsets import Offsets, Pair
 from headwater_streams.backfill.recompute.comparing import Compared, Order, compare
-from headwater_streams.backfill.recompute.offsets import Offsets, Pair
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import RawTopic, in_order, not_new, without
 from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_windows, pick_windows

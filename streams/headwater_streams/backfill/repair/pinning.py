@@ -3,9 +3,8 @@
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.repair.spec import PinnedInput, in_ranges
+from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -46,7 +45,6 @@ def pin_input(
     return PinnedInput(declared.name, version, (last.generation, last.batch), rewritten), read
 
 
-def pinned_rows(context: StageContext, pinned: PinnedInput, ranges: Ranges) -> DataFrame:
-    """The rows of a pinned table whose coordinates are in the ranges."""
-    rows = read_version(context.spark, context.home.table(pinned.table), pinned.version)
-    return rows.filter(in_ranges(ranges))
+def pinned_table(context: StageContext, pinned: PinnedInput) -> DataFrame:
+    """All rows of a pinned table."""
+    return read_version(context.spark, context.home.table(pinned.table), pinned.version)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.repair.spec import in_ranges
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
@@ -77,7 +77,7 @@ def rejected_records(context: StageContext, plan: JobPlan, read: Ranges) -> Reje
         BackfillError: There are none that could be read again.
     """
     held = {topic: _held(context, topic) for topic in plan.job.topic_names} or read
-    kept = in_ranges(held)
+    kept = Offsets.of([held]).condition()
     found = _quarantined(context, plan, list(held)).groupBy(TOPIC, PARTITION)
     offset = F.when(kept, F.col(OFFSET))
     rows = found.agg(

@@ -6,7 +6,8 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.repair.pinning import pinned_rows
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.values import Span
 from headwater_streams.errors import DataLossError
@@ -97,7 +98,7 @@ class _Table:
         self._context, self._pinned, self._event_time = context, pinned, event_time
 
     def read(self, ranges: Ranges) -> DataFrame:
-        return pinned_rows(self._context, self._pinned, ranges)
+        return pinned_table(self._context, self._pinned).filter(Offsets.of([ranges]).condition())
 
     def of_timestamps(self, read: Ranges, span: Span) -> Ranges:
         return _between(self.read(read), F.col(TIMESTAMP), span)

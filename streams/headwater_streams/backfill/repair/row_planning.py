@@ -12,7 +12,7 @@ from headwater_streams.backfill.history import (
     count_of,
     intersection,
 )
-from headwater_streams.backfill.repair.pinning import pin_input
+from headwater_streams.backfill.repair.pinning import pin_input, pinned_table
 from headwater_streams.backfill.repair.rejected import rejected_records
 from headwater_streams.backfill.repair.row_input import RowInput, row_input
 from headwater_streams.backfill.repair.selection import Selection
@@ -24,7 +24,6 @@ from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import SOURCES
 from headwater_streams.sources.inputs import Input, TopicInput
 
@@ -162,7 +161,7 @@ def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory) -> 
         BackfillError: A row of it has no coordinates that are its own.
     """
     pinned, _ = pin_input(context, job_plan, history)
-    if SOURCES in read_version(context.spark, context.home.table(pinned.table), pinned.version).columns:
+    if SOURCES in pinned_table(context, pinned).columns:
         raise BackfillError(
             f"a row of {pinned.table} is made of several records, so the rows that the job {job_plan.job.name!r} makes "
             "of a range of offsets cannot be told from others; build all of them again: headwater backfill plan JOB "

@@ -7,20 +7,17 @@ records of that batch. So of several copies the same one stays, wherever the oth
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.backfill.history import LiveBatch, TableHistory
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.row_input import row_input
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
-from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import judge, seen_from
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
@@ -91,7 +88,7 @@ class RowReplay:
         batches = [b for id_ in chunk.batches for b in self._live[id_.generation, id_.batch]]
         whole = merge_ranges([b.id.ranges for b in batches]) if origin else wanted
         records = self._pass.located(self._input.read(whole))
-        inside = _inside(records, [batch.ranges for batch in chunk.batches])
+        inside = records.filter(Offsets.of([batch.ranges for batch in chunk.batches]).condition())
         verdicts = self._verdicts(records, batches, self._job.dedup) if origin else None
         lookups = self._lookups.at(self._versions(batches))
         with self._lookups.looked_at():
@@ -125,7 +122,7 @@ class RowReplay:
         coordinates = self._pass.coordinates(records)
         found = []
         for batch in batches:
-            mine = coordinates.filter(_mask(coordinates, batch.id.ranges))
+            mine = coordinates.filter(Offsets.of([batch.id.ranges]).mask(coordinates))
             if mine.num_rows:
                 found.append(judge(mine, seen_from(batch.seen), dedup.max_jump).rows)
         verdicts = pa.concat_tables(found) if found else None
@@ -159,36 +156,3 @@ def _block_shift(parts: Sequence[Ranges]) -> int:
     """
     sizes = [end - start for ranges in parts for found in ranges.values() for start, end in found.values()]
     return max(0, (sum(sizes) // max(1, len(sizes))).bit_length())
-
-
-def _inside(records: DataFrame, parts: Sequence[Ranges]) -> DataFrame:
-    """The records of the ranges; between two batches of a chunk may lie others."""
-    condition = F.lit(False)
-    for topic, partitions in _union(parts).items():
-        for partition, pairs in partitions.items():
-            for start, end in pairs:
-                within = (F.col(OFFSET) >= start) & (F.col(OFFSET) < end)
-                condition |= (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition) & within
-    return records.filter(condition)
-
-
-def _union(parts: Sequence[Ranges]) -> dict[str, dict[int, list[tuple[int, int]]]]:
-    """The exact union of ranges."""
-    sets: dict[str, dict[int, IntervalSet]] = {}
-    for ranges in parts:
-        for topic, partitions in ranges.items():
-            for partition, (start, end) in partitions.items():
-                sets.setdefault(topic, {}).setdefault(partition, IntervalSet()).add(start, end)
-    return {
-        topic: {p: found.pairs() for p, found in partitions.items()} for topic, partitions in sets.items()
-    }
-
-
-def _mask(coordinates: pa.Table, ranges: Ranges) -> pa.Array:
-    partitions, offsets = coordinates[PARTITION].to_numpy(), coordinates[OFFSET].to_numpy()
-    mask = np.zeros(len(offsets), dtype=bool)
-    for topic, found in ranges.items():
-        of_topic: Any = pc.equal(coordinates[TOPIC], topic).to_numpy()
-        for partition, (start, end) in found.items():
-            mask |= of_topic & (partitions == partition) & (offsets >= start) & (offsets < end)
-    return pa.array(mask)

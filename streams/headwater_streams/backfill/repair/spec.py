@@ -7,6 +7,8 @@ from typing import Any, Literal
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.conditions import any_of
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.values import (
     FORMAT,
     LiveBatchId,
@@ -18,7 +20,6 @@ from headwater_streams.backfill.values import (
 )
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.lookups import LookupVersion, Versions
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
 WINDOW_START = "window_start"
 """The column of a windowed target that says where a row's window begins."""
@@ -41,7 +42,7 @@ class Affected:
 
     def of_offsets(self) -> Column:
         """True where a row's coordinates are in one of the ranges."""
-        return in_ranges(self.ranges)
+        return Offsets.of([self.ranges]).condition()
 
     def before(self, end: int) -> "Affected":
         """The windows that begin before a time."""
@@ -262,20 +263,6 @@ class BackfillPlan:
         )
 
 
-def in_ranges(ranges: Ranges) -> Column:
-    """True where a row's coordinates are in one of the ranges, never NULL."""
-    return any_of(
-        [
-            (F.col(TOPIC) == topic)
-            & (F.col(PARTITION) == partition)
-            & (F.col(OFFSET) >= start)
-            & (F.col(OFFSET) < end)
-            for topic, partitions in ranges.items()
-            for partition, (start, end) in partitions.items()
-        ]
-    )
-
-
 def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
     if chunk.span is not None:
         return {"rows": chunk.rows, "windows": [iso(chunk.span[0]), iso(chunk.span[1])]}
@@ -294,16 +281,3 @@ def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
         LiveBatchId(b["generation"], b["batch"], ranges_from_json(b["ranges"])) for b in value["batches"]
     )
     return Chunk(number, value["rows"], batches=batches)
-
-
-def any_of(conditions: list[Column]) -> Column:
-    """True where one of the conditions is, else false, never NULL."""
-    return F.coalesce(_either(conditions), F.lit(False))
-
-
-def _either(conditions: list[Column]) -> Column:
-    """Joined as a balanced tree: Spark descends into conditions, and a thousand windows would be a thousand deep."""
-    if len(conditions) < 2:
-        return conditions[0] if conditions else F.lit(False)
-    middle = len(conditions) // 2
-    return _either(conditions[:middle]) | _either(conditions[middle:])

@@ -14,7 +14,7 @@ from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.recompute import Recompute, recompute_repair
 from headwater_streams.backfill.repair.jobs import same_job
 from headwater_streams.backfill.repair.kept import prove_kept
-from headwater_streams.backfill.repair.pinning import pinned_rows
+from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.running import require_done, rows_before
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved
@@ -225,7 +225,7 @@ def _row_findings(
     if planned.pinned is None:
         complete = 0 <= missing <= terms["live_shortfall"]
     else:
-        there = distinct_offsets(pinned_rows(context, planned.pinned, planned.ranges))
+        there = distinct_offsets(pinned_table(context, planned.pinned).filter(planned.affected.condition()))
         complete = there == (accounting["read"], accounting["read"])
     return [
         Finding(

@@ -8,10 +8,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair import row_planning
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spec import WINDOW_START, BackfillPlan, Chunk, in_ranges
+from headwater_streams.backfill.repair.spec import WINDOW_START, BackfillPlan, Chunk
 from headwater_streams.backfill.repair.window_replay import FIRST_US, LAST_US, WindowReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
@@ -159,9 +160,9 @@ def keys_of(job_plan: JobPlan) -> tuple[str, ...]:
 def _wanted(selection: Selection, history: TableHistory, replay: WindowReplay) -> Column:
     """Which rows of the input the range names, as a column over them; a range of event time names windows."""
     if selection.offsets is not None:
-        return in_ranges(selection.offsets)
+        return Offsets.of([selection.offsets]).condition()
     if selection.since_version is not None:
-        return in_ranges(history.read_ranges(since=selection.since_version))
+        return Offsets.of([history.read_ranges(since=selection.since_version)]).condition()
     if selection.rows == "late":
         return replay.is_late(history.folded())
     if selection.timestamps is not None:

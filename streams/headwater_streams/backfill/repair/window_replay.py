@@ -16,8 +16,10 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import Folded
-from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, PinnedInput, any_of
+from headwater_streams.backfill.repair.pinning import pinned_table
+from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, PinnedInput
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
@@ -81,7 +83,7 @@ class WindowReplay:
         Args:
             affected: Rows with a window among these; by default all.
         """
-        rows = read_version(self._context.spark, self._path, self._pinned.version)
+        rows = pinned_table(self._context, self._pinned)
         if affected is not None and affected.windows:
             # Said of the column itself, so that files of other times are not read.
             time, (first, end) = F.col(f"`{self._window.time}`"), self._moments(affected)

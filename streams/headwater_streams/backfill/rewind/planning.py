@@ -8,6 +8,7 @@ from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
+from headwater_streams.ledger.log import Commit
 from headwater_streams.runtime.compatibility import differences, why_incompatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
@@ -37,16 +38,17 @@ def plan_rewind(
     found = plan_jobs(context, [job])[-1]
     job = found.job
     named, names = table_of(job, table), (job.target.name, *job.other_tables)
+    targets = [target.name for target in job.targets]
     histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
     wanted = batch_at(context.home, histories[named], job.name, version)
-    placed = {target.name: _place_of(histories[target.name], wanted) for target in job.targets}
-    at_version, at = placed.pop(job.target.name)
-    versions = {name: version for name, (version, _) in placed.items()}
-    versions |= {
-        name: _kept_by(histories[name], wanted) for name in names if name not in (*placed, job.target.name)
+    placed = {
+        name: (_made_by if name in targets else _changes_after)(history, wanted)
+        for name, history in histories.items()
     }
-    for name, place in {**versions, job.target.name: at_version}.items():
-        require_unrepaired(histories[name], place)
+    for name, commit in placed.items():
+        require_unrepaired(histories[name], commit.version)
+    at_version, at = placed[job.target.name].version, placed[job.target.name].entry
+    assert at is not None, "it is the batch's commit"
     checkpoint = context.home.checkpoint(job.name, at.generation)
     require_remembered(context, job.name, checkpoint, at)
     history = histories[job.target.name]
@@ -60,34 +62,34 @@ def plan_rewind(
         batch=at.batch,
         origin=at.generation,
         ranges=again,
-        versions=versions,
+        versions={name: commit.version for name, commit in placed.items() if name != job.target.name},
         rows=sum(entry.totals["read"] for entry in later),
         notes=() if halts is None else (f"put back there, {halts}",),
     )
     return stored(context.home, made, context.now_ms())
 
 
-def _place_of(history: TableHistory, batch: LedgerEntry) -> tuple[int, LedgerEntry]:
-    """The version of a job's table with which a batch was committed to it, and its entry there."""
+def _made_by(history: TableHistory, batch: LedgerEntry) -> Commit:
+    """The commit of a batch to one of its job's tables."""
     wanted = (batch.job, batch.generation, batch.batch)
     for commit in reversed(history.commits):
         entry = commit.entry
         if entry is not None and entry.is_batch and (entry.job, entry.generation, entry.batch) == wanted:
-            return commit.version, entry
+            return commit
     raise BackfillError(
         f"{history.name} does not have batch {batch.batch} of the job {batch.job!r}, which {batch.table} has, so they "
         "cannot be put back together; plan a rebuild: headwater backfill plan JOB --rebuild"
     )
 
 
-def _kept_by(history: TableHistory, batch: LedgerEntry) -> int:
-    """The version that a dimension's table of changes had after a batch; not each batch has something for it."""
+def _changes_after(history: TableHistory, batch: LedgerEntry) -> Commit:
+    """The last commit to a dimension's table of changes up to a batch; not each batch has something for it."""
     upto = (batch.generation, batch.batch)
     for commit in reversed(history.commits):
         entry = commit.entry
         if entry is not None and entry.kind == "side" and (entry.generation, entry.batch) <= upto:
-            return commit.version
-    return history.commits[0].version
+            return commit
+    return history.commits[0]
 
 
 def _require_records(context: StageContext, job: Job, again: Ranges) -> None:

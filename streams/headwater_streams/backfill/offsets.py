@@ -2,11 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import reduce
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.conditions import any_of
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
@@ -82,9 +86,18 @@ class Offsets:
             (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition) & _in_one_of(pairs)
             for (topic, partition), pairs in self.pairs.items()
         ]
-        return F.coalesce(reduce(Column.__or__, each, F.lit(False)), F.lit(False))
+        return any_of(each)
+
+    def mask(self, coordinates: pa.Table) -> pa.Array:
+        """True at the rows of a table `_topic, _partition, _offset` that are among them."""
+        partitions, at = coordinates[PARTITION].to_numpy(), coordinates[OFFSET].to_numpy()
+        mask = np.zeros(len(at), dtype=bool)
+        for (topic, partition), pairs in self.pairs.items():
+            of_topic: Any = pc.equal(coordinates[TOPIC], topic).to_numpy()
+            for start, end in pairs:
+                mask |= of_topic & (partitions == partition) & (at >= start) & (at < end)
+        return pa.array(mask)
 
 
 def _in_one_of(pairs: Iterable[Pair]) -> Column:
-    each = [(F.col(OFFSET) >= start) & (F.col(OFFSET) < end) for start, end in pairs]
-    return reduce(Column.__or__, each)
+    return any_of([(F.col(OFFSET) >= start) & (F.col(OFFSET) < end) for start, end in pairs])
