@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from headwater_streams.errors import DataLossError
 from headwater_streams.gateway import jvm_class, to_list
 from headwater_streams.sinks.delta_table import DeltaTransaction, delta_log, read_files, read_version
-from headwater_streams.sinks.live_files import LiveFile
+from headwater_streams.sinks.live_files import LiveFile, all_files
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,15 @@ class FileSwap(DeltaTransaction):
         Raises:
             DataLossError: Not as many rows would be kept as were counted; nothing is committed.
         """
-        files = self.files()
+        files = {file.name: file for file in self.all_files()}
         touched = {} if known is None else known
         self.count_affected(affected, touched)
         removed = {name: counts for name, counts in touched.items() if counts[0]}
         if not removed and files:
             # A commit that only adds would be news to the table's streaming readers, and it is not.
-            smallest = min(files, key=lambda name: int(files[name].size()))
+            smallest = min(files, key=lambda name: files[name].size_bytes)
             removed = {smallest: touched.get(smallest, (0, 0))}
-        actions = [files[name].remove() for name in sorted(removed)]
+        actions = [self._remove(files[name]) for name in sorted(removed)]
         kept = sum(total - gone for gone, total in removed.values())
         if kept:
             mixed = [name for name, (gone, total) in removed.items() if total > gone]
@@ -183,9 +183,9 @@ class FileSwap(DeltaTransaction):
             known: By file, how many affected rows it has and how many in all. What is looked at is noted there, so that
                 only new files are looked at another time; files that are not the table's any more are left out.
         """
-        names = self.files().keys()
-        for name in [name for name in known if name not in names]:
-            del known[name]
+        names = [file.name for file in all_files(self._path, self.version)]
+        for gone in known.keys() - set(names):
+            del known[gone]
         new = [name for name in names if name not in known]
         if new:
             rows = read_files(self._spark, self.schema, [self._path / name for name in new])

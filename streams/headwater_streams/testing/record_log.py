@@ -16,7 +16,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import Commit, commits
 from headwater_streams.runtime.checkpoint import next_version, table_offset
-from headwater_streams.sinks.delta_table import ensure_table
+from headwater_streams.sinks.delta_table import ensure_table, tell_state
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.reader import Starts
@@ -56,6 +56,7 @@ class RecordLog:
             mode="append",
             commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
         )
+        tell_state(self._root / topic)
 
     def declare(self, topic: str) -> None:
         """Makes a topic without records."""

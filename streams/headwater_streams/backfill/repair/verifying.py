@@ -32,6 +32,7 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sinks.live_files import all_files
 from headwater_streams.sources.coordinates import ROWS
 
 
@@ -103,10 +104,13 @@ def _verified(
     shadow, before = read_version(context.spark, own.shadow, last.version), rows_before(context, part)
     notes = list(planned.notes) if name == planned.target else []
     findings, terms = [_unmoved(context, part)], summed(entries)
+    held = sum(file.rows for file in all_files(own.shadow, last.version))
+    inside = shadow.filter(part.affected.condition())
     if planned.kind == "window":
         assert planned.pinned is not None
         replay = WindowReplay(context, job_plan, planned.pinned)
-        accounting = _window_accounting(terms, shadow, before)
+        rows, keys, folded = _distinct_windows(inside, part.keys)
+        accounting = _window_accounting(terms, folded, before)
         findings += _window_findings(planned, entries, accounting, terms, replay)
         now = counted_in_windows(accounting)
         if now != accounting["before"] + accounting["late_folded"]:
@@ -116,9 +120,14 @@ def _verified(
                 f"now they count {now}{because}"
             )
     else:
+        rows, keys = distinct_offsets(inside)
         accounting = _row_accounting(context, part, terms, before)
         findings += _row_findings(context, part, entries, accounting, terms)
-    findings += [_inside(shadow, part), prove_kept(context, own, part)]
+    told = f"{counted(held, 'row')} of {counted(keys, 'key')}, {held - rows:,} of them outside of the range"
+    findings += [
+        Finding("rows inside the range", held == rows == keys, told),
+        prove_kept(context, own, part),
+    ]
     findings += _checks(job_plan.job, shadow, notes)
     recomputed = recompute_repair(context, job, job_plan, planned, shadow, recompute, name)
     findings += recomputed.findings
@@ -146,13 +155,9 @@ def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
     )
 
 
-def _window_accounting(terms: dict[str, int], shadow: DataFrame, before: DataFrame) -> dict[str, int]:
-    folded, replaced = (
-        rows.agg(F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")).first() for rows in (shadow, before)
-    )
-    assert folded is not None
+def _window_accounting(terms: dict[str, int], now: int, before: DataFrame) -> dict[str, int]:
+    replaced = before.agg(F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")).first()
     assert replaced is not None
-    now = int(folded["rows"])
     # Where windows overlap, a row is counted in several.
     counted_now = {"folded": terms["folded"], "placed": now} if "placed" in terms else {"folded": now}
     return {
@@ -241,24 +246,18 @@ def _row_findings(
     ]
 
 
-def _inside(shadow: DataFrame, planned: BackfillPlan) -> Finding:
-    outside = shadow.filter(~planned.affected.condition()).count()
-    rows, keys = distinct_offsets(shadow) if planned.kind == "row" else _distinct_keys(shadow, planned.keys)
-    return Finding(
-        "rows inside the range",
-        outside == 0 and keys == rows,
-        f"{counted(rows, 'row')} of {counted(keys, 'key')}, {outside:,} of them outside of the range",
+def _distinct_windows(rows: DataFrame, keys: Sequence[str]) -> tuple[int, int, int]:
+    """How many rows there are, of how many keys, and how many rows they count."""
+    by_key = rows.groupBy(*[f"`{key}`" for key in keys]).agg(
+        F.count(F.lit(1)).alias("_rows_of_key"), F.sum(ROWS).alias("_counted_of_key")
     )
-
-
-def _distinct_keys(rows: DataFrame, keys: Sequence[str]) -> tuple[int, int]:
-    """How many rows there are, and of how many keys."""
-    by_key = rows.groupBy(*[f"`{key}`" for key in keys]).agg(F.count(F.lit(1)).alias("_rows_of_key"))
     found = by_key.agg(
-        F.coalesce(F.sum("_rows_of_key"), F.lit(0)).alias("rows"), F.count(F.lit(1)).alias("keys")
+        F.coalesce(F.sum("_rows_of_key"), F.lit(0)).alias("rows"),
+        F.count(F.lit(1)).alias("keys"),
+        F.coalesce(F.sum("_counted_of_key"), F.lit(0)).alias("counted"),
     ).first()
     assert found is not None
-    return found["rows"], found["keys"]
+    return found["rows"], found["keys"], found["counted"]
 
 
 def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
