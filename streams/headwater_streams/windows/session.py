@@ -15,6 +15,10 @@ A row is late when `time + gap <= _seen_until - delay`, as Spark counts: a sessi
 even if later rows keep one open that it would have been in. One that comes behind the watermark by less than the gap
 is folded; where the session before it was written already, it begins one of its own. Rows in time (not behind the
 watermark) get exactly the sessions that a batch over all of them gives.
+
+Spark 4.1 moves a condition on a session's bounds below its grouping, where it sees single rows in place of sessions. A
+job's function cannot have one; where the function is called on a plain DataFrame, give its result `localCheckpoint()`
+before such a filter.
 """
 
 from collections.abc import Sequence

@@ -34,6 +34,11 @@ class Recomputed:
     notes: tuple[str, ...] = ()
 
 
+def not_asked() -> Recomputed:
+    """Nothing was to be recomputed."""
+    return nothing("it was not asked for (--recompute none)")
+
+
 def nothing(why: object) -> Recomputed:
     """Nothing was recomputed."""
     return Recomputed(notes=(f"nothing was recomputed from the raw topic: {why}",))

@@ -1,37 +1,33 @@
-"""Windows recomputed: the job's function over all records of the topic that fall into them, at once.
+"""Windows recomputed: the job's function over all rows of the topic that fall into them, at once.
 
-What the live job left out is left out by its coordinates: rejected records by those in the quarantine table, late ones
-by those in the late table of the run. The table between the topic and the windows is not looked at.
+Of windows that are written once they are closed those are compared that the watermark has passed. Count windows number
+the rows of a key from its first on, so there is no sample of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from pathlib import Path
+from functools import cache
 from random import Random
 
-from deltalake import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets, Pair
 from headwater_streams.backfill.recompute.comparing import Compared, Order, compare
+from headwater_streams.backfill.recompute.input_rows import InputRows, Taken, compared_as_rejected
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
-from headwater_streams.backfill.recompute.reading import RawTopic, in_order, not_new, without
+from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_windows, pick_windows
+from headwater_streams.backfill.recompute.sessions import WINDOW_END, Sessions
 from headwater_streams.backfill.repair.spec import WINDOW_START
-from headwater_streams.dedup.by_key import ByKey
+from headwater_streams.durations import in_micros
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.runner import plan_jobs
-from headwater_streams.sinks.side import MISSED
-from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, ROWS, SOURCES, hide, reveal
-from headwater_streams.sources.decode import BAD
-from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, hide, reveal
+from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.session import SessionWindow
 from headwater_streams.windows.spec import CLOSED_UNTIL, WINDOW_KEY, FoldedWindow
 
@@ -40,35 +36,28 @@ _MARGIN = 20
 _STARTS = 5_000  # what is picked from, that the sources of all windows need not be gathered
 _TRIES = 4
 _START_US = "_start_us"
+_MINUTE_US = 60_000_000
 
 
 @dataclass(frozen=True)
 class WrittenWindows:
-    """What a run of a windowed job wrote, and what it was to read.
+    """What a run of a windowed job wrote.
 
     Attributes:
         rows: The windows.
         within: Which windows are meant, as a condition over rows of the result; None for all.
         keys: The columns that name one.
         columns: Those that are compared.
-        read: The offsets whose records were read.
-        rejected: The tables of the records that are in no window.
-        late: The table of those that came too late for some; None where all are folded in.
+        taken: What it was to read.
         closed_until_us: Of windows that are written once they are closed, which are.
-        batches: Gives the batches of the job that reads the topic, where that is another one.
-        kept: What that job kept of the records.
     """
 
     rows: DataFrame
     within: Column | None
     keys: Sequence[str]
     columns: Sequence[str]
-    read: Offsets
-    rejected: Sequence[Path]
-    late: Path | None
+    taken: Taken
     closed_until_us: int | None
-    batches: Callable[[], Sequence[LiveBatch]]
-    kept: DataFrame | None
 
 
 class WindowRecomputation:
@@ -80,25 +69,26 @@ class WindowRecomputation:
         Raises:
             NotRecomputableError: Its windows cannot be recomputed.
         """
-        self._context, self._job, self._plan, self._written = context, job, plan, written
-        if isinstance(plan.operator, SessionWindow) or not isinstance(plan.operator, FoldedWindow):
-            raise NotRecomputableError(
-                f"the job is {plan.window.name}, and only windows of fixed times are so far"
-            )
-        unnamed = [key for key in written.keys if key not in plan.result.fieldNames()]
-        if unnamed:
+        self._plan, self._written, self._window = plan, written, plan.window
+        named = plan.result.fieldNames()
+        if any(key not in named for key in written.keys):
             raise NotRecomputableError("its rows have no columns of their own that name them")
-        self._window = plan.operator
-        self._name, declared = next(iter(job.inputs.items()))
-        assert isinstance(declared, TopicInput)
-        if isinstance(job.dedup, ByKey):
-            raise NotRecomputableError(
-                "the job removes duplicates by key, and which of them stays depends on the order in which they came"
-            )
-        self._by_headers = job.dedup is not None and job.dedup.by_headers
-        self._checks = [c for c in job.checks_for("input", "row") if c.action == "quarantine"]
-        self._topic = RawTopic(context, declared, job.dedup)
-        self._judging = RawTopic(context, declared, job.dedup, self._checks)
+        name = next(iter(job.inputs))
+        self._rows = InputRows(context, job, name, written.taken, overlapping=self._window.overlapping)
+        self._sessions: Sessions | None = None
+        self._step_us = 1
+        if isinstance(self._window, CountWindow) and WINDOW_END not in named:
+            raise NotRecomputableError("its rows do not say when their windows end")
+        if isinstance(self._window, SessionWindow):
+            who = [key for key in written.keys if key not in (WINDOW_START, WINDOW_END)]
+            if not {*self._window.by} <= {*who} or not {WINDOW_START, WINDOW_END} <= {*named}:
+                raise NotRecomputableError(
+                    "its rows do not say whose sessions they are, and from when to when"
+                )
+            assert written.closed_until_us is not None, "sessions are written once they are closed"
+            self._sessions = Sessions(who, written.rows, written.closed_until_us)
+            # Hardly two sessions begin at one time; those of a while are picked together.
+            self._step_us = max(in_micros(self._window.gap), _MINUTE_US)
 
     def run(self, how: Recompute, seed: str) -> Recomputed:
         """Recomputes all windows, or a sample.
@@ -107,10 +97,9 @@ class WindowRecomputation:
             NotRecomputableError: There is nothing that can be.
             StreamsError: Nobody answers.
         """
-        read, rows, span = self._written.read, self._written.rows, None
-        there = self._topic.there()
+        read, rows, span = self._written.taken.read, self._written.rows, None
+        here = self._rows.there()
         limit = None if how == "all" else limit_of(read.count)
-        here = read.inside(there)
         if not read.count:
             raise NotRecomputableError("no record feeds what was written")
         if not here.count:
@@ -119,124 +108,103 @@ class WindowRecomputation:
         if here != read or (limit is not None and limit < read.count):
             windows = self._windows_by_start()
             picked, span = self._picked(here, limit, Random(seed), sorted(windows))
-            rows = rows.filter(_starts_in(span))
-        found = self._compared(picked, span, rows, self._by_coordinates)
-        notes: tuple[str, ...] = ()
-        if not found.same and self._checks and (deleted := self._not_quarantined(picked)):
-            again = self._compared(picked, span, rows, self._by_checks)
-            if again.same:
-                note = f"the quarantine table lacks {counted(deleted, 'record')} that the job's checks reject"
-                found, notes = again, (note,)
-        if not found.same and self._written.kept is not None:
-            # A compacted topic forgets records between the others.
-            kept = self._written.kept.filter(picked.condition()).select(*PLACE)
-            lost = without(kept, self._topic.located(picked)).count()
-            if lost:
-                raise NotRecomputableError(
-                    f"{read.topics} does not hold {counted(lost, 'record')} that the job kept any more"
-                )
+            rows = rows.filter(self._starts_in(span))
+
+        def compare(by_checks: bool) -> tuple[Compared, tuple[str, ...]]:
+            return self._compared(self._rows.given(picked, by_checks=by_checks), span, rows)
+
+        found, notes = compared_as_rejected(compare, [(self._rows, picked)])
         total = found.rows - found.missing + found.extra if windows is None else sum(windows.values())
         compared = f"{found.rows:,} of {counted(total, 'window')}"
         outcome = judged(found, compared, picked, read, read.count - here.count)
         return replace(outcome, notes=(*outcome.notes, *notes))
 
     def _compared(
-        self,
-        picked: Offsets,
-        span: Pair | None,
-        rows: DataFrame,
-        good_of: Callable[[Offsets, DataFrame], DataFrame],
-    ) -> Compared:
-        located = self._topic.located(picked)
-        good = self._in_time(picked, self._new(picked, located, good_of(picked, located)))
+        self, good: DataFrame, span: Pair | None, rows: DataFrame
+    ) -> tuple[Compared, tuple[str, ...]]:
+        """What differs, and what a person should know of that."""
+        if self._sessions is not None:
+            return self._compared_sessions(self._sessions, good, rows, sample=span is not None)
+        return self._compare(lambda order: self._windows(good, span, order), rows), ()
+
+    def _compared_sessions(
+        self, sessions: Sessions, good: DataFrame, rows: DataFrame, *, sample: bool
+    ) -> tuple[Compared, tuple[str, ...]]:
+        @cache
+        def made(order: Order | None) -> DataFrame:
+            # Spark would look at the bounds before rows are merged: it moves such a condition below the grouping.
+            found = self._results(good, order).localCheckpoint()
+            return sessions.near(found, rows) if sample else found
+
+        found = self._compare(lambda order: sessions.closed(made(order)), rows)
+        if found.same:
+            return found, ()
+        alone = sessions.comparable(made(None), rows)
+        apart = rows.count() - alone.count()
+        if not apart:
+            return found, ()
+        found = self._compare(lambda order: sessions.unsplit(made(order), sample=sample), alone)
+        one = "session that a row behind the watermark began or cut off was not compared"
+        return found, (counted(apart, one, one.replace("session", "sessions").replace("was", "were")),)
+
+    def _compare(self, made: Callable[[Order | None], DataFrame], rows: DataFrame) -> Compared:
         columns = [*self._written.columns, *([] if ROWS in self._written.columns else [ROWS])]
-        return compare(
-            lambda order: self._windows(good, span, order),
-            rows,
-            self._written.keys,
-            columns,
-            by_hash=False,
-        )
+        return compare(made, rows, self._written.keys, columns, by_hash=False)
 
-    def _by_coordinates(self, picked: Offsets, located: DataFrame) -> DataFrame:
-        """The records that can be used, but those that stand in a quarantine table."""
-        decoded = self._topic.decoded(located)
-        good = decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
-        return self._not_in(good, self._written.rejected, picked)
-
-    def _by_checks(self, _picked: Offsets, located: DataFrame) -> DataFrame:
-        """The records that can be used, as the job's checks are now."""
-        decoded = self._judging.decoded(located)
-        return decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
-
-    def _not_quarantined(self, picked: Offsets) -> int:
-        """How many records the checks reject, as they are now, that stand in no quarantine table: rows were deleted."""
-        decoded = self._judging.decoded(self._topic.located(picked))
-        rejected = decoded.frame.filter(F.col(BAD)).select(*PLACE)
-        return self._not_in(rejected, self._written.rejected, picked).count()
-
-    def _new(self, picked: Offsets, located: DataFrame, good: DataFrame) -> DataFrame:
-        if not self._by_headers:
-            return good
-        batches = self._written.batches()
-        chosen = [bool(picked.inside(batch.id.ranges).count) for batch in batches]
-        copies = not_new(plan_jobs(self._context, [self._job])[0], located, batches, chosen)
-        return without(good, self._context.spark.createDataFrame(copies)) if copies.num_rows else good
-
-    def _in_time(self, picked: Offsets, good: DataFrame) -> DataFrame:
-        """The records but the late ones; where a record is in several windows, with the last one that lacks it."""
-        if self._written.late is None:
-            return good
-        if not self._window.overlapping:
-            return self._not_in(good, [self._written.late], picked)
-        late = self._side(self._written.late, picked)
-        closed = F.array_max(F.transform(MISSED, lambda window: window["end"])).alias(CLOSED_UNTIL)
-        return good.join(late.select(*PLACE, closed), list(PLACE), "left")
-
-    def _not_in(self, rows: DataFrame, paths: Sequence[Path], picked: Offsets) -> DataFrame:
-        """Rows but those that stand in side tables; most of these are empty, and a join is not for nothing."""
-        filled = [path for path in paths if DeltaTable(str(path)).file_uris()]
-        return reduce(without, [self._side(path, picked) for path in filled], rows)
-
-    def _side(self, path: Path, picked: Offsets) -> DataFrame:
-        return self._context.spark.read.format("delta").load(str(path)).filter(picked.condition())
+    def _results(self, good: DataFrame, order: Order | None) -> DataFrame:
+        """The function's result over rows, with what it hides of windows."""
+        hidden = [*ROW_COLUMNS, *([CLOSED_UNTIL] if CLOSED_UNTIL in good.columns else [])]
+        result = self._plan.job.function(**{self._rows.name: hide(in_order(good, order), hidden)})
+        return reveal(result, [ROWS, WINDOW_KEY] if isinstance(self._window, FoldedWindow) else [ROWS])
 
     def _windows(self, good: DataFrame, span: Pair | None, order: Order | None) -> DataFrame:
-        hidden = [*ROW_COLUMNS, *([CLOSED_UNTIL] if CLOSED_UNTIL in good.columns else [])]
-        rows = in_order(good, order)
-        result = self._plan.job.function(**{self._name: hide(rows, hidden)})
-        result = reveal(result, [ROWS, WINDOW_KEY])
+        result = self._results(good, order)
         if self._written.closed_until_us is not None:
-            ends = F.unix_micros(F.col(f"{WINDOW_KEY}.window_end"))
+            folded = isinstance(self._window, FoldedWindow)
+            ends = F.unix_micros(F.col(f"{WINDOW_KEY}.window_end") if folded else WINDOW_END)
             result = result.filter(ends <= self._written.closed_until_us)
         if self._written.within is not None:
             result = result.filter(self._written.within)
-        return result if span is None else result.filter(_starts_in(span))
+        return result if span is None else result.filter(self._starts_in(span))
 
     def _windows_by_start(self) -> dict[int, int]:
-        """How many windows were written, by their start; nothing where they do not say it."""
-        if not self._window.closing or WINDOW_START not in self._written.rows.columns:
+        """How many windows were written, by their start; nothing where they do not say it, or where the rows before it
+        count, too."""
+        rows = self._written.rows
+        if (
+            not self._window.closing
+            or isinstance(self._window, CountWindow)
+            or WINDOW_START not in rows.columns
+        ):
             return {}
-        start_us = F.unix_micros(WINDOW_START).alias(_START_US)
-        return {
-            row[_START_US]: row["count"] for row in self._written.rows.groupBy(start_us).count().collect()
-        }
+        counts = rows.groupBy(self._start_us().alias(_START_US)).count()
+        return {row[_START_US]: row["count"] for row in counts.collect()}
+
+    def _start_us(self) -> Column:
+        """When a window starts, as windows are picked by it."""
+        start_us = F.unix_micros(WINDOW_START)
+        return start_us if self._step_us == 1 else start_us - F.pmod(start_us, F.lit(self._step_us))
+
+    def _starts_in(self, span: Pair) -> Column:
+        return self._start_us().between(*span)
 
     def _picked(
         self, here: Offsets, limit: int | None, rng: Random, starts: Sequence[int]
     ) -> tuple[Offsets, Pair]:
         """Windows whose records are all there, as many as the limit lets, and the offsets to read for them."""
-        read = self._written.read
+        read = self._written.taken.read
         if not starts:
             gone, many = (
                 "some of which are gone",
                 "and they are more than a sample; --recompute all reads them",
             )
-            raise NotRecomputableError(
-                f"its rows do not say of what time they are, so it takes all offsets, {gone if here != read else many}"
-            )
+            why = "its rows do not say of what time they are"
+            if isinstance(self._window, CountWindow):
+                why = "its windows are counted from the first row of each key on"
+            raise NotRecomputableError(f"{why}, so it takes all offsets, {gone if here != read else many}")
         margin = 0 if limit is None else limit // _MARGIN
-        batches = [Offsets.of([b.id.ranges]) for b in self._written.batches()] if self._by_headers else []
+        by_headers, taken = self._rows.by_headers, self._written.taken
+        batches = [Offsets.of([b.id.ranges]) for b in taken.batches()] if by_headers else []
 
         def offsets_of(parts: Sequence[Ranges]) -> Offsets:
             wide = _widened(merge_ranges(list(parts)), margin)
@@ -269,7 +237,7 @@ class WindowRecomputation:
         self, limit: int | None, rng: Random, starts: Sequence[int]
     ) -> Iterator[Mapping[int, Ranges]]:
         """Where the records of windows are, by their start: of all windows, or of some stretches of them."""
-        rows = self._written.rows.select(F.unix_micros(WINDOW_START).alias(_START_US), SOURCES)
+        rows = self._written.rows.select(self._start_us().alias(_START_US), SOURCES)
         if limit is None:
             yield _ranges_by_start(rows)
             return
@@ -298,7 +266,3 @@ def _widened(ranges: Ranges, margin: int) -> Ranges:
         topic: {partition: (start - margin, end + margin) for partition, (start, end) in partitions.items()}
         for topic, partitions in ranges.items()
     }
-
-
-def _starts_in(span: Pair) -> Column:
-    return F.unix_micros(WINDOW_START).between(*span)

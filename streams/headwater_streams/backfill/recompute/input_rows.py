@@ -1,0 +1,182 @@
+"""The rows of a topic that a stateful job's function was given, told from the raw topic and the side tables.
+
+What the live job left out is left out by its coordinates: rejected records by those in the quarantine table, late ones
+by those in the late table of the run. The table between the topic and the state is not looked at.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.history import LiveBatch
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.recompute.comparing import Compared
+from headwater_streams.backfill.recompute.outcome import NotRecomputableError
+from headwater_streams.backfill.recompute.reading import RawTopic, not_new, without
+from headwater_streams.dedup.by_key import ByKey
+from headwater_streams.plural import counted
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.sinks.side import MISSED
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS
+from headwater_streams.sources.decode import BAD
+from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.windows.spec import CLOSED_UNTIL
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What a run and the jobs before it say of the records of an input.
+
+    Attributes:
+        read: The offsets whose records were read.
+        rejected: The tables of the records that were not used.
+        late: The table of those that came too late; None where all are folded in.
+        batches: Gives the batches of the job that reads the topic, where that is another one.
+        kept: What that job kept of the records.
+    """
+
+    read: Offsets
+    rejected: Sequence[Path]
+    late: Path | None
+    batches: Callable[[], Sequence[LiveBatch]]
+    kept: DataFrame | None
+
+
+class InputRows:
+    """The rows of one input."""
+
+    def __init__(
+        self, context: StageContext, job: Job, name: str, taken: Taken, *, overlapping: bool = False
+    ) -> None:
+        """Args: the job as it is declared, and its input, a topic; what the run says of it; whether a row falls into
+        several windows, of which some may lack it.
+
+        Raises:
+            NotRecomputableError: Which rows were given is not known.
+        """
+        if isinstance(job.dedup, ByKey):
+            raise NotRecomputableError(
+                "the job removes duplicates by key, and which of them stays depends on the order in which they came"
+            )
+        declared = job.inputs[name]
+        assert isinstance(declared, TopicInput)
+        self.name, self.taken = name, taken
+        self.by_headers = job.dedup is not None and job.dedup.by_headers
+        self._context, self._job, self._overlapping = context, job, overlapping
+        checks = [c for c in job.checks_for("input", "row") if c.action == "quarantine"]
+        self.has_checks = bool(checks)
+        self._topic = RawTopic(context, declared, job.dedup)
+        self._judging = RawTopic(context, declared, job.dedup, checks)
+
+    def there(self) -> Offsets:
+        """Those of the offsets read that the topic still has.
+
+        Raises:
+            StreamsError: Nobody answers, or there is no such topic.
+        """
+        return self.taken.read.inside(self._topic.there())
+
+    def given(self, picked: Offsets, *, by_checks: bool = False) -> DataFrame:
+        """The rows of some offsets, of one at least, with their coordinates; where windows overlap with `CLOSED_UNTIL`.
+
+        Args:
+            picked: The offsets.
+            by_checks: Whether the job's checks, as they are now, say what is rejected, in place of the quarantine.
+
+        Raises:
+            DataLossError: Some offsets are gone.
+        """
+        located = self._topic.located(picked)
+        decoded = (self._judging if by_checks else self._topic).decoded(located)
+        good = decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
+        if not by_checks:
+            good = self._not_in(good, self.taken.rejected, picked)
+        return self._in_time(picked, self._new(picked, located, good))
+
+    def not_quarantined(self, picked: Offsets) -> int:
+        """How many records the checks reject, as they are now, that stand in no quarantine table: rows were deleted."""
+        decoded = self._judging.decoded(self._topic.located(picked))
+        rejected = decoded.frame.filter(F.col(BAD)).select(*PLACE)
+        return self._not_in(rejected, self.taken.rejected, picked).count()
+
+    def lost(self, picked: Offsets) -> int:
+        """How many records that the job kept the topic lacks: a compacted one forgets some between the others."""
+        if self.taken.kept is None:
+            return 0
+        kept = self.taken.kept.filter(picked.condition()).select(*PLACE)
+        return without(kept, self._topic.located(picked)).count()
+
+    def _new(self, picked: Offsets, located: DataFrame, good: DataFrame) -> DataFrame:
+        if not self.by_headers:
+            return good
+        batches = self.taken.batches()
+        chosen = [bool(picked.inside(batch.id.ranges).count) for batch in batches]
+        reading = next(p for p in plan_jobs(self._context, [self._job]) if list(p.job.inputs) == [self.name])
+        copies = not_new(reading, located, batches, chosen)
+        return without(good, self._context.spark.createDataFrame(copies)) if copies.num_rows else good
+
+    def _in_time(self, picked: Offsets, good: DataFrame) -> DataFrame:
+        """The records but the late ones; where a record is in several windows, with the last one that lacks it."""
+        if self.taken.late is None:
+            return good
+        if not self._overlapping:
+            return self._not_in(good, [self.taken.late], picked)
+        late = self._side(self.taken.late, picked)
+        closed = F.array_max(F.transform(MISSED, lambda window: window["end"])).alias(CLOSED_UNTIL)
+        return good.join(late.select(*PLACE, closed), list(PLACE), "left")
+
+    def _not_in(self, rows: DataFrame, paths: Sequence[Path], picked: Offsets) -> DataFrame:
+        """Rows but those that stand in side tables; most of these are empty, and a join is not for nothing."""
+        filled = [path for path in paths if DeltaTable(str(path)).file_uris()]
+        return reduce(without, [self._side(path, picked) for path in filled], rows)
+
+    def _side(self, path: Path, picked: Offsets) -> DataFrame:
+        return self._context.spark.read.format("delta").load(str(path)).filter(picked.condition())
+
+
+def compared_as_rejected(
+    compare: Callable[[bool], tuple[Compared, tuple[str, ...]]], inputs: Sequence[tuple[InputRows, Offsets]]
+) -> tuple[Compared, tuple[str, ...]]:
+    """Compares what the quarantine leaves; where that differs, what the job's checks leave, for rows of it may be gone.
+
+    Args:
+        compare: Compares, by the checks or not: what differs, and notes on it.
+        inputs: The rows, and which of them are given.
+
+    Raises:
+        NotRecomputableError: Something differs, and a topic lacks records that the job kept.
+    """
+    found, notes = compare(False)
+    if found.same:
+        return found, notes
+    deleted = sum(rows.not_quarantined(picked) for rows, picked in inputs if rows.has_checks)
+    if deleted:
+        again, notes_again = compare(True)
+        if again.same:
+            note = f"the quarantine table lacks {counted(deleted, 'record')} that the job's checks reject"
+            return again, (*notes_again, note)
+    lost = sum(rows.lost(picked) for rows, picked in inputs)
+    if lost:
+        topics = Offsets.union([picked for _, picked in inputs]).topics
+        raise NotRecomputableError(
+            f"{topics} does not hold {counted(lost, 'record')} that the job kept any more"
+        )
+    return found, notes
+
+
+def require_topics(job: Job) -> None:
+    """Sees to it that a stateful job names topics, whatever stands between them and its state.
+
+    Raises:
+        NotRecomputableError: It reads a table.
+    """
+    tables = [each.name for each in job.inputs.values() if not isinstance(each, TopicInput)]
+    if tables:
+        raise NotRecomputableError(f"the job reads the table {tables[0]}, and no topic")

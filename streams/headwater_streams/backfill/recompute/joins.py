@@ -1,0 +1,106 @@
+"""The rows of a join of two streams, recomputed: the job's function over all rows of both topics, at once.
+
+A pair is there in a batch as in the stream, whatever the order. A row without a partner is written once none can come
+any more; a batch gives those that still wait, too, and as many of them may be missing as wait by the ledger.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.recompute.comparing import Compared, Order, compare
+from headwater_streams.backfill.recompute.input_rows import InputRows, Taken, compared_as_rejected
+from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
+from headwater_streams.backfill.recompute.reading import in_order
+from headwater_streams.backfill.recompute.sampling import limit_of
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.plural import counted
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, hide, reveal
+
+
+@dataclass(frozen=True)
+class WrittenJoin:
+    """What a run of a joining job wrote.
+
+    Attributes:
+        rows: The rows.
+        columns: Those of their columns that are compared.
+        taken: What it was to read, by input.
+        waiting: How many rows wait for a partner, of the sides whose rows are written without one.
+    """
+
+    rows: DataFrame
+    columns: Sequence[str]
+    taken: dict[str, Taken]
+    waiting: int
+
+
+class JoinRecomputation:
+    """Recomputes the rows of a joining job's target."""
+
+    def __init__(self, context: StageContext, job: Job, plan: JobPlan, written: WrittenJoin) -> None:
+        """Args: the job as it is declared; the part of it that joins; what was written.
+
+        Raises:
+            NotRecomputableError: Its rows cannot be recomputed.
+        """
+        assert isinstance(plan.operator, IntervalJoin)
+        self._plan, self._written, self._join = plan, written, plan.operator
+        names = [topic for declared in job.topics for topic in declared.names]
+        if len(names) > len({*names}):
+            raise NotRecomputableError("the job joins a topic with itself")
+        self._inputs = [InputRows(context, job, name, taken) for name, taken in written.taken.items()]
+
+    def run(self, how: Recompute) -> Recomputed:
+        """Recomputes all rows; as a sample, where there are no more offsets than that may have.
+
+        Raises:
+            NotRecomputableError: They cannot be, or are more than a sample.
+            StreamsError: Nobody answers.
+        """
+        read = Offsets.union([rows.taken.read for rows in self._inputs])
+        here = Offsets.union([rows.there() for rows in self._inputs])
+        if not all(rows.taken.read.count for rows in self._inputs):
+            raise NotRecomputableError("no record feeds one side of the join")
+        if here != read:
+            raise NotRecomputableError(
+                f"{read.count - here.count:,} of {read.count:,} offsets are gone from {read.topics}, and which rows "
+                "they were joined with is not known"
+            )
+        if how == "sample" and read.count > limit_of(read.count):
+            raise NotRecomputableError(
+                "which offsets a pair comes from is known of those written only, so it takes all offsets, and they are "
+                "more than a sample; --recompute all reads them"
+            )
+        found, notes = compared_as_rejected(
+            self._compared, [(rows, rows.taken.read) for rows in self._inputs]
+        )
+        outcome = judged(found, counted(found.rows, "row"), here, read, 0)
+        return replace(outcome, notes=(*outcome.notes, *notes))
+
+    def _compared(self, by_checks: bool) -> tuple[Compared, tuple[str, ...]]:
+        given = {rows.name: rows.given(rows.taken.read, by_checks=by_checks) for rows in self._inputs}
+
+        def made(order: Order | None) -> DataFrame:
+            inputs = {name: hide(in_order(rows, order), ROW_COLUMNS) for name, rows in given.items()}
+            return reveal(self._plan.job.function(**inputs), [SOURCES])
+
+        rows, waiting = self._written.rows, None
+        if self._join.keeps:
+            alone = reduce(Column.__or__, [F.col(SOURCES)[side].isNull() for side in (0, 1)])
+            unwritten = made(None).filter(alone).select(SOURCES)
+            unwritten = unwritten.join(rows.select(SOURCES), SOURCES, "left_anti").localCheckpoint()
+            if unwritten.count() <= self._written.waiting:
+                waiting = unwritten
+
+        def due(order: Order | None) -> DataFrame:
+            return made(order) if waiting is None else made(order).join(waiting, SOURCES, "left_anti")
+
+        return compare(due, rows, (SOURCES,), self._written.columns, by_hash=False), ()

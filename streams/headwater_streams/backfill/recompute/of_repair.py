@@ -1,0 +1,74 @@
+"""What a repair wrote, recomputed: late rows are folded in, and the range and the version are those of its plan."""
+
+from pyspark.sql import DataFrame
+
+from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.recompute.input_rows import Taken, require_topics
+from headwater_streams.backfill.recompute.outcome import (
+    NotRecomputableError,
+    Recompute,
+    Recomputed,
+    not_asked,
+    nothing,
+)
+from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
+from headwater_streams.backfill.recompute.windows import WindowRecomputation, WrittenWindows
+from headwater_streams.backfill.repair.pinning import pinned_table
+from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.errors import StreamsError
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
+
+
+def recompute_repair(
+    context: StageContext,
+    job: Job,
+    plan: JobPlan,
+    planned: BackfillPlan,
+    shadow: DataFrame,
+    how: Recompute,
+    table: str | None = None,
+) -> Recomputed:
+    """Recomputes what a repair wrote to a table.
+
+    Args:
+        context: The session, the home, the record source.
+        job: The job as it is declared.
+        plan: The part of it that is repaired.
+        planned: The repair.
+        shadow: The rows that it wrote.
+        how: How much.
+        table: The table, where the job writes several; the target by default.
+    """
+    if how == "none":
+        return not_asked()
+    target = planned.target
+    try:
+        if planned.kind == "row":
+            history = TableHistory(
+                context.home.table(target), target, planned.job, until=planned.base_version
+            )
+            columns = planned.parts[table or target].columns
+            rows = WrittenRows(
+                shadow, columns, history.batches(), planned.ranges, planned.lookups, table, planned.pinned
+            )
+            return RowRecomputation(context, plan, rows).run(how, planned.id)
+        require_topics(job)
+        pinned = planned.pinned
+        assert pinned is not None
+        ingest = TableHistory(context.home.table(pinned.table), pinned.table, until=pinned.version)
+        read = Offsets.of([source.ranges for entry in ingest.entries() for source in entry.sources])
+        taken = Taken(
+            read.inside(planned.ranges),
+            [context.home.table(planned.quarantine)],
+            None,  # a repair folds late rows in
+            ingest.batches,
+            pinned_table(context, pinned),
+        )
+        within = planned.affected.condition()
+        windows = WrittenWindows(shadow, within, planned.keys, planned.columns, taken, None)
+        return WindowRecomputation(context, job, plan, windows).run(how, planned.id)
+    except (NotRecomputableError, StreamsError) as why:
+        return nothing(why)
