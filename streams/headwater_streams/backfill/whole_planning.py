@@ -10,8 +10,9 @@ from headwater_streams.runtime.readers import fed_by
 from headwater_streams.runtime.tables import tables_of
 from headwater_streams.sinks.scd_target import IS_CURRENT, VALID_FROM, VALID_TO, ScdTarget
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, SOURCES, TOPIC
+from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
-_BOUNDS = ("window_index", "window_start", "window_end")
+_BOUNDS = ("window_index", WINDOW_START, WINDOW_END)
 
 
 def facts_of_plan(

@@ -38,10 +38,15 @@ def with_ingest(job: Job) -> list[Job]:
             inputs[name] = declared
             continue
         target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
-        checks = tuple(c for c in job.checks_for("input", "row") if c.action == "quarantine")
         jobs.append(
             Job(
-                f"{job.name}__ingest_{name}", _identity, {name: declared}, target, job.dedup, job.late, checks
+                f"{job.name}__ingest_{name}",
+                _identity,
+                {name: declared},
+                target,
+                job.dedup,
+                job.late,
+                job.quarantining,
             )
         )
         inputs[name] = TableInput(target.name, declared.event_time, declared.watermark)

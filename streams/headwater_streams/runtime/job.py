@@ -113,6 +113,11 @@ class Job:
         return tuple(check for check in self.checks if (check.on, check.level) == (on, level))
 
     @property
+    def quarantining(self) -> tuple[Check, ...]:
+        """The checks that take rows of the input aside."""
+        return tuple(check for check in self.checks_for("input", "row") if check.action == "quarantine")
+
+    @property
     def topics(self) -> tuple[TopicInput, ...]:
         """The inputs that are topics."""
         return tuple(i for i in self.inputs.values() if isinstance(i, TopicInput))

@@ -16,8 +16,9 @@ from headwater_streams.sources.inputs import Input
 from headwater_streams.streaming_sql.script import Piece, Place
 from headwater_streams.windows import CountedRows, count_window, cumulative, hopping, session, tumbling
 from headwater_streams.windows.grouping import Windowed
+from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
-WINDOW_BOUNDS = ("window_start", "window_end")
+WINDOW_BOUNDS = (WINDOW_START, WINDOW_END)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ class Compared:
     example: str = ""
 
     @property
+    def written(self) -> int:
+        """How many rows are written."""
+        return self.rows - self.missing + self.extra
+
+    @property
     def same(self) -> bool:
         """Whether nothing differs."""
         return not (self.missing or self.extra or self.differing)

@@ -6,7 +6,7 @@ by those in the late table of the run. The table between the topic and the state
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from pathlib import Path
 
 from deltalake import DeltaTable
@@ -17,8 +17,12 @@ from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Compared
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
-from headwater_streams.backfill.recompute.reading import RawTopic, not_new, without
-from headwater_streams.dedup.by_key import ByKey
+from headwater_streams.backfill.recompute.reading import (
+    RawTopic,
+    require_told_copies,
+    without,
+    without_copies,
+)
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
@@ -61,19 +65,24 @@ class InputRows:
         Raises:
             NotRecomputableError: Which rows were given is not known.
         """
-        if isinstance(job.dedup, ByKey):
-            raise NotRecomputableError(
-                "the job removes duplicates by key, and which of them stays depends on the order in which they came"
-            )
+        require_told_copies(job)
         declared = job.inputs[name]
         assert isinstance(declared, TopicInput)
         self.name, self.taken = name, taken
         self.by_headers = job.dedup is not None and job.dedup.by_headers
         self._context, self._job, self._overlapping = context, job, overlapping
-        checks = [c for c in job.checks_for("input", "row") if c.action == "quarantine"]
-        self.has_checks = bool(checks)
         self._topic = RawTopic(context, declared, job.dedup)
-        self._judging = RawTopic(context, declared, job.dedup, checks)
+        self._judging = RawTopic(context, declared, job.dedup, job.quarantining)
+
+    @property
+    def has_checks(self) -> bool:
+        """Whether checks send rows to quarantine."""
+        return bool(self._job.quarantining)
+
+    @cached_property
+    def batches(self) -> Sequence[LiveBatch]:
+        """The batches of the job that reads the topic; read from its log when they are first asked for."""
+        return self.taken.batches()
 
     def there(self) -> Offsets:
         """Those of the offsets read that the topic still has.
@@ -116,11 +125,9 @@ class InputRows:
     def _new(self, picked: Offsets, located: DataFrame, good: DataFrame) -> DataFrame:
         if not self.by_headers:
             return good
-        batches = self.taken.batches()
-        chosen = [bool(picked.inside(batch.id.ranges).count) for batch in batches]
+        chosen = [bool(picked.inside(batch.id.ranges).count) for batch in self.batches]
         reading = next(p for p in plan_jobs(self._context, [self._job]) if list(p.job.inputs) == [self.name])
-        copies = not_new(reading, located, batches, chosen)
-        return without(good, self._context.spark.createDataFrame(copies)) if copies.num_rows else good
+        return without_copies(good, reading, located, self.batches, chosen)
 
     def _in_time(self, picked: Offsets, good: DataFrame) -> DataFrame:
         """The records but the late ones; where a record is in several windows, with the last one that lacks it."""

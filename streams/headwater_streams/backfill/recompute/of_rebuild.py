@@ -1,6 +1,6 @@
 """What a rebuild wrote, recomputed: all offsets that its run read, but what that run found late."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -86,18 +86,18 @@ def _taken(
 ) -> Taken:
     target = plan.job.target
     rejected, kept = [home.table(target.quarantine_table)], None
-    batches: Sequence[LiveBatch] = ()
+    batches: Callable[[], Sequence[LiveBatch]] = tuple
     sources = [source for entry in entries for source in entry.sources if source.input == name]
     if sources and sources[-1].table is not None and sources[-1].versions is not None:
         # The ingest table; the job that fills it has the quarantine of the live job.
         rejected.append(context.home.table(target.quarantine_table))
         table, version = sources[-1].table, sources[-1].versions[1] - 1
         ingest = context.home.table(table)
-        batches = TableHistory(ingest, table, until=version).batches()
+        batches = TableHistory(ingest, table, until=version).batches
         kept = read_version(context.spark, ingest, version)
     has_late = plan.job.late == "table" and (plan.kind == "join" or plan.window.closing)
     late = home.table(target.late_table) if has_late else None
-    return Taken(Offsets.of([source.ranges for source in sources]), rejected, late, lambda: batches, kept)
+    return Taken(Offsets.of([source.ranges for source in sources]), rejected, late, batches, kept)
 
 
 def _waiting(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:

@@ -10,13 +10,16 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order
+from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
+from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.verdicts import judge, seen_from
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.row_pass import RowPass
 from headwater_streams.sources.coordinates import PLACE
@@ -93,14 +96,31 @@ class RawTable:
         return self._decoder.decode(located)
 
 
-def not_new(
-    plan: JobPlan, located: DataFrame, batches: Sequence[LiveBatch], chosen: Sequence[bool]
-) -> pa.Table:
-    """The records that a job with headers which tell copies left out, by their coordinates: `_topic, ...`.
+def require_told_copies(job: Job) -> None:
+    """Sees to it that a record tells of itself whether it is a copy.
+
+    Raises:
+        NotRecomputableError: The job removes duplicates by key.
+    """
+    if isinstance(job.dedup, ByKey):
+        raise NotRecomputableError(
+            "the job removes duplicates by key, and which of them stays depends on the order in which they came"
+        )
+
+
+def without_copies(
+    good: DataFrame,
+    plan: JobPlan,
+    located: DataFrame,
+    batches: Sequence[LiveBatch],
+    chosen: Sequence[bool],
+) -> DataFrame:
+    """The rows but the copies that a job with headers which tell these left out.
 
     What had been seen is taken from the ledger once, where the chosen batches begin, and carried on from there.
 
     Args:
+        good: The rows, with their coordinates.
         plan: The job that reads the topic.
         located: All records of the chosen batches.
         batches: The job's batches, in their order.
@@ -121,7 +141,8 @@ def not_new(
             verdicts = judge(mine, seen_from(batch.seen) if seen is None else seen, dedup.max_jump)
             found.append(verdicts.rows.select(list(PLACE)))
             seen = verdicts.seen
-    return pa.concat_tables(found).combine_chunks()  # Spark reads nothing behind a piece without rows
+    copies = pa.concat_tables(found).combine_chunks()  # Spark reads nothing behind a piece without rows
+    return without(good, good.sparkSession.createDataFrame(copies)) if copies.num_rows else good
 
 
 def in_order(rows: DataFrame, order: Order | None) -> DataFrame:

@@ -12,13 +12,18 @@ from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order, compare
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
-from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, in_order, not_new, without
+from headwater_streams.backfill.recompute.reading import (
+    RawTable,
+    RawTopic,
+    in_order,
+    require_told_copies,
+    without,
+    without_copies,
+)
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
 from headwater_streams.backfill.repair.spec import PinnedInput
-from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.plural import counted
-from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
@@ -75,12 +80,8 @@ class RowRecomputation:
             raise NotRecomputableError(
                 f"the job reads {', '.join(plan.job.inputs)}, and so far only one input is"
             )
-        if isinstance(plan.job.dedup, ByKey):
-            raise NotRecomputableError(
-                "the job removes duplicates by key, and which of them stays depends on the order in which they came"
-            )
-        checks = [check for check in plan.job.checks_for("input", "row") if check.action == "quarantine"]
-        self._input = _input_of(context, plan, declared, written, checks)
+        require_told_copies(plan.job)
+        self._input = _input_of(context, plan, declared, written)
         self._by_headers = plan.job.dedup is not None and plan.job.dedup.by_headers
         self._lookups = Lookups(context, plan)
 
@@ -178,9 +179,7 @@ class RowRecomputation:
         good = good.select(*decoded.columns.values(), *ROW_COLUMNS)
         if self._by_headers:
             chosen = [number in part.batches for number in range(len(self._written.batches))]
-            copies = not_new(self._plan, located, self._written.batches, chosen)
-            if copies.num_rows:
-                good = without(good, self._context.spark.createDataFrame(copies))
+            good = without_copies(good, self._plan, located, self._written.batches, chosen)
         return good
 
     def _result(self, part: _Part, good: DataFrame, order: Order | None) -> DataFrame:
@@ -192,13 +191,13 @@ class RowRecomputation:
 
 
 def _input_of(
-    context: StageContext, plan: JobPlan, declared: Input, written: WrittenRows, checks: Sequence[Check]
+    context: StageContext, plan: JobPlan, declared: Input, written: WrittenRows
 ) -> RawTopic | RawTable:
     if isinstance(declared, TopicInput):
-        return RawTopic(context, declared, plan.job.dedup, checks)
+        return RawTopic(context, declared, plan.job.dedup, plan.job.quarantining)
     pinned = written.pinned
     if pinned is None:
         raise NotRecomputableError(f"the job reads the table {declared.name}, and no topic")
     (schema,) = plan.inputs.values()
     read = merge_ranges([batch.id.ranges for batch in written.batches])
-    return RawTable(context, declared, schema.fieldNames(), pinned, read, checks)
+    return RawTable(context, declared, schema.fieldNames(), pinned, read, plan.job.quarantining)

@@ -10,16 +10,14 @@ many rows. One that is written may touch one that is still open likewise. Neithe
 """
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import cached_property, reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.repair.spec import WINDOW_START
 from headwater_streams.sources.coordinates import ROWS
-from headwater_streams.windows.spec import quoted
+from headwater_streams.windows.spec import WINDOW_END, WINDOW_START, quoted
 
-WINDOW_END = "window_end"
 _BEGINS, _CHAIN, _PARTS = "_begins", "_chain", "_parts"
 _OF_START, _OF_END, _OF_ROWS = "_of_start", "_of_end", "_of_rows"
 
@@ -48,7 +46,7 @@ class Sessions:
             sample: Whether only some rows were read: then those that touch written parts are not looked at; else they
                 must be what the parts are together.
         """
-        split = self._split()
+        split = self._split
         whole = (
             self._same() & (F.col(WINDOW_START) == F.col(_OF_START)) & (F.col(WINDOW_END) == F.col(_OF_END))
         )
@@ -62,12 +60,13 @@ class Sessions:
             made: The sessions recomputed, closed or not.
             picked: The written ones.
         """
-        alone = picked.join(self._split(), self._touches(), "left_anti")
+        alone = picked.join(self._split, self._touches(), "left_anti")
         still_open = made.filter(F.unix_micros(WINDOW_END) > self._closed_until_us)
         return alone.join(self._bounds(still_open), self._touches(), "left_anti")
 
+    @cached_property
     def _split(self) -> DataFrame:
-        """Written sessions that touch each other, together: their bounds and their rows."""
+        """Written sessions that touch each other, together: their bounds and their rows; few, and looked at often."""
         who = quoted(self._who)
         earlier = Window.partitionBy(*who).orderBy(WINDOW_START, WINDOW_END)
         until = F.max(WINDOW_END).over(earlier.rowsBetween(Window.unboundedPreceding, -1))
@@ -79,7 +78,7 @@ class Sessions:
             F.sum(ROWS).alias(ROWS),
         )
         chains = chained.groupBy(*who, _CHAIN).agg(*bounds, F.count(F.lit(1)).alias(_PARTS))
-        return self._bounds(chains.filter(F.col(_PARTS) > 1))
+        return self._bounds(chains.filter(F.col(_PARTS) > 1)).localCheckpoint()
 
     def _bounds(self, sessions: DataFrame) -> DataFrame:
         """Whose sessions they are, their bounds and rows, by names that no other rows have."""

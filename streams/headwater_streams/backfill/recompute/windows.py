@@ -18,8 +18,7 @@ from headwater_streams.backfill.recompute.input_rows import InputRows, Taken, co
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_windows, pick_windows
-from headwater_streams.backfill.recompute.sessions import WINDOW_END, Sessions
-from headwater_streams.backfill.repair.spec import WINDOW_START
+from headwater_streams.backfill.recompute.sessions import Sessions
 from headwater_streams.durations import in_micros
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.plural import counted
@@ -29,7 +28,7 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, hide, reveal
 from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.session import SessionWindow
-from headwater_streams.windows.spec import CLOSED_UNTIL, WINDOW_KEY, FoldedWindow
+from headwater_streams.windows.spec import CLOSED_UNTIL, WINDOW_END, WINDOW_KEY, WINDOW_START, FoldedWindow
 
 _MARGIN = 20
 """On each side of what windows say of their rows, a so-manieth part of the limit is read beside it."""
@@ -114,7 +113,7 @@ class WindowRecomputation:
             return self._compared(self._rows.given(picked, by_checks=by_checks), span, rows)
 
         found, notes = compared_as_rejected(compare, [(self._rows, picked)])
-        total = found.rows - found.missing + found.extra if windows is None else sum(windows.values())
+        total = found.written if windows is None else sum(windows.values())
         compared = f"{found.rows:,} of {counted(total, 'window')}"
         outcome = judged(found, compared, picked, read, read.count - here.count)
         return replace(outcome, notes=(*outcome.notes, *notes))
@@ -140,7 +139,7 @@ class WindowRecomputation:
         if found.same:
             return found, ()
         alone = sessions.comparable(made(None), rows)
-        apart = rows.count() - alone.count()
+        apart = found.written - alone.count()
         if not apart:
             return found, ()
         found = self._compare(lambda order: sessions.unsplit(made(order), sample=sample), alone)
@@ -183,7 +182,7 @@ class WindowRecomputation:
     def _start_us(self) -> Column:
         """When a window starts, as windows are picked by it."""
         start_us = F.unix_micros(WINDOW_START)
-        return start_us if self._step_us == 1 else start_us - F.pmod(start_us, F.lit(self._step_us))
+        return start_us - F.pmod(start_us, F.lit(self._step_us))
 
     def _starts_in(self, span: Pair) -> Column:
         return self._start_us().between(*span)
@@ -203,8 +202,7 @@ class WindowRecomputation:
                 why = "its windows are counted from the first row of each key on"
             raise NotRecomputableError(f"{why}, so it takes all offsets, {gone if here != read else many}")
         margin = 0 if limit is None else limit // _MARGIN
-        by_headers, taken = self._rows.by_headers, self._written.taken
-        batches = [Offsets.of([b.id.ranges]) for b in taken.batches()] if by_headers else []
+        batches = [Offsets.of([b.id.ranges]) for b in self._rows.batches] if self._rows.by_headers else []
 
         def offsets_of(parts: Sequence[Ranges]) -> Offsets:
             wide = _widened(merge_ranges(list(parts)), margin)

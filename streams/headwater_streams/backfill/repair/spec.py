@@ -20,9 +20,7 @@ from headwater_streams.backfill.values import (
 )
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.lookups import LookupVersion, Versions
-
-WINDOW_START = "window_start"
-"""The column of a windowed target that says where a row's window begins."""
+from headwater_streams.windows.spec import WINDOW_START
 
 
 @dataclass(frozen=True)

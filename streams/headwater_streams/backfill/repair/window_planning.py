@@ -12,7 +12,7 @@ from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair import row_planning
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spec import WINDOW_START, BackfillPlan, Chunk
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.repair.window_replay import FIRST_US, LAST_US, WindowReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
@@ -24,8 +24,8 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from headwater_streams.windows.fixed import FixedWindow
+from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
-WINDOW_END = "window_end"
 _US_PER_MS = 1_000
 
 

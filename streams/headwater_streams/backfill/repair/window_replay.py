@@ -89,11 +89,7 @@ class WindowReplay:
             time, (first, end) = F.col(f"`{self._window.time}`"), self._moments(affected)
             rows = rows.filter((time >= first) & (time < end))
         columns = self._plan.inputs[self._name].fieldNames()
-        quarantining = [
-            c
-            for c in self._plan.job.checks_for("input", "row")
-            if c.action == "quarantine" and _fits(rows, c)
-        ]
+        quarantining = [check for check in self._plan.job.quarantining if _fits(rows, check)]
         decoded = RowDecoder(self._declared, columns, quarantining).decode(rows).frame
         decoded = decoded.filter(F.col(f"{VALUE}.`{self._declared.event_time}`").isNotNull())
         closed = (F.unix_micros(SEEN_UNTIL) - F.lit(self._delay_us)).alias(_CLOSED_US)

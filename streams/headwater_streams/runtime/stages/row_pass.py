@@ -202,7 +202,7 @@ class RowPass:
         """The input's decoder; made once."""
         if name not in self._decoders:
             declared, schema = self._job.inputs[name], self._plan.inputs[name]
-            checks = tuple(c for c in self._job.checks_for("input", "row") if c.action == "quarantine")
+            checks = self._job.quarantining
             if self._is_union:
                 checks = speaking_of(spark.createDataFrame([], schema), checks)
             self._decoders[name] = (

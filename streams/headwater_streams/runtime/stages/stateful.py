@@ -151,8 +151,7 @@ class StatefulInput(ABC):
 
     def _quarantining(self, rows: DataFrame) -> tuple[Check, ...]:
         """The checks that take rows like these aside."""
-        checks = self._plan.job.checks_for("input", "row")
-        return speaking_of(rows, [check for check in checks if check.action == "quarantine"])
+        return speaking_of(rows, self._plan.job.quarantining)
 
     def _with_watermark(self, rows: DataFrame) -> DataFrame:
         if self._closes is None:

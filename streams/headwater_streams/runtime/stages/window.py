@@ -38,7 +38,7 @@ from headwater_streams.sources.coordinates import ROWS, SOURCES, changing, commi
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.overlapping import OverlappingWindow
 from headwater_streams.windows.provenance import entering, with_ranges, with_sources
-from headwater_streams.windows.spec import PLACED_METRIC, SINCE, WINDOW_KEY, FoldedWindow
+from headwater_streams.windows.spec import PLACED_METRIC, SINCE, WINDOW_END, WINDOW_KEY, FoldedWindow
 
 _NOW, _KNOWN = "_now", "_known"
 EMITTED_METRIC = "headwater_emitted"
@@ -171,8 +171,8 @@ class WindowStage:
         if since:
             warm = df.filter(F.unix_millis(F.col(f"{WINDOW_KEY}.window_end")) > since)
             # A table that does not say when its windows end does not say either which of them should be open.
-            tells = dict(table.dtypes).get("window_end") == "timestamp"
-            there = table.filter(F.unix_millis(F.col("window_end")) > since) if tells else table
+            tells = dict(table.dtypes).get(WINDOW_END) == "timestamp"
+            there = table.filter(F.unix_millis(WINDOW_END) > since) if tells else table
         keys, nothing = [F.col(f"`{key}`") for key in self._job.target.keys], F.lit(0).cast("long")
         now = warm.select(*keys, F.col(ROWS).alias(_NOW), nothing.alias(_KNOWN))
         known = there.select(*keys, nothing.alias(_NOW), F.col(ROWS).alias(_KNOWN))
