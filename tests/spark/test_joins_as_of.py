@@ -232,6 +232,23 @@ def test_as_of_streams_rows_wait_until_final_and_are_answered_once_whatever_is_k
     assert any("1 rows are gone: departures 0 offset 0" in finding for finding in audit.findings)
 
 
+def test_as_of_streams_account_for_commits_of_an_input_that_brought_no_row(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(departures_weather)
+    driver.send("weather", report("01T10:00", 1), timestamp=AT)
+    driver.send("departures", flight("a", "01T08:40"), timestamp=AT)
+    driver.run()
+    for topic in ("departures", "weather"):
+        driver.send(topic, b"neither", timestamp=AT)
+        driver.run()
+    driver.send("weather", report("01T12:00", 2), timestamp=AT)
+    driver.send("departures", flight("b", "01T10:40"), timestamp=AT)
+    driver.run()
+    assert driver.rows("gold.departures_weather", "flight", "temp") == [("a", None), ("b", 1)]
+    assert driver.audit() == []
+
+
 departed = hw.table("silver.departures", event_time="departed_at")
 observed = hw.table("silver.weather", event_time="observed_at", watermark="1 hour")
 TOLERANCE = timedelta(minutes=45)

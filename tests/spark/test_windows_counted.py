@@ -136,6 +136,17 @@ def test_count_window_in_one_go_gives_the_windows_of_the_definition(spark: Spark
     assert [row["total"] for row in totals.collect()] == [0 + 2, 1 + 3]
 
 
+def test_count_windows_account_for_commits_of_their_input_that_brought_no_row(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(pairs)
+    for records in (made_at(0), [b"no event"], made_at(40, 90)):
+        driver.send("events", *records, timestamp=AT)
+        driver.run()
+    assert driver.rows("gold.pairs", "key", "total") == [("a", 2)]
+    assert driver.audit() == []
+
+
 def test_count_windows_streamed_in_any_order_are_those_of_the_definition(
     drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:

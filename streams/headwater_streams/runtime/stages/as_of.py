@@ -94,7 +94,7 @@ class AsOfStage:
             return
         watermark = self._watermark.after(inputs.get(self._right_name), self._delay_us)
         before_us, now_us = self._watermark.at_us, watermark.at_us
-        if not any(observed(metrics, f"{name}_read") for name in self._inputs) and now_us == before_us:
+        if not any(each.went_on for each in inputs.values()):
             return
         splits = {
             name: stateful.divert(batch, inputs[name], metrics)

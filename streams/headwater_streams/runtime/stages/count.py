@@ -82,7 +82,7 @@ class CountStage:
         if self._name not in inputs or transaction.last_batch(self._app_id) >= batch:
             return
         watermark = self._watermark.after(inputs[self._name], self._delay_us)
-        if not observed(metrics, f"{self._name}_read") and watermark.at_us == self._watermark.at_us:
+        if not inputs[self._name].went_on:
             return
         split = self._input.divert(batch, inputs[self._name], metrics)
         gate = CheckGate(self._job, "output")

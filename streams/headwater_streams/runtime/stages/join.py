@@ -108,9 +108,8 @@ class JoinStage:
         transaction = self._context.transaction(self._table)
         if transaction.last_batch(self._app_id) >= batch:
             return
-        flowed = [observed(metrics, f"{name}_read") for name in self._inputs]
         expired_now = [observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in ("left", "right")]
-        if not any(flowed) and not any(expired_now) and not any(i.went_on for i in inputs.values()):
+        if not any(expired_now) and not any(each.went_on for each in inputs.values()):
             return  # Spark's own batch, to move its watermark
         pairs = self._pairs(df)
         fresh = pairs.now - pairs.before

@@ -110,7 +110,7 @@ class WindowStage:
         if self._name not in inputs or transaction.last_batch(self._app_id) >= batch:
             return
         closed = observed(metrics, EMITTED_METRIC, "windows")
-        if not (observed(metrics, f"{self._name}_read") or closed or inputs[self._name].went_on):
+        if not (closed or inputs[self._name].went_on):
             return  # Spark's own batch, to move its watermark, and no window closed
         gate = CheckGate(self._job, "output")
         gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
