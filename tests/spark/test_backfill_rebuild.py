@@ -2,14 +2,17 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 import headwater as hw
 from headwater_streams import backfill
@@ -304,7 +307,9 @@ def test_rebuild_that_is_taken_back_half_way_leaves_the_job_as_it_was(
     assert [at for (at,) in driver.rows("silver.departures__quarantine", "_offset")] == [2, 3, 98, 99]
 
 
-def test_rebuild_is_followed_by_a_job_that_runs(drive: Callable[..., JobDriver]) -> None:
+def test_rebuild_is_followed_by_a_job_that_runs(
+    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
     driver = drive(clean)
     send(driver, event("10:00", "UA", 60))
     runner = JobRunner(driver.context, [bind(clean)], progress_every_s=None)
@@ -315,9 +320,11 @@ def test_rebuild_is_followed_by_a_job_that_runs(drive: Callable[..., JobDriver])
         backfill.run(driver.context, planned.id, bind(clean))
         assert backfill.verify(driver.context, planned.id, bind(clean)).passed
         backfill.swap(driver.context, planned.id)
-        send(driver, event("10:05", "DL", 5))
+        with monkeypatch.context() as patch:
+            patch.setattr(StreamingQuery, "exception", _asked_just_before_it_ends(StreamingQuery.exception))
+            send(driver, event("10:05", "DL", 5))
+            _watch_until(runner, lambda: runner.queries["clean"].generation == 2)
         _watch_until(runner, lambda: len(_offsets(driver)) == 2)
-        assert runner.queries["clean"].generation == 2
 
         # Another code than the one that runs is not gone on with.
         other = backfill.plan_rebuild(driver.context, cleaner())
@@ -331,6 +338,15 @@ def test_rebuild_is_followed_by_a_job_that_runs(drive: Callable[..., JobDriver])
         runner.stop()
     assert _offsets(driver) == [0], "nothing was written by the old code"
     assert driver.audit() == []
+
+
+def _asked_just_before_it_ends(exception: Callable[[StreamingQuery], Any]) -> Callable[[StreamingQuery], Any]:
+    def ask(query: StreamingQuery) -> Any:
+        with suppress(StreamingQueryException):
+            query.awaitTermination(30)
+        return exception(query)
+
+    return ask
 
 
 def _watch_until(runner: JobRunner, done: Callable[[], bool]) -> None:

@@ -198,13 +198,15 @@ class JobQuery:
 
     def failure(self) -> BaseException | None:
         """Why the query ended, None if it runs, was stopped or is done."""
-        if isinstance(self._failure, _StopRequestedError):
+        failure = self._failure
+        if failure is None and self._query is not None:
+            ended = self._query.exception()
+            failure = self._failure or ended  # a batch may have failed meanwhile, and its own error says more
+        if isinstance(failure, _StopRequestedError):
             return None
-        if self._failure is None and self._query is not None:
-            self._failure = self._query.exception()
-        if self._failure is not None and speaks_of_loss(self._failure):
-            self._failure = self._named(self._failure)
-        return self._failure
+        if failure is not None and speaks_of_loss(failure):
+            failure = self._failure = self._named(failure)
+        return failure
 
     def _named(self, error: BaseException) -> BaseException:
         """What is gone, where Spark only says that something is."""
