@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import Finding, Verdict
+from headwater_streams.backfill.rebuild.running import shadow_context
 from headwater_streams.backfill.recompute import (
     Recompute,
     Recomputed,
@@ -26,7 +27,6 @@ from headwater_streams.backfill.recompute import (
 )
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.errors import UnavailableError
-from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.testing import JobDriver
@@ -127,7 +127,7 @@ def test_recompute_of_windows_finds_a_changed_sum_in_a_repair(
     # Late rows are folded in by a repair, and left out by a rebuild.
     rebuilt = backfill.plan_rebuild(context, job)
     backfill.run(context, rebuilt.id, job)
-    home = Home(BackfillFolder(driver.home, rebuilt.id).rebuilt)
+    home = shadow_context(context, BackfillFolder(driver.home, rebuilt.id), rebuilt).home
     made = table_at(driver, home.table("gold.delays"))
     (found,) = recompute_rebuild(context, home, job, part, rebuilt, made, "sample").findings
     assert (found.ok, found.detail[:6]) == (True, "3 of 3"), found
@@ -187,7 +187,8 @@ def test_recompute_of_overlapping_windows_leaves_late_rows_out_of_those_that_lac
     context = driver.context
     planned = backfill.plan_rebuild(context, job)
     backfill.run(context, planned.id, job)
-    home, part = Home(BackfillFolder(driver.home, planned.id).rebuilt), plan_jobs(context, [job])[-1]
+    home = shadow_context(context, BackfillFolder(driver.home, planned.id), planned).home
+    part = plan_jobs(context, [job])[-1]
     rows = table_at(driver, home.table("gold.hops"))
     late = table_at(driver, home.table("gold.hops__late")).select("_offset", F.size("_missed")).collect()
     assert sorted(map(tuple, late)) == [(6, 2), (7, 1)]

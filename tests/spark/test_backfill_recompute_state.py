@@ -1,4 +1,4 @@
-"""What a rebuild of sessions, count windows and joins wrote, beside what a batch makes of the raw topic.
+"""What backfills of jobs with state wrote, beside what a batch makes of the raw topic, or of the table that is read.
 
 sessions, gap 30 minutes         10:00     10:30     11:00     11:30
 ann 10:00, then 10:15 and 10:20   a---------+
@@ -19,12 +19,15 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams import backfill
+from headwater_streams.backfill.rebuild.running import shadow_context
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.recompute import Recompute, Recomputed, recompute_rebuild, sampling
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.joins.interval import How
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.testing import JobDriver
 
 clicks = hw.topic(
@@ -58,6 +61,44 @@ def purchases(how: How) -> Callable[..., DataFrame]:
     return joined
 
 
+@hw.job(target=hw.delta("gold.answers"))
+@hw.check("named", "who IS NOT NULL", on="input", action="quarantine")
+def answers(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+    return hw.as_of(
+        clicks.filter("value < 100"), bought.withColumn("paid_at", F.col("bought_at")), by=["who"], left_time="at",
+        right_time="bought_at", direction="nearest", tolerance="20 minutes",
+    ).drop("bought_at")  # fmt: skip
+
+
+silver_clicks = hw.table("silver.clicks", event_time="at", watermark="1 minute")
+
+
+@hw.job(target=hw.delta("silver.clicks"), dedup=hw.by_offset())
+def clean(clicks: DataFrame) -> DataFrame:
+    return clicks.filter("value < 1000")
+
+
+@hw.job(target=hw.delta("gold.hours"))
+@hw.check("named", "who IS NOT NULL", on="input", action="quarantine")
+def hours(silver_clicks: DataFrame) -> DataFrame:
+    by_hour = hw.hopping(silver_clicks, "at", "1 hour", "30 minutes", by=["who"])
+    return by_hour.agg(F.sum("value").alias("total"))
+
+
+def people(target: ScdTarget) -> Callable[..., DataFrame]:
+    @hw.job(name="people", target=target, dedup=hw.by_offset(origin=True))
+    @hw.check("moderate", "value < 1000", on="input", action="quarantine")
+    def changes(clicks: DataFrame) -> DataFrame:
+        return clicks.filter("value <> 7")
+
+    return changes
+
+
+@hw.job(target=hw.delta("gold.paid"))
+def paid(silver_clicks: DataFrame) -> DataFrame:
+    return silver_clicks.filter("value > 3").withColumn("twice", F.col("value") * 2)
+
+
 AT = "2013-01-01T23:00:00Z"
 Event = Mapping[str, object]
 NOTHING = "nothing was recomputed from the raw topic"
@@ -73,6 +114,8 @@ def buy(time: str, who: str | None = "ann") -> Event:
 
 class Rebuilt:
     """A job, and a rebuild of it that has caught up after each of the job's batches but the first."""
+
+    planned: RebuildPlan
 
     def __init__(self, driver: JobDriver, job: Callable[..., DataFrame]) -> None:
         self.driver, self.job = driver, bind(job)
@@ -91,7 +134,8 @@ class Rebuilt:
 
     @property
     def home(self) -> Home:
-        return Home(BackfillFolder(self.driver.home, self.planned.id).rebuilt)
+        folder = BackfillFolder(self.driver.home, self.planned.id)
+        return shadow_context(self.driver.context, folder, self.planned).home
 
     @property
     def table(self) -> Path:
@@ -198,5 +242,87 @@ def test_recompute_of_joins_counts_the_rows_that_still_wait(
     assert "not written" in rebuilt.detail("all", ok=False), (
         "one that is not there is not taken for one that waits"
     )
+    monkeypatch.setattr(sampling, "LEAST", 4)
+    assert rebuilt.recomputed().notes[0].endswith("more than a sample; --recompute all reads them")
+
+
+def test_recompute_of_an_as_of_join_takes_the_answers_that_are_final(
+    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rebuilt = Rebuilt(drive(answers), answers)
+    first = [click("10:00", 1), click("10:05", 2, "bob"), click("10:10", 3, None), click("10:15", 100)]
+    rebuilt.deliver(*first, click("10:50", 4), bought=[buy("09:50"), buy("10:05"), buy("10:20", None)])
+    rebuilt.deliver(click("10:30", 5), bought=[buy("10:31"), buy("10:29")])
+    # One report is late, 10:02 would have been nearer to 10:00; of 10:50 and 11:00 the answer may still come.
+    rebuilt.deliver(click("11:00", 6), bought=[buy("10:02"), buy("10:40", "bob"), buy("10:52", "eve")])
+    rows = [(value, at and f"{at:%H:%M}") for value, at in rebuilt.rows("value", "paid_at")]
+    assert rows == [(1.0, "10:05"), (2.0, None), (5.0, "10:29")]
+    verdict = backfill.verify(rebuilt.driver.context, rebuilt.planned.id, rebuilt.job)
+    assert verdict.passed, verdict.findings
+    detail = "3 rows from 15 of 15 offsets of bought, clicks"
+    assert verdict.findings[-1].detail == f"{detail}, as they are written"
+    tamper(rebuilt.table, "value", "5.5", "value = 5")
+    assert "value 5.5 is written, 5.0 recomputed" in rebuilt.detail("all", ok=False)
+    tamper(rebuilt.table, "value", "5", "value = 5.5")
+    DeltaTable(str(rebuilt.table)).delete("value = 2")
+    assert "1 recomputed row not written" in rebuilt.detail("all", ok=False)
+    monkeypatch.setattr(sampling, "LEAST", 4)
+    assert rebuilt.recomputed().notes[0].endswith("more than a sample; --recompute all reads them")
+
+
+def test_recompute_of_jobs_that_read_a_table_takes_its_rows(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean, hours, paid)
+    rebuilt, of_rows = Rebuilt(driver, hours), Rebuilt(driver, paid)
+    rebuilt.deliver(click("10:00", 1), click("10:20", 2, None), click("10:50", 4, "bob"))
+    rebuilt.deliver(click("12:00", 8), click("11:55", 16, "bob"), click("11:55", 5000))
+    # 10:10 is late, 11:10 for [10:30, 11:30) only.
+    rebuilt.deliver(click("10:10", 32), click("11:10", 64), click("12:40", 128))
+    rebuilt.deliver(click("13:10", 256))
+    made = {"ann": [1, 1, 8, 64], "bob": [4, 4, 16, 16]}
+    assert rebuilt.rows("who", "total") == [(who, total) for who in made for total in made[who]]
+    of_rows.deliver()
+    verdict = backfill.verify(driver.context, rebuilt.planned.id, rebuilt.job)
+    assert verdict.passed, verdict.findings
+    assert (
+        verdict.findings[-1].detail == "8 of 8 windows from 10 of 10 offsets of clicks, as they are written"
+    )
+    tamper(rebuilt.table, "total", "65", "total = 64")
+    assert "total 65.0 is written, 64.0 recomputed" in rebuilt.detail("all", ok=False)
+    assert of_rows.detail() == "7 rows from 10 of 10 offsets of clicks, as they are written"
+    tamper(of_rows.table, "twice", "17", "value = 8")
+    assert "twice 17.0 is written, 16.0 recomputed" in of_rows.detail("all", ok=False)
+    # A repair folds in what was late.
+    planned = backfill.plan(driver.context, bind(hours))
+    backfill.run(driver.context, planned.id, bind(hours))
+    verdict = backfill.verify(driver.context, planned.id, bind(hours))
+    assert verdict.passed, verdict.findings
+    assert (
+        verdict.findings[-1].detail == "10 of 10 windows from 9 of 9 offsets of clicks, as they are written"
+    )
+
+
+@pytest.mark.parametrize("scd", [hw.scd1, hw.scd2] if "HEADWATER_LONG" in os.environ else [hw.scd2])
+def test_recompute_of_dimensions_takes_the_changes_of_all_batches_at_once(
+    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch, scd: Callable[..., ScdTarget]
+) -> None:
+    job = people(scd("dim.people", keys=["who"], sequence_by="at", apply_as_deletes="value < 0"))
+    rebuilt = Rebuilt(drive(job), job)
+    rebuilt.deliver(click("10:00", 1), click("10:00", 2, "bob"), click("10:05", 3, None), origin=0)
+    rebuilt.deliver(click("11:00", 4), click("11:00", -1, "bob"), click("11:00", 5, "cid"), origin=3)
+    # A change between two others, one before a delete, copies, and what is rejected or of no interest.
+    late = [click("10:30", 6), click("10:30", 8, "bob"), click("12:00", 5000), click("12:00", 7)]
+    rebuilt.deliver(click("11:00", 5, "cid"), *late, click("12:00", 5, "cid"), origin=5)
+    newest = [("ann", 4.0), ("cid", 5.0)]
+    versions = [("ann", 1.0), ("ann", 4.0), ("ann", 6.0), ("bob", 2.0), ("bob", 8.0), ("cid", 5.0)]
+    made = newest if scd is hw.scd1 else versions
+    assert rebuilt.rows("who", "value") == made
+    verdict = backfill.verify(rebuilt.driver.context, rebuilt.planned.id, rebuilt.job)
+    assert verdict.passed, verdict.findings
+    detail = f"{len(made)} rows from 12 of 12 offsets of clicks"
+    assert verdict.findings[-1].detail == f"{detail}, as they are written"
+    tamper(rebuilt.table, "value", "4.5", "value = 4")
+    assert "value 4.5 is written, 4.0 recomputed" in rebuilt.detail("all", ok=False)
+    DeltaTable(str(rebuilt.table)).delete("who = 'cid'")
+    assert "1 recomputed row not written" in rebuilt.detail("all", ok=False)
     monkeypatch.setattr(sampling, "LEAST", 4)
     assert rebuilt.recomputed().notes[0].endswith("more than a sample; --recompute all reads them")

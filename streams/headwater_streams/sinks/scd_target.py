@@ -25,11 +25,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.coordinates import COMMIT_FIELDS, ROW_FIELDS
+from headwater_streams.sources.problems import Problem
 
 ScdType = Literal[1, 2]
 CHANGES_SUFFIX = "__changes"
@@ -105,6 +108,20 @@ class ScdTarget(DeltaTarget):
         """The columns of `changes_table`."""
         fields = [f for f in result.fields if f.name not in self.except_columns]
         return T.StructType([*fields, T.StructField(DELETED, T.BooleanType()), *ROW_FIELDS, *COMMIT_FIELDS])
+
+    @property
+    def deletes(self) -> Column:
+        """True for an event that deletes its key's row; never NULL."""
+        return F.coalesce(F.expr(self.apply_as_deletes or "false"), F.lit(False))
+
+    @property
+    def missing(self) -> list[Problem]:
+        """What makes an event one that cannot be applied."""
+        keys = [
+            Problem(name, F.col(f"`{name}`").isNull(), f"the key {name} is missing") for name in self.keys
+        ]
+        why = f"{self.sequence_by}, which orders the changes, is missing"
+        return [*keys, Problem(self.sequence_by, F.col(f"`{self.sequence_by}`").isNull(), why)]
 
     def problems(self, result: T.StructType) -> Iterator[str]:
         """What does not fit between the target and the function's columns, a sentence each."""

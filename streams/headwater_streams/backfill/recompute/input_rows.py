@@ -1,7 +1,7 @@
-"""The rows of a topic that a stateful job's function was given, told from the raw topic and the side tables.
+"""The rows that a stateful job's function was given, told from the raw topic, or the table, and the side tables.
 
-What the live job left out is left out by its coordinates: rejected records by those in the quarantine table, late ones
-by those in the late table of the run. The table between the topic and the state is not looked at.
+What the run left out is left out by its coordinates: rejected records by those in the quarantine table, late ones by
+those in the late table of the run. Of a job that names a topic the table between that and the state is not looked at.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,6 +18,7 @@ from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Compared
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.backfill.recompute.reading import (
+    RawTable,
     RawTopic,
     require_told_copies,
     without,
@@ -26,6 +27,7 @@ from headwater_streams.backfill.recompute.reading import (
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.sinks.side import MISSED
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS
@@ -43,7 +45,7 @@ class Taken:
         rejected: The tables of the records that were not used.
         late: The table of those that came too late; None where all are folded in.
         batches: Gives the batches of the job that reads the topic, where that is another one.
-        kept: What that job kept of the records.
+        kept: What that job kept of the records; of an input that is a table, its rows at the last version read.
     """
 
     read: Offsets
@@ -57,22 +59,37 @@ class InputRows:
     """The rows of one input."""
 
     def __init__(
-        self, context: StageContext, job: Job, name: str, taken: Taken, *, overlapping: bool = False
+        self,
+        context: StageContext,
+        job: Job,
+        plan: JobPlan,
+        name: str,
+        taken: Taken,
+        *,
+        overlapping: bool = False,
     ) -> None:
-        """Args: the job as it is declared, and its input, a topic; what the run says of it; whether a row falls into
-        several windows, of which some may lack it.
+        """Args: the job as it is declared; the part of it that has state; its input; what the run says of that; whether
+        a row falls into several windows, of which some may lack it.
 
         Raises:
             NotRecomputableError: Which rows were given is not known.
         """
         require_told_copies(job)
-        declared = job.inputs[name]
-        assert isinstance(declared, TopicInput)
+        declared, checks = job.inputs[name], job.quarantining
         self.name, self.taken = name, taken
         self.by_headers = job.dedup is not None and job.dedup.by_headers
         self._context, self._job, self._overlapping = context, job, overlapping
-        self._topic = RawTopic(context, declared, job.dedup)
-        self._judging = RawTopic(context, declared, job.dedup, job.quarantining)
+        self._input: RawTopic | RawTable
+        self._judging: RawTopic | RawTable
+        if isinstance(declared, TopicInput):
+            self._input = RawTopic(context, declared, job.dedup)
+            self._judging = RawTopic(context, declared, job.dedup, checks)
+        elif taken.kept is None:
+            raise NotRecomputableError(f"nothing of {declared.name} was read")
+        else:
+            columns, spans = plan.inputs[name].fieldNames(), taken.read.spans
+            self._input = RawTable(declared, columns, taken.kept, spans)
+            self._judging = RawTable(declared, columns, taken.kept, spans, checks)
 
     @property
     def has_checks(self) -> bool:
@@ -85,12 +102,12 @@ class InputRows:
         return self.taken.batches()
 
     def there(self) -> Offsets:
-        """Those of the offsets read that the topic still has.
+        """Those of the offsets read that the topic still has; a table has them all.
 
         Raises:
             StreamsError: Nobody answers, or there is no such topic.
         """
-        return self.taken.read.inside(self._topic.there())
+        return self.taken.read.inside(self._input.there())
 
     def given(self, picked: Offsets, *, by_checks: bool = False) -> DataFrame:
         """The rows of some offsets, of one at least, with their coordinates; where windows overlap with `CLOSED_UNTIL`.
@@ -102,8 +119,8 @@ class InputRows:
         Raises:
             DataLossError: Some offsets are gone.
         """
-        located = self._topic.located(picked)
-        decoded = (self._judging if by_checks else self._topic).decoded(located)
+        located = self._input.located(picked)
+        decoded = (self._judging if by_checks else self._input).decoded(located)
         good = decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
         if not by_checks:
             good = self._not_in(good, self.taken.rejected, picked)
@@ -111,7 +128,7 @@ class InputRows:
 
     def not_quarantined(self, picked: Offsets) -> int:
         """How many records the checks reject, as they are now, that stand in no quarantine table: rows were deleted."""
-        decoded = self._judging.decoded(self._topic.located(picked))
+        decoded = self._judging.decoded(self._input.located(picked))
         rejected = decoded.frame.filter(F.col(BAD)).select(*PLACE)
         return self._not_in(rejected, self.taken.rejected, picked).count()
 
@@ -120,7 +137,7 @@ class InputRows:
         if self.taken.kept is None:
             return 0
         kept = self.taken.kept.filter(picked.condition()).select(*PLACE)
-        return without(kept, self._topic.located(picked)).count()
+        return without(kept, self._input.located(picked)).count()
 
     def _new(self, picked: Offsets, located: DataFrame, good: DataFrame) -> DataFrame:
         if not self.by_headers:
@@ -176,14 +193,3 @@ def compared_as_rejected(
             f"{topics} does not hold {counted(lost, 'record')} that the job kept any more"
         )
     return found, notes
-
-
-def require_topics(job: Job) -> None:
-    """Sees to it that a stateful job names topics, whatever stands between them and its state.
-
-    Raises:
-        NotRecomputableError: It reads a table.
-    """
-    tables = [each.name for each in job.inputs.values() if not isinstance(each, TopicInput)]
-    if tables:
-        raise NotRecomputableError(f"the job reads the table {tables[0]}, and no topic")

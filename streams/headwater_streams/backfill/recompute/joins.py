@@ -1,14 +1,15 @@
-"""The rows of a join of two streams, recomputed: the job's function over all rows of both topics, at once.
+"""The rows of a join of two streams, recomputed: the job's function over all rows of both, at once.
 
 A pair is there in a batch as in the stream, whatever the order. A row without a partner is written once none can come
-any more; a batch gives those that still wait, too, and as many of them may be missing as wait by the ledger.
+any more; a batch gives those that still wait, too, and as many of them may be missing as wait by the ledger. Of an
+as-of join the answers are taken that are final at the run's last watermark; none of them depends on when it was given.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
@@ -17,12 +18,13 @@ from headwater_streams.backfill.recompute.input_rows import InputRows, Taken, co
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order
 from headwater_streams.backfill.recompute.sampling import limit_of
+from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.coordinates import ROW_COLUMNS, SOURCES, hide, reveal
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES, hide, reveal
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class WrittenJoin:
         columns: Those of their columns that are compared.
         taken: What it was to read, by input.
         waiting: How many rows wait for a partner, of the sides whose rows are written without one.
+        watermark_us: Of an as-of join, the right side's at the run's end, microseconds; None before the first.
     """
 
     rows: DataFrame
     columns: Sequence[str]
     taken: dict[str, Taken]
     waiting: int
+    watermark_us: int | None
 
 
 class JoinRecomputation:
@@ -51,12 +55,11 @@ class JoinRecomputation:
         Raises:
             NotRecomputableError: Its rows cannot be recomputed.
         """
-        assert isinstance(plan.operator, IntervalJoin)
-        self._plan, self._written, self._join = plan, written, plan.operator
-        names = [topic for declared in job.topics for topic in declared.names]
-        if len(names) > len({*names}):
-            raise NotRecomputableError("the job joins a topic with itself")
-        self._inputs = [InputRows(context, job, name, taken) for name, taken in written.taken.items()]
+        self._plan, self._written = plan, written
+        left, right = ({topic for topic, _ in taken.read.pairs} for taken in written.taken.values())
+        if left & right:
+            raise NotRecomputableError(f"both sides of the join come from {', '.join(sorted(left & right))}")
+        self._inputs = [InputRows(context, job, plan, name, taken) for name, taken in written.taken.items()]
 
     def run(self, how: Recompute) -> Recomputed:
         """Recomputes all rows; as a sample, where there are no more offsets than that may have.
@@ -87,13 +90,23 @@ class JoinRecomputation:
 
     def _compared(self, by_checks: bool) -> tuple[Compared, tuple[str, ...]]:
         given = {rows.name: rows.given(rows.taken.read, by_checks=by_checks) for rows in self._inputs}
+        if isinstance(self._plan.operator, AsOf):
+            found = compare(
+                lambda order: self._answers(given, order),
+                self._written.rows,
+                PLACE,
+                self._written.columns,
+                by_hash=False,
+            )
+            return found, ()
+        assert isinstance(self._plan.operator, IntervalJoin)
 
         def made(order: Order | None) -> DataFrame:
             inputs = {name: hide(in_order(rows, order), ROW_COLUMNS) for name, rows in given.items()}
             return reveal(self._plan.job.function(**inputs), [SOURCES])
 
         rows, waiting = self._written.rows, None
-        if self._join.keeps:
+        if self._plan.operator.keeps:
             alone = reduce(Column.__or__, [F.col(SOURCES)[side].isNull() for side in (0, 1)])
             unwritten = made(None).filter(alone).select(SOURCES)
             unwritten = unwritten.join(rows.select(SOURCES), SOURCES, "left_anti").localCheckpoint()
@@ -104,3 +117,14 @@ class JoinRecomputation:
             return made(order) if waiting is None else made(order).join(waiting, SOURCES, "left_anti")
 
         return compare(due, rows, (SOURCES,), self._written.columns, by_hash=False), ()
+
+    def _answers(self, given: Mapping[str, DataFrame], order: Order | None) -> DataFrame:
+        inputs = {
+            name: hide(
+                in_order(rows, order).withColumn(READ_BEFORE, F.lit(False)), [*ROW_COLUMNS, READ_BEFORE]
+            )
+            for name, rows in given.items()
+        }
+        asked = Answering(None, self._written.watermark_us, Observation(), Observation(), Observation())
+        with answering(asked):
+            return reveal(self._plan.job.function(**inputs), ROW_COLUMNS)

@@ -1,13 +1,16 @@
 """What a rebuild wrote, recomputed: all offsets that its run read, but what that run found late."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import LiveBatch, TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.recompute.input_rows import Taken, require_topics
+from headwater_streams.backfill.recompute.dimensions import DimensionRecomputation
+from headwater_streams.backfill.recompute.input_rows import Taken
 from headwater_streams.backfill.recompute.joins import JoinRecomputation, WrittenJoin
 from headwater_streams.backfill.recompute.outcome import (
     NotRecomputableError,
@@ -25,9 +28,9 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sinks.delta_table import read_version
-
-_OTHERS = {"as_of": "an as-of join", "scd": "a slowly changing dimension"}
+from headwater_streams.sources.inputs import TopicInput
 
 
 def recompute_rebuild(
@@ -43,7 +46,7 @@ def recompute_rebuild(
 
     Args:
         context: The session, the home, the record source.
-        home: The shadow's home.
+        home: The shadow's home, with the tables that it reads.
         job: The job as it is declared.
         plan: The part of it that is rebuilt.
         planned: The rebuild.
@@ -55,23 +58,24 @@ def recompute_rebuild(
     target = plan.job.target
     history = TableHistory(home.table(target.name), target.name, planned.job)
     try:
-        if plan.kind == "row":
-            rows = WrittenRows(made, planned.columns, history.batches(), None, {})
-            return RowRecomputation(context, plan, rows).run(how, planned.id)
-        if plan.kind in _OTHERS:
-            raise NotRecomputableError(
-                f"the job is {_OTHERS[plan.kind]}, and only rows, windows and joins of two streams are so far"
-            )
-        require_topics(job)
         entries = history.entries()
+        if plan.kind in ("row", "scd"):
+            table = _table_read(home, entries, next(iter(job.inputs)))
+            source = None if table is None else table.rows(context)
+            rows = WrittenRows(made, planned.columns, history.batches(), None, {}, source=source)
+            if plan.kind == "row":
+                return RowRecomputation(context, plan, rows).run(how, planned.id)
+            read = sum(entry.totals["read"] for entry in entries)
+            return DimensionRecomputation(context, plan, rows, planned.keys, read).run(how, planned.id)
         counted = sum(e.totals["late"] + e.totals["partly_late"] for e in entries)
         if counted and plan.job.late == "count":
             raise NotRecomputableError(
                 f"{counted:,} late rows are only counted (late='count'), and which they are is not known"
             )
-        taken = {name: _taken(context, home, plan, entries, name) for name in job.inputs}
-        if plan.kind == "join":
-            joined = WrittenJoin(made, planned.columns, taken, _waiting(plan, entries))
+        taken = {name: _taken(context, home, job, plan, entries, name) for name in job.inputs}
+        if plan.sides:
+            watermark_us = Watermark.of(entries[-1]).at_us if entries else None
+            joined = WrittenJoin(made, planned.columns, taken, _waiting(plan, entries), watermark_us)
             return JoinRecomputation(context, job, plan, joined).run(how)
         closed_until_us = _closed_until_us(entries) if target.mode == "append" else None
         (of_input,) = taken.values()
@@ -82,27 +86,54 @@ def recompute_rebuild(
 
 
 def _taken(
-    context: StageContext, home: Home, plan: JobPlan, entries: Sequence[LedgerEntry], name: str
+    context: StageContext, home: Home, job: Job, plan: JobPlan, entries: Sequence[LedgerEntry], name: str
 ) -> Taken:
     target = plan.job.target
-    rejected, kept = [home.table(target.quarantine_table)], None
+    rejected = [home.table(target.quarantine_table)]
     batches: Callable[[], Sequence[LiveBatch]] = tuple
     sources = [source for entry in entries for source in entry.sources if source.input == name]
-    if sources and sources[-1].table is not None and sources[-1].versions is not None:
+    table = _table_read(home, entries, name)
+    if table is not None and isinstance(job.inputs[name], TopicInput):
         # The ingest table; the job that fills it has the quarantine of the live job.
         rejected.append(context.home.table(target.quarantine_table))
-        table, version = sources[-1].table, sources[-1].versions[1] - 1
-        ingest = context.home.table(table)
-        batches = TableHistory(ingest, table, until=version).batches
-        kept = read_version(context.spark, ingest, version)
-    has_late = plan.job.late == "table" and (plan.kind == "join" or plan.window.closing)
+        batches = TableHistory(table.path, table.name, until=table.version).batches
+    has_late = plan.job.late == "table" and (bool(plan.sides) or plan.window.closing)
     late = home.table(target.late_table) if has_late else None
+    kept = None if table is None else table.rows(context)
     return Taken(Offsets.of([source.ranges for source in sources]), rejected, late, batches, kept)
+
+
+@dataclass(frozen=True)
+class _TableRead:
+    """A table, at the last version that the run has read of it."""
+
+    name: str
+    path: Path
+    version: int
+
+    def rows(self, context: StageContext) -> DataFrame:
+        return read_version(context.spark, self.path, self.version)
+
+
+def _table_read(home: Home, entries: Sequence[LedgerEntry], name: str) -> _TableRead | None:
+    """The table behind an input; None where that is a topic, or nothing of it was read.
+
+    Raises:
+        NotRecomputableError: The run left out rows that the version has.
+    """
+    found = None
+    for source in (source for entry in entries for source in entry.sources if source.input == name):
+        if source.left_out:
+            raise NotRecomputableError(f"rows of {source.table} were taken back before the job read them")
+        if source.table is not None and source.versions is not None:
+            found = _TableRead(source.table, home.table(source.table), source.versions[1] - 1)
+    return found
 
 
 def _waiting(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:
     """How many rows wait for a partner, of the sides of a join whose rows are written without one."""
-    assert isinstance(plan.operator, IntervalJoin)
+    if not isinstance(plan.operator, IntervalJoin):
+        return 0
     sides = dict(zip(("left", "right"), plan.sides, strict=True))
     names = [sides[side] for side in plan.operator.keeps]
     return sum(entry.accounting.get(name, {}).get("waiting", 0) for entry in entries for name in names)

@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.recompute.input_rows import Taken, require_topics
+from headwater_streams.backfill.recompute.input_rows import Taken
 from headwater_streams.backfill.recompute.outcome import (
     NotRecomputableError,
     Recompute,
@@ -51,11 +51,11 @@ def recompute_repair(
                 context.home.table(target), target, planned.job, until=planned.base_version
             )
             columns = planned.parts[table or target].columns
+            source = None if planned.pinned is None else pinned_table(context, planned.pinned)
             rows = WrittenRows(
-                shadow, columns, history.batches(), planned.ranges, planned.lookups, table, planned.pinned
+                shadow, columns, history.batches(), planned.ranges, planned.lookups, table, source
             )
             return RowRecomputation(context, plan, rows).run(how, planned.id)
-        require_topics(job)
         pinned = planned.pinned
         assert pinned is not None
         ingest = TableHistory(context.home.table(pinned.table), pinned.table, until=pinned.version)

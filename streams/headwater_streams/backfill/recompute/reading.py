@@ -11,8 +11,6 @@ from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
-from headwater_streams.backfill.repair.pinning import pinned_table
-from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.verdicts import judge, seen_from
@@ -70,16 +68,15 @@ class RawTable:
 
     def __init__(
         self,
-        context: StageContext,
         declared: TableInput,
         columns: Sequence[str],
-        pinned: PinnedInput,
+        rows: DataFrame,
         read: Ranges,
-        checks: Sequence[Check],
+        checks: Sequence[Check] = (),
     ) -> None:
-        """Args: the declaration; the table's own columns; the version; what the job has read of it; the checks by which
-        a row is bad."""
-        self._context, self._pinned, self._read = context, pinned, read
+        """Args: the declaration; the table's own columns; its rows at that version; what the job has read of it; the
+        checks by which a row is bad."""
+        self._rows, self._read = rows, read
         self._decoder = RowDecoder(declared, columns, checks)
 
     def there(self) -> Ranges:
@@ -88,8 +85,7 @@ class RawTable:
 
     def located(self, offsets: Offsets) -> DataFrame:
         """The rows of some offsets, with their coordinates."""
-        rows = pinned_table(self._context, self._pinned).filter(offsets.condition())
-        return self._decoder.locate(rows)
+        return self._decoder.locate(self._rows.filter(offsets.condition()))
 
     def decoded(self, located: DataFrame) -> Decoded:
         """The rows as decoded records are, bad ones marked."""

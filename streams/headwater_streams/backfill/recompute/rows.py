@@ -21,7 +21,6 @@ from headwater_streams.backfill.recompute.reading import (
     without_copies,
 )
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
-from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
@@ -43,7 +42,7 @@ class WrittenRows:
         wanted: The offsets whose rows are there; None for those of all batches.
         lookups: The look-ups that were read at one version; the others as each batch read them.
         table: The table, where the job writes several; the target by default.
-        pinned: The table that was read, at which version; None where topics were.
+        source: The rows of the table that was read, at the last version read; None where topics were.
     """
 
     rows: DataFrame
@@ -52,7 +51,7 @@ class WrittenRows:
     wanted: Ranges | None
     lookups: Versions
     table: str | None = None
-    pinned: PinnedInput | None = None
+    source: DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +91,7 @@ class RowRecomputation:
             NotRecomputableError: There is nothing that can be.
             StreamsError: Nobody answers, or a look-up is gone.
         """
-        batches = self._written.batches
-        everything = self._wanted(Offsets.of([batch.id.ranges for batch in batches]))
+        everything = self._everything()
         parts = self._parts(self._input.there())
         held = sum(part.compared.count for part in parts)
         if not held:
@@ -127,6 +125,10 @@ class RowRecomputation:
         of_rows = counted(lost, "written row")
         note = f"{everything.topics} does not hold the records of {of_rows} any more"
         return replace(outcome, notes=(*outcome.notes, note)) if lost else outcome
+
+    def _everything(self) -> Offsets:
+        """The offsets that the rows come from."""
+        return self._wanted(Offsets.of([batch.id.ranges for batch in self._written.batches]))
 
     def _wanted(self, offsets: Offsets) -> Offsets:
         return offsets if self._written.wanted is None else offsets.inside(self._written.wanted)
@@ -195,9 +197,8 @@ def _input_of(
 ) -> RawTopic | RawTable:
     if isinstance(declared, TopicInput):
         return RawTopic(context, declared, plan.job.dedup, plan.job.quarantining)
-    pinned = written.pinned
-    if pinned is None:
-        raise NotRecomputableError(f"the job reads the table {declared.name}, and no topic")
+    if written.source is None:
+        raise NotRecomputableError(f"nothing of {declared.name} was read")
     (schema,) = plan.inputs.values()
     read = merge_ranges([batch.id.ranges for batch in written.batches])
-    return RawTable(context, declared, schema.fieldNames(), pinned, read, plan.job.quarantining)
+    return RawTable(declared, schema.fieldNames(), written.source, read, plan.job.quarantining)

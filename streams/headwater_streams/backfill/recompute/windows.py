@@ -1,4 +1,4 @@
-"""Windows recomputed: the job's function over all rows of the topic that fall into them, at once.
+"""Windows recomputed: the job's function over all rows of the input that fall into them, at once.
 
 Of windows that are written once they are closed those are compared that the watermark has passed. Count windows number
 the rows of a key from its first on, so there is no sample of them.
@@ -73,7 +73,7 @@ class WindowRecomputation:
         if any(key not in named for key in written.keys):
             raise NotRecomputableError("its rows have no columns of their own that name them")
         name = next(iter(job.inputs))
-        self._rows = InputRows(context, job, name, written.taken, overlapping=self._window.overlapping)
+        self._rows = InputRows(context, job, plan, name, written.taken, overlapping=self._window.overlapping)
         self._sessions: Sessions | None = None
         self._step_us = 1
         if isinstance(self._window, CountWindow) and WINDOW_END not in named:

@@ -7,12 +7,11 @@ time, whichever of its commits were made, comes to the same.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -29,7 +28,7 @@ from headwater_streams.sinks.scd_target import DELETED, ScdTarget
 from headwater_streams.sinks.side import write_side
 from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, commit_columns
 from headwater_streams.sources.decode import HEADERS, KEY, RAW
-from headwater_streams.sources.problems import PROBLEMS, Problem, told
+from headwater_streams.sources.problems import PROBLEMS, any_of, told
 
 _TRIES = 5
 _NAMELESS = "_nameless"
@@ -90,10 +89,8 @@ class ScdStage(RowStage):
 
     def _events(self, rows: DataFrame, batch: int) -> DataFrame:
         """The change events with the types of the table that keeps them, and whether they can be applied."""
-        target = self._target
-        deleted = F.expr(target.apply_as_deletes) if target.apply_as_deletes else F.lit(False)
-        nameless = reduce(Column.__or__, [problem.condition for problem in self._problems()])
-        marked = rows.select("*", F.coalesce(deleted, F.lit(False)).alias(DELETED), nameless.alias(_NAMELESS))
+        nameless = any_of(self._target.missing)
+        marked = rows.select("*", self._target.deletes.alias(DELETED), nameless.alias(_NAMELESS))
         there = {*marked.columns}
         values = [
             (F.col(f"`{f.name}`") if f.name in there else F.lit(None)).cast(f.dataType).alias(f.name)
@@ -103,22 +100,13 @@ class ScdStage(RowStage):
         kept = marked.select(*values, DELETED, _NAMELESS, KEY, RAW, HEADERS, *ROW_COLUMNS)
         return kept.withColumns(commit_columns(batch, self._generation))
 
-    def _problems(self) -> list[Problem]:
-        keys = [
-            Problem(name, F.col(f"`{name}`").isNull(), f"the key {name} is missing")
-            for name in self._target.keys
-        ]
-        sequence = self._target.sequence_by
-        missing = F.col(f"`{sequence}`").isNull()
-        return [*keys, Problem(sequence, missing, f"{sequence}, which orders the changes, is missing")]
-
     def _told_of(self, events: DataFrame) -> pa.Table:
         keys = [F.col(f"`{name}`") for name in self._target.keys]
         return events.select(*keys, DELETED, _NAMELESS, TOPIC, PARTITION).toArrow()
 
     def _rejected(self, passed: PassedRows, events: DataFrame) -> DataFrame:
         columns = [*ROW_COLUMNS, KEY, RAW, HEADERS, PROBLEMS]
-        nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, told(self._problems()))
+        nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, told(self._target.missing))
         return passed.rejected().select(*columns).unionByName(nameless.select(*columns))
 
     def _keep(self, named: DataFrame, counts: "_Counts", sources: tuple[SourceRange, ...], batch: int) -> int:
