@@ -249,6 +249,32 @@ def test_as_of_streams_account_for_commits_of_an_input_that_brought_no_row(
     assert driver.audit() == []
 
 
+trades = hw.topic("trades", schema="symbol STRING, price INT, at TIMESTAMP", event_time="at")
+quotes = hw.topic(
+    "quotes", schema="symbol STRING, bid INT, at TIMESTAMP", event_time="at", watermark="1 minute"
+)
+
+
+@hw.job(target=hw.delta("gold.quoted"))
+def quoted(trades: DataFrame, quotes: DataFrame) -> DataFrame:
+    quotes = quotes.withColumn("quoted_at", F.date_format("at", "HH:mm"))
+    return hw.as_of(trades, quotes, by=["symbol"], left_time="at", right_time="at", tolerance="1 hour")
+
+
+def test_as_of_streams_that_call_their_time_alike_keep_the_left_one(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(quoted)
+    for topic, name, *rows in (
+        ("trades", "price", (1, "10:05"), (2, "10:15")),
+        ("quotes", "bid", (3, "10:00"), (4, "10:10"), (5, "10:30")),
+    ):
+        sent = [{"symbol": "A", name: value, "at": f"2013-01-01T{time}:00Z"} for value, time in rows]
+        driver.send(topic, *sent, timestamp=AT)
+    driver.run()
+    made = driver.table("gold.quoted").select("price", F.date_format("at", "HH:mm"), "bid", "quoted_at")
+    assert sorted(map(tuple, made.collect())) == [(1, "10:05", 3, "10:00"), (2, "10:15", 4, "10:10")]
+    assert driver.audit() == []
+
+
 departed = hw.table("silver.departures", event_time="departed_at")
 observed = hw.table("silver.weather", event_time="observed_at", watermark="1 hour")
 TOLERANCE = timedelta(minutes=45)

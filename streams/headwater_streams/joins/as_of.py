@@ -147,7 +147,8 @@ def as_of(
         how: `"left"` keeps a row without an answer, with NULLs; `"inner"` leaves it out.
 
     Returns:
-        The left row's columns, then the right row's without `by`.
+        The left row's columns, then the right row's without `by`, and without `right_time` where both sides call their
+        time alike; `rates.withColumn("rated_at", F.col("at"))` keeps it.
 
     Example:
         hw.as_of(orders, rates, left_time="ordered_at", right_time="since", by=["currency"], tolerance="1 day")
@@ -166,7 +167,8 @@ def as_of(
     spec = AsOf(tuple(keys.items()), left_time, right_time, direction, bound, how)
     require_columns("as_of", "left", left, (*keys, left_time))
     require_columns("as_of", "right", right, (*keys.values(), right_time))
-    added = [name for name in right.columns if name not in keys.values()]
+    once = {*keys.values(), *([right_time] if right_time == left_time else [])}
+    added = [name for name in right.columns if name not in once]
     require_apart("as_of", left, right.select(*[f"`{name}`" for name in added]), ())
     require_comparable("as_of", right)
     traced, both = has_hidden(left, OFFSET), has_hidden(right, OFFSET)

@@ -172,7 +172,7 @@ def _understand(
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")
         return JobPlan(job, "join", operator, own, schemas, sides=joined_inputs(job, result))
     if isinstance(operator, AsOf):
-        sides = require_answerable(job, operator)
+        sides = require_answerable(job, operator, result)
         if not has_hidden(result, SOURCES) or nodes_above(result, "Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.as_of(...)")
         return JobPlan(job, "as_of", operator, own, schemas, sides=sides)

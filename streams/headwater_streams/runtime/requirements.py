@@ -10,6 +10,7 @@ from headwater_streams.joins.as_of import AsOf
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.state_shape import analysed_nodes
+from headwater_streams.runtime.unions import joined_inputs
 from headwater_streams.sinks.scd_target import CHANGES, ScdTarget
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -149,8 +150,13 @@ def require_watermark(job: Job) -> None:
             )
 
 
-def require_answerable(job: Job, spec: AsOf) -> tuple[str, str]:
+def require_answerable(job: Job, spec: AsOf, result: DataFrame) -> tuple[str, str]:
     """Checks an as-of join of two streams, and gives the names of its left and its right input.
+
+    Args:
+        job: The job.
+        spec: The join.
+        result: What the job's function made of empty frames.
 
     Raises:
         JobDefinitionError: It does not hold.
@@ -160,18 +166,14 @@ def require_answerable(job: Job, spec: AsOf) -> tuple[str, str]:
             f"job {job.name!r}: hw.as_of over two streams reads two inputs and its target's mode is 'append'; "
             "answers are final"
         )
-    times = {declared.event_time: name for name, declared in job.inputs.items()}
-    for side, time in (("left", spec.left_time), ("right", spec.right_time)):
-        if time not in times:
+    left, right = joined_inputs(job, result)
+    for side, name, time in (("left", left, spec.left_time), ("right", right, spec.right_time)):
+        declared = job.inputs[name].event_time
+        if time != declared:
             raise JobDefinitionError(
-                f"job {job.name!r}: {side}_time={time!r} is not the event_time of an input; they are "
-                + ", ".join(f"{name}: {declared.event_time}" for name, declared in job.inputs.items())
+                f"job {job.name!r}: {side}_time={time!r} is not the event_time of the input {name!r}, which is "
+                f"{declared!r}; hw.as_of takes it by its own name, also where both sides call it alike"
             )
-    if spec.left_time == spec.right_time:
-        raise JobDefinitionError(
-            f"job {job.name!r}: both inputs call their event time {spec.left_time!r}; the result would have it twice"
-        )
-    right = times[spec.right_time]
     if job.inputs[right].watermark is None:
         raise JobDefinitionError(
             f"job {job.name!r}: the input {right!r} needs watermark=, which says when an answer is final"
@@ -181,7 +183,7 @@ def require_answerable(job: Job, spec: AsOf) -> tuple[str, str]:
             f"job {job.name!r}: direction={spec.direction!r} between two streams needs tolerance=, "
             "for a row would wait until its answer comes, however long that takes"
         )
-    return times[spec.left_time], right
+    return left, right
 
 
 def require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType) -> None:
@@ -219,7 +221,7 @@ def _tells_lateness(plan: JobPlan, declared: TableInput) -> bool:
     if plan.kind == "window":
         return plan.window.closing
     if isinstance(plan.operator, AsOf):
-        return declared.event_time == plan.operator.right_time
+        return declared == plan.job.inputs[plan.sides[1]]
     return plan.kind == "join"
 
 

@@ -76,7 +76,7 @@ def check_union(job: Job, result: DataFrame, *, is_target: bool) -> None:
 
 
 def joined_inputs(job: Job, result: DataFrame) -> tuple[str, str]:
-    """The inputs on the left and the right side of a job's `hw.join`, whatever the function called their columns.
+    """The inputs on the left and the right side of a job's join, whatever the function called their columns.
 
     Args:
         job: The job.
@@ -90,7 +90,7 @@ def joined_inputs(job: Job, result: DataFrame) -> tuple[str, str]:
     if len(left) != 1 or len(right) != 1 or left == right:
         told = ", ".join([*left, *right]) or "none"
         raise JobDefinitionError(
-            f"job {job.name!r}: hw.join takes one input on its left side and the other on its right; here are {told}"
+            f"job {job.name!r}: a join takes one input on its left side and the other on its right; here are {told}"
         )
     return left[0], right[0]
 
