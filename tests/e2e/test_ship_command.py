@@ -283,6 +283,11 @@ def test_ship_second_shipper_of_the_same_name_is_refused(
         (("a.log",), 2, "headwater ship needs --topic: where the lines go"),
         (("--topic", "t"), 2, "headwater ship needs files, patterns or --syslog: where the lines come from"),
         (("nope.log", "--topic", "t", "--once"), 1, "there is no file nope.log"),
+        (
+            ("a.log.gz", "--topic", "t"),
+            2,
+            "a.log.gz is compressed, and lines are read of plain files; unpack it and ship that",
+        ),
         (("--syslog", "5514", "--topic", "t"), 2, "--syslog 5514 is not of the form host:port"),
         (
             ("--syslog", "127.0.0.1:0", "--topic", "t", "--once"),

@@ -238,11 +238,14 @@ def test_syslog_new_form_nil_values_are_null(parse: Parse) -> None:
         ("2026-03-01T00:00:00", "Nov  1 00:00:00", "2025-11-01T00:00:00"),
         ("2024-03-01T00:00:00", "Feb 29 12:00:00", "2024-02-29T12:00:00"),
         ("2025-01-01T00:00:00", "Feb 29 12:00:00", "2024-02-29T12:00:00"),
+        ("2026-11-21T10:00:00", "Apr  4 03:39:57", "2026-04-04T03:39:57"),
+        ("2026-03-21T10:00:00", "Dec  4 03:39:57", "2025-12-04T03:39:57"),
+        ("2026-11-21T10:00:00", "Feb 29 12:00:00", "2024-02-29T12:00:00"),
         ("2026-11-21T10:00:00", "Nov 21 2019 09:59:59", "2019-11-21T09:59:59"),
         ("2026-11-21T10:00:00", "Nov  1 09:59:59.123", "2026-11-01T09:59:59.123000"),
     ],
 )
-def test_syslog_old_form_takes_the_year_nearest_to_the_record(
+def test_syslog_old_form_takes_the_latest_year_that_is_not_ahead_of_the_record(
     parse: Parse, shipped: str, logged: str, time: str
 ) -> None:
     moment = datetime.fromisoformat(shipped).replace(tzinfo=UTC)
@@ -276,12 +279,88 @@ def test_syslog_old_form_of_all_kinds(parse: Parse) -> None:
     assert {row["version"] for row in found if row is not None} == {None}
 
 
+def test_syslog_old_form_without_a_host_or_a_time(parse: Parse) -> None:
+    """As rsyslog takes them: what is no host's name begins the message, and what has no time is of its arrival."""
+    found = {
+        "<30>Nov 21 09:59:59 systemd[1]: Started x.": (None, "systemd", "1", "Started x."),
+        "<6>Nov 21 09:59:59 kernel: [ 12.345] usb": (None, "kernel", None, "[ 12.345] usb"),
+        "<13>Nov 21 09:59:59 app[12]:no space": (None, "app", "12", "no space"),
+        "Nov 21 09:59:59 --- last message repeated 1 time ---": (
+            None,
+            None,
+            None,
+            "--- last message repeated 1 time ---",
+        ),
+        "<13>Nov 21 09:59:59 fe80:: app: x": ("fe80::", "app", None, "x"),
+        "<13>Nov 21 09:59:59 my-host.example. app: x": ("my-host.example.", "app", None, "x"),
+        "<12>python says \u00e9": (None, None, None, "python says \u00e9"),
+        "<12>app[3]: text": (None, "app", "3", "text"),
+    }
+    rows = parse(SYSLOG, [*found])
+    assert [fields(row, "host", "app", "pid", "message") for row in rows] == list(found.values())
+    timeless = [row["time"] for row in rows[-2:] if row is not None]
+    assert timeless == [at(SHIPPED.isoformat())] * 2
+    assert parse(SYSLOG, ["<12>", "<12> ", "<999>text", "<12>2026-13-41T00:00:00Z h a: x"]) == [None] * 4
+
+
 def test_syslog_old_form_is_in_the_zone_that_was_named(parse: Parse) -> None:
     (row,) = parse(
         syslog("Europe/Berlin"), ["Jul  1 12:00:00 host app: summer"], datetime(2026, 7, 2, tzinfo=UTC)
     )
     assert row is not None
     assert row["time"] == at("2026-07-01T10:00:00Z")
+
+
+def test_access_lines_with_more_fields_before_the_host_are_null(parse: Parse) -> None:
+    rest = '[10/Oct/2000:13:55:36 +0200] "GET / HTTP/1.1" 200 5'
+    before = [
+        "10.0.0.2, 10.0.0.1, 127.0.0.1 - -",
+        '"10.5.102.222, 199.96.1.1, 204.246.1.1" 10.2.1.185 - -',
+        "example.com localhost, localhost - -",
+        "localhost:443 178.20.184.42 1j0vhgd jsmith",
+    ]
+    assert parse(ACCESS, [f"{fields} {rest}" for fields in before]) == [None] * len(before)
+
+
+def test_template_times_have_as_many_words_as_their_pattern(parse: Parse) -> None:
+    found = {
+        (
+            "{t:time yyyy-MM-dd HH:mm:ss} {level:word} {msg}",
+            "2026-11-21  10:00:00 INFO hello world",
+        ): "hello world",
+        ("{t:time yyyy-MM-dd HH:mm:ss.SSS} {msg}", "2026-11-21 10:00:00.000 a b"): "a b",
+        ("{t:time yyMMdd HHmmss} {pid:int} {msg}", "261121 100000 12 a b"): "a b",
+        ("{t:time yy/MM/dd HH:mm:ss} {msg}", "26/11/21 10:00:00 a"): "a",
+        ("{t:time} {level:word} {msg}", "2026-11-21 10:00:00 INFO a b"): "a b",
+        ("{t:time} {msg}", "2026-11-21T10:00:00Z a"): "a",
+        ("[{day:word} {t:time MMM d HH:mm:ss yyyy}] {msg}", "[Sat Nov 21 10:00:00 2026] a"): "a",
+    }
+    for (text, line), message in found.items():
+        (row,) = parse(template(text), [line])
+        assert row is not None, text
+        assert (row["t"], row["msg"]) == (at("2026-11-21T10:00:00Z"), message)
+    (row,) = parse(template("{t:time yyyy-MM-dd HH:mm:ss} {msg}"), ["- a b"])
+    assert fields(row, "t", "msg") == (None, "a b")
+
+
+def test_template_free_texts_are_found_in_a_time_that_grows_with_the_line(parse: Parse) -> None:
+    """A matcher that goes back on each of them would be at it for a day."""
+    parser = template("{level:word} {a} {b} {c} {d} {e}: {msg}")
+    good = "INFO 1 2 3 4 5 6: text: more"
+    (row, bad) = parse(parser, [good, "INFO" + " a" * 20_000])
+    assert fields(row, "a", "d", "e", "msg") == ("1", "4", "5 6", "text: more")
+    assert bad is None
+
+
+def test_template_pattern_by_which_spark_reads_no_time_is_refused() -> None:
+    with pytest.raises(
+        JobDefinitionError, match=r"no time by the letter 'E'; take the name of a day as a word"
+    ):
+        template("[{at:time EEE MMM dd HH:mm:ss yyyy}] {msg}")
+    with pytest.raises(JobDefinitionError, match="no time by the letter 'n'"):
+        template("{at:time HH:mm:ss.n} {msg}")
+    with pytest.raises(JobDefinitionError, match="a quote in the pattern has no end"):
+        template("{at:time yyyy-MM-dd'T} {msg}")
 
 
 def test_syslog_other_lines_are_null(parse: Parse) -> None:

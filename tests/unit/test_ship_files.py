@@ -1,12 +1,15 @@
 """Following real files: every way in which they grow, rotate and come back, and kills between any two steps."""
 
+import bz2
 import gzip
+import lzma
 import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -293,6 +296,28 @@ def test_follower_copy_that_is_not_followed_by_a_truncation_becomes_a_file_of_it
     assert follower.lines == [BANNER, "one"] * 2
 
 
+def test_follower_copy_is_known_while_it_is_being_made(log: Path, tmp_path: Path) -> None:
+    lines = [f"line {number:05}" for number in range(2000)]
+    append(log, BANNER, *lines)
+    follower = Follower(tmp_path / "app.log*")
+    while len(follower.lines) <= len(lines):
+        follower.poll()
+    content, copy = log.read_bytes(), tmp_path / "app.log.1"
+    for end in (10, 5000, 5001, 20_000, len(content)):
+        copy.write_bytes(content[:end])
+        follower.poll()
+        follower.now += HOLD_S - 3
+        follower.poll()
+    append(log, "before the truncation")
+    copy.write_bytes(log.read_bytes())
+    log.write_bytes(b"")
+    append(log, "after")
+    follower.poll()
+    follower.poll()
+    assert sorted(follower.lines) == sorted([BANNER, *lines, "before the truncation", "after"])
+    assert len(follower.sent) == len(follower.lines)
+
+
 def test_follower_equal_files_are_two_files(tmp_path: Path) -> None:
     append(tmp_path / "a.log", BANNER, "one")
     append(tmp_path / "b.log", BANNER, "one")
@@ -388,9 +413,9 @@ def test_follower_compressed_files_are_left_out(log: Path, tmp_path: Path) -> No
     assert follower.lines == ["one"]
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("compressed", [(".gz", gzip), (".bz2", bz2), (".xz", lzma), None])
 def test_follower_compressed_while_it_was_down_is_read_to_its_end(
-    log: Path, tmp_path: Path, known: bool
+    log: Path, tmp_path: Path, compressed: tuple[str, Any] | None
 ) -> None:
     append(log, f"one {BANNER}")
     follower = Follower(log)
@@ -398,10 +423,12 @@ def test_follower_compressed_while_it_was_down_is_read_to_its_end(
     follower.kill()
     (tmp_path / "app.log.9.gz").write_bytes(b"no gzip at all")
     (tmp_path / "app.log.8.gz").write_bytes(gzip.compress(b"another file"))
+    (tmp_path / "app.log.9.xz").write_bytes(b"no xz at all")
     append(log, "two", "last", end="")
-    (tmp_path / "app.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
-    if not known:
-        (tmp_path / "app.log.1.gz").unlink()
+    if compressed is not None:
+        suffix, by = compressed
+        (tmp_path / f"app.log.1{suffix}").write_bytes(by.compress(log.read_bytes()))
+    else:
         follower.saved = {key: replace(each, size=log.stat().st_size) for key, each in follower.saved.items()}
         follower.kill()
     log.unlink()
@@ -410,11 +437,11 @@ def test_follower_compressed_while_it_was_down_is_read_to_its_end(
     follower.now += DELETED_QUIET_S
     follower.poll()
     follower.poll()
-    found = {f"one {BANNER}", "three"} | ({"two", "last"} if known else set())
+    found = {f"one {BANNER}", "three"} | ({"two", "last"} if compressed else set())
     assert set(follower.lines) == found
     assert len(follower.sent) == len(found)
     gone = [f"{log} is gone, with at least 8 bytes of it not read yet"]
-    assert follower.said == ([] if known else gone)
+    assert follower.said == ([] if compressed else gone)
 
 
 def test_follower_symbolic_link_stands_for_its_target_and_both_are_one_file(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from headwater.errors import PortInUseError, UsageError
 from headwater.ship.framing import SpoolFrames, frame
 from headwater.ship.listener import SyslogListener, parse_address
 from headwater.ship.spool import Spool
-from headwater.ship.syslog import MAX_MESSAGE_BYTES, FramingError, SyslogFramer, datagram_message
+from headwater.ship.syslog import MAX_MESSAGE_BYTES, FramingError, SyslogFramer, without_line_end
 
 MESSAGES = st.lists(
     st.tuples(
@@ -31,12 +31,20 @@ def test_framer_both_framings_in_pieces_of_any_size_give_the_messages(
     stream = b"".join(b"%d %s" % (len(text), text) if counted else text + b"\n" for counted, text in messages)
     framer = SyslogFramer()
     found = [each for at in range(0, len(stream), step) for each in framer.feed(stream[at : at + step])]
-    assert found == [text for _, text in messages]
+    assert found == [without_line_end(text) for _, text in messages]
     assert framer.rest() == []
 
 
 def test_framer_counted_message_may_hold_newlines() -> None:
     assert SyslogFramer().feed(b"14 <34>1 two\nline7 <34>abc") == [b"<34>1 two\nline", b"<34>abc"]
+
+
+def test_framer_line_end_is_left_out_of_both_framings() -> None:
+    assert SyslogFramer().feed(b"<34>one\r\n\r\n9 <34>two\r\n<34>three\r\n") == [
+        b"<34>one",
+        b"<34>two",
+        b"<34>three",
+    ]
 
 
 def test_framer_line_that_begins_with_a_number_is_a_line() -> None:
@@ -66,7 +74,7 @@ def test_framer_message_without_bounds_is_refused_after_those_before_it(begin: b
 
 
 def test_datagram_end_of_line_is_left_out() -> None:
-    assert datagram_message(b"<34>a\nb\r\n\0") == b"<34>a\nb"
+    assert without_line_end(b"<34>a\nb\r\n\0") == b"<34>a\nb"
 
 
 @given(st.lists(st.tuples(st.sampled_from([b"192.0.2.7", b"::1"]), st.binary(max_size=80)), max_size=6))
@@ -122,7 +130,7 @@ def test_listener_tcp_and_udp_messages_are_in_the_spool(tmp_path: Path) -> None:
     finally:
         listener.close()
         spool.close()
-    assert found == [(b"127.0.0.1", b"<34>one\n"), (b"127.0.0.1", b"<34>two"), (b"127.0.0.1", b"<34>three")]
+    assert found == [(b"127.0.0.1", b"<34>one"), (b"127.0.0.1", b"<34>two"), (b"127.0.0.1", b"<34>three")]
     assert said == []
 
 

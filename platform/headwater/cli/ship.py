@@ -120,10 +120,16 @@ def _run(
     home: Path,
     json_output: bool,
 ) -> None:
+    from headwater.ship.discovery import COMPRESSED
     from headwater.ship.listener import SyslogListener
     from headwater.ship.shipper import ShipOptions, Shipper
     from headwater.ship.spool import Spool
 
+    for path in files:
+        if path.endswith(COMPRESSED) and not any(each in path for each in "*?["):
+            raise UsageError(
+                f"{path} is compressed, and lines are read of plain files; unpack it and ship that"
+            )
     for path in files if once else ():
         if not any(each in path for each in "*?[") and not os.path.lexists(path):
             raise UserError(f"there is no file {path}")

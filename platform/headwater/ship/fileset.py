@@ -3,6 +3,7 @@
 import os
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.ship.compressed import open_compressed
@@ -14,14 +15,29 @@ from headwater.ship.tail import Chunk, FileKey, Tail
 from headwater_streams.plural import counted
 
 HOLD_S = 10.0
-"""How long a file that looks like the copy of a followed one is left alone: logrotate's copytruncate copies first and
-truncates then. If nothing is truncated by then it is a file of its own."""
+"""How long a file that looks like the copy of a followed one is left alone once it has stopped growing: logrotate's
+copytruncate copies first and truncates then. If nothing is truncated by then it is a file of its own."""
 
 DELETED_QUIET_S = 5.0
 """How long a deleted file that its writer may still hold has to be quiet before it is let go."""
 
 FORGET_MS = 7 * 86_400_000
 """How long the progress of a file that is nowhere to be found is kept: its folder may be mounted again."""
+
+
+@dataclass
+class _Held:
+    """A new file that is looked at again before it is read.
+
+    Attributes:
+        path: Where it is.
+        since: When it was first seen, or seen to grow.
+        size: Its size then.
+    """
+
+    path: str
+    since: float
+    size: int = -1
 
 
 class FileSet:
@@ -69,7 +85,7 @@ class FileSet:
         self._close_after_s = close_after_s
         self._say = say
         self._scratch = scratch
-        self._held: dict[FileKey, tuple[str, float]] = {}
+        self._held: dict[FileKey, _Held] = {}
         self._refused: set[str] = set()
 
     def scan(self, now: float, *, hold: bool = True) -> None:
@@ -210,9 +226,11 @@ class FileSet:
         fd = self._open(match.path)
         if fd is None:
             return
-        _, since = self._held.setdefault(key, (match.path, now))
-        copy = hold and now - since < HOLD_S and any(tail.continues_in(fd) for tail in self.tails.values())
-        if copy or os.fstat(fd).st_size == 0:
+        held, size = self._held.setdefault(key, _Held(match.path, now)), os.fstat(fd).st_size
+        if size != held.size:
+            held.size, held.since = size, now
+        copy = hold and now - held.since < HOLD_S and self._is_copy(fd)
+        if copy or size == 0:
             os.close(fd)
             return
         del self._held[key]
@@ -221,11 +239,15 @@ class FileSet:
             tail.start_at_end()
         self.tails[tail.key] = tail
 
+    def _is_copy(self, fd: int) -> bool:
+        """Whether a file is the copy of a followed one, or as much of it as is made."""
+        return any(tail.continues_in(fd) or tail.is_being_copied_to(fd) for tail in self.tails.values())
+
     def _succeed(self, tail: Tail) -> None:
         """The lines of a file that was truncated or written anew are in a copy of it, or gone."""
         del self.tails[tail.key]
         self.stale = True
-        copies = [*((key, path) for key, (path, _) in self._held.items()), *neighbours(tail.place)]
+        copies = [*((key, held.path) for key, held in self._held.items()), *neighbours(tail.place)]
         for key, path in copies:
             fd = self._open(path) if key != tail.key and key not in self.tails else None
             if fd is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from headwater.errors import PortInUseError, UsageError, UserError
 from headwater.ship.spool import Spool
-from headwater.ship.syslog import MAX_MESSAGE_BYTES, FramingError, SyslogFramer, datagram_message
+from headwater.ship.syslog import MAX_MESSAGE_BYTES, FramingError, SyslogFramer, without_line_end
 from headwater_streams.plural import counted
 
 _RECEIVE_BUFFER_BYTES = 8 << 20
@@ -156,7 +156,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         self._listener = listener
 
     def datagram_received(self, data: bytes, addr: Any) -> None:
-        message = datagram_message(data)
+        message = without_line_end(data)
         if not message:
             return
         if self._listener.full or not self._listener.accept(_host(addr), [message]):

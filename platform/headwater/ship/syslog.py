@@ -17,12 +17,12 @@ class SyslogFramer:
     r"""Both framings of RFC 6587, told apart at each message.
 
     A message that begins with a number, a space and `<` is counted (section 3.4.1); any other ends with a newline or
-    NUL (3.4.2), which is left out.
+    NUL (3.4.2). The end of its line is left out of a message.
 
     Example:
         >>> framer = SyslogFramer()
         >>> framer.feed(b"8 <34>one\n<34>two\n<34>th")
-        [b'<34>one\n', b'<34>two']
+        [b'<34>one', b'<34>two']
         >>> framer.rest()
         [b'<34>th']
     """
@@ -47,7 +47,7 @@ class SyslogFramer:
                     return self._stop_at(buffer, at, messages)
                 if end > len(buffer):
                     break
-                messages.append(buffer[start:end])
+                messages.append(without_line_end(buffer[start:end]))
                 at = end
                 continue
             maybe = _MAYBE_COUNT.match(buffer, at)
@@ -58,8 +58,8 @@ class SyslogFramer:
                 if len(buffer) - at > MAX_MESSAGE_BYTES:
                     return self._stop_at(buffer, at, messages)
                 break
-            if end > at:
-                messages.append(buffer[at:end])
+            if message := without_line_end(buffer[at:end]):
+                messages.append(message)
             at = end + 1
         self._buffer = buffer[at:]
         return messages
@@ -78,8 +78,8 @@ class SyslogFramer:
         raise FramingError
 
 
-def datagram_message(data: bytes) -> bytes:
-    """The message of a UDP datagram (RFC 5426), without the newline or NUL that some senders add."""
+def without_line_end(data: bytes) -> bytes:
+    """A message, as a datagram is one (RFC 5426), without the newline or NUL that some senders add."""
     return data.rstrip(b"\r\n\0")
 
 

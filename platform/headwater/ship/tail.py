@@ -210,6 +210,16 @@ class Tail:
         """Whether another file has what was read of this one."""
         return self.mark.tells_copies and self.mark.found_in(fd) is not None
 
+    def is_being_copied_to(self, fd: int) -> bool:
+        """Whether another file is, so far, the beginning of what was read of this one."""
+        size = os.fstat(fd).st_size
+        if not self.mark.tells_copies or not 0 < size < self.position:
+            return False
+        return all(
+            os.pread(fd, count, at) == os.pread(self._fd, count, at)
+            for at, count in ((0, min(size, HEAD_BYTES)), (max(0, size - TAIL_BYTES), min(size, TAIL_BYTES)))
+        )
+
     def move_to(self, fd: int, place: str) -> None:
         """Goes on in a file that has what was read of this one."""
         os.close(self._fd)

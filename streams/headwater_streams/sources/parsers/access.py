@@ -38,13 +38,15 @@ SCHEMA = T.StructType(
 scanners that speak TLS to a plain port. `bytes` is 0 where the log has `-`. Elsewhere `-` is null."""
 
 _TIME = r"([0-3][0-9]/[A-Z][a-z]{2}/[0-9]{4}:[0-9]{2}:[0-9]{2}:[0-9]{2} [+-][0-9]{4})"
-# A user's name may have spaces in it (Apache escapes none); "- " there means that a field stands before the host.
-_USER = r"((?!- (?!\[))[^\[]*?)"
+# A user's name may have spaces in it (Apache escapes none). A field more before the host shifts the others: then a "-"
+# is a word of the name, or the client's address stands where the identity should.
+_USER = r"((?!- (?!\[)|[^\[]* - ?\[)[^\[]*?)"
+_IDENT = r"(?!(?:[0-9]{1,3}\.){3}[0-9]{1,3}[ ,])(\S+)"
 # Some servers do not escape quotes in what a client sends: one that ends no field belongs to the text.
 _TOOK = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
 _AGENT = rf'"((?:[^"\\]++|\\.|"(?! "| {_TOOK}\z|\z))*+)"'
 _MORE = rf"(?: {QUOTED} {_AGENT}(?: {QUOTED})?(?: ({_TOOK}))?)?"
-_LINE = rf"(\S+) (\S+) {_USER} \[{_TIME}\] {QUOTED} ([0-9]{{3}}|-) ([0-9]{{1,18}}|-){_MORE}"
+_LINE = rf"(\S+) {_IDENT} {_USER} \[{_TIME}\] {QUOTED} ([0-9]{{3}}|-) ([0-9]{{1,18}}|-){_MORE}"
 _REQUEST = r"([A-Za-z][A-Za-z_-]*+) ([^?]*?)(?:\?(.*?))?(?: (HTTP/[0-9](?:\.[0-9])?))?"
 
 

@@ -12,7 +12,7 @@ r"""A template for one's own lines: the line as it looks, with `{name}` where a 
 | `{name:time}` | an ISO 8601 time, or `-` | TIMESTAMP |
 | `{name:time PATTERN}` | a time by one of Spark's patterns, or `-` | TIMESTAMP |
 
-`{{` and `}}` are braces; a space stands for one or more blanks.
+`{{` and `}}` are braces; a space stands for one or more blanks, in a time's pattern, too.
 """
 
 import re
@@ -31,8 +31,12 @@ _KINDS: dict[str, tuple[str, T.DataType]] = {
     "quoted": (QUOTED, T.StringType()),
     "int": (r"([+-]?[0-9]++|-)", T.LongType()),
     "double": (r"([+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|-)", T.DoubleType()),
-    "time": ("(.*?)", T.TimestampType()),
+    "time": (r"([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}\S*?|.*?)", T.TimestampType()),
 }
+_FREE = ("", "time")
+"""The kinds that take any text, as long as what follows them is there."""
+_READ_BY_SPARK = "GyMLdDHhKkmsSaVzOXxZ"
+"""The letters of a pattern by which Spark reads a time; by others it only writes one."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)(?::([a-z]+)(?: ([^{}]+))?)?\}")
 
 
@@ -44,7 +48,9 @@ def template(text: str) -> Parser:
     Raises:
         JobDefinitionError: A placeholder is not of these forms, or a name comes twice.
     """
-    pattern, names, kinds = "", [], []
+    parts: list[tuple[str, bool]] = []
+    names: list[str] = []
+    kinds: list[tuple[str, str | None]] = []
     at = 0
     while at < len(text):
         found = _PLACEHOLDER.match(text, at)
@@ -58,15 +64,17 @@ def template(text: str) -> Parser:
                 raise JobDefinitionError(f"template: {name} comes twice")
             names.append(name)
             kinds.append((kind, argument))
-            pattern += _KINDS[kind][0]
+            if argument is not None:
+                _require_readable(found[0], argument)
+            parts.append((_group(kind, argument), kind in _FREE))
             at = found.end()
         elif text[at : at + 2] in ("{{", "}}"):
-            pattern += re.escape(text[at])
+            parts.append((re.escape(text[at]), False))
             at += 2
         elif text[at] in "{}":
             raise JobDefinitionError(f"template: what begins with {text[at : at + 20]!r} is no placeholder")
         else:
-            pattern += r"[ \t]++" if text[at] == " " else re.escape(text[at])
+            parts.append((r"[ \t]++" if text[at] == " " else re.escape(text[at]), False))
             at += 1
     if not names:
         raise JobDefinitionError("template: it has no placeholder such as {message}")
@@ -83,11 +91,57 @@ def template(text: str) -> Parser:
                 good &= typed.isNotNull() | (field == "-")
         return F.when(good, F.struct(*columns))
 
+    pattern = _whole(parts)
     return Parser("template", schema, lambda line, _: match(line, pattern, len(names), build), text)
 
 
+def _whole(parts: Sequence[tuple[str, bool]]) -> str:
+    """The pattern of a line.
+
+    A free text and what follows it, up to the next one, are found once, at the first place where they are: the next one
+    takes whatever is between, so to look further would find nothing new, and take a time that grows with a power of the
+    line's length.
+    """
+    runs = [""]
+    for part, is_free in parts:
+        if is_free:
+            runs.append("")
+        runs[-1] += part
+    first, *free = runs
+    return first + "".join(f"(?>{run})" for run in free[:-1]) + "".join(free[-1:])
+
+
+def _group(kind: str, argument: str | None) -> str:
+    if argument is None or "[" in argument:
+        return _KINDS[kind][0]
+    # As many words as the pattern has.
+    words = len(argument.split())
+    return r"(-|" + r"\S++[ \t]++" * (words - 1) + r"\S+?)" if words > 1 else "(.*?)"
+
+
+def _require_readable(placeholder: str, pattern: str) -> None:
+    """Checks that Spark reads a time by a pattern.
+
+    Raises:
+        JobDefinitionError: It has a letter by which Spark reads none, or a quote without an end.
+    """
+    bare = re.sub("'[^']*'", "", pattern)
+    if "'" in bare:
+        raise JobDefinitionError(f"template: {placeholder}: a quote in the pattern has no end")
+    wrong = next((letter for letter in bare if letter.isalpha() and letter not in _READ_BY_SPARK), None)
+    if wrong is not None:
+        instead = "; take the name of a day as a word before it, {day:word}" if wrong in "Ee" else ""
+        raise JobDefinitionError(
+            f"template: {placeholder}: Spark reads no time by the letter {wrong!r}{instead}"
+        )
+
+
 def _time(field: Column, pattern: str | None) -> Column:
-    return F.try_to_timestamp(unless(field, "-"), *([F.lit(pattern)] if pattern else []))
+    text = unless(field, "-")
+    if pattern is None:
+        return F.try_to_timestamp(text)
+    one_blank = F.regexp_replace(text, r"[ \t]+", " ") if " " in pattern else text
+    return F.try_to_timestamp(one_blank, F.lit(pattern))
 
 
 _CASTS: dict[str, Callable[[Column, str | None], Column]] = {
