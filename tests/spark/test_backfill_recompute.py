@@ -28,7 +28,7 @@ from headwater_streams.backfill.recompute import (
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.errors import UnavailableError
 from headwater_streams.runtime.job import bind
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver
 
 departures = hw.topic(

@@ -26,7 +26,7 @@ from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.joins.interval import How
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import bind
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.testing import JobDriver
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
+from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver
 
@@ -166,3 +167,47 @@ def test_rows_of_pairs_are_not_repaired_in_part(drive: Callable[..., JobDriver])
     assert driver.rows("gold.long", "who", "pages") == [("a", 2)]
     with pytest.raises(BackfillError, match=r"a row of gold\.pairs is made of several records.*--rebuild"):
         backfill.plan(driver.context, bind(long))
+
+
+ended = hw.table("gold.hours", event_time="window_end")
+
+
+@hw.job(name="hours", target=hw.delta("gold.hours"))
+def hours(good: DataFrame) -> DataFrame:
+    return hw.tumbling(good, "at", "1 hour", by=["who"]).agg(F.sum("pages").alias("pages"))
+
+
+def busy(least: int) -> Job:
+    @hw.job(name="busy", target=hw.delta("silver.busy"))
+    @hw.check("few", "pages < 50", action="quarantine")
+    def busy(ended: DataFrame) -> DataFrame:
+        return ended.filter(F.col("pages") >= least)
+
+    return bind(busy)
+
+
+def test_rows_of_windows_are_rebuilt(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(cleaning("who IS NOT NULL"), hours, busy(2))
+    send(driver, ("a", "10:01", 1), ("a", "10:02", 2), ("b", "10:03", 1), ("c", "10:04", 60))
+    for time in ("13:00", "13:30", "15:00", "17:00"):
+        send(driver, ("a", time, 4))
+        driver.run()
+    rows = [("a", 3), ("a", 8)]
+    assert driver.rows("silver.busy", "who", "pages") == rows
+    ((_, raw),) = driver.quarantined("silver.busy")
+    assert b'"pages":60' in raw
+    with pytest.raises(BackfillError, match=r"a row of gold\.hours is made of several records.*--rebuild"):
+        backfill.plan(driver.context, busy(1))
+    driver._jobs[2] = busy(1)
+    planned = backfill.plan_rebuild(driver.context, busy(1))
+    backfill.run(driver.context, planned.id, busy(1))
+    verdict = backfill.verify(driver.context, planned.id, busy(1))
+    assert verdict.passed, verdict.findings
+    assert verdict.findings[-1].name == "recomputed"
+    assert verdict.findings[-1].detail.startswith("3 rows from ")
+    backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
+    assert driver.rows("silver.busy", "who", "pages") == [("a", 3), ("a", 8), ("b", 1)]
+    send(driver, ("b", "19:00", 1))
+    driver.run()
+    assert driver.rows("silver.busy", "who", "pages") == [("a", 3), ("a", 4), ("a", 8), ("b", 1)]
+    assert not [finding for audit in audit_home(driver.home) for finding in audit.findings]

@@ -17,7 +17,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.errors import IncompatibleStateError, JobDefinitionError
 from headwater_streams.runtime.generations import begin_generation
 from headwater_streams.runtime.job import bind
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.sinks.history import history, newest
 from headwater_streams.testing import JobDriver, SimulatedCrash
 

@@ -18,8 +18,9 @@ from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.generations import Action
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.ownership import NoLease
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.renewal import begin_generations
-from headwater_streams.runtime.runner import JobRunner, plan_jobs
+from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 AT = "2013-01-01T12:00:00+00:00"

@@ -16,8 +16,8 @@ from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.ownership import NoLease
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.renewal import begin_generations
-from headwater_streams.runtime.runner import plan_jobs
 from headwater_streams.testing import JobDriver
 
 clicks = hw.topic("clicks", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="10 minutes")

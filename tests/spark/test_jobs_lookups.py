@@ -28,7 +28,7 @@ from headwater_streams.errors import (
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.lookups import Lookups
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 departures = hw.topic("departures", schema="flight_id STRING, dest STRING, departed_at TIMESTAMP")

@@ -15,7 +15,7 @@ from headwater_streams.dedup import Dedup
 from headwater_streams.errors import CheckFailedError, JobDefinitionError
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.runtime.job import bind
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.streaming_sql import load_sql
 from headwater_streams.testing import JobDriver, SimulatedCrash
 

@@ -34,8 +34,9 @@ from headwater_streams.runtime.generations import why_not_renewed
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.ownership import NoLease
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.renewal import begin_generations
-from headwater_streams.runtime.runner import JobRunner, plan_jobs
+from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.sources.reader import KafkaSource
 from headwater_streams.testing import JobDriver, SimulatedCrash

@@ -22,12 +22,14 @@ import headwater as hw
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.runtime.job import Job, bind
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 ordered = hw.topic("ordered", schema="k STRING, l INT, ordered_at TIMESTAMP", event_time="ordered_at")
 paid = hw.topic("paid", schema="k STRING, r INT, paid_at TIMESTAMP", event_time="paid_at")
 orders = hw.table("silver.orders", event_time="ordered_at", watermark="2 hours")
+sent = hw.topic("sent", schema="k STRING, l INT, at TIMESTAMP", event_time="at", watermark="2 hours")
+seen = hw.topic("seen", schema="k STRING, at TIMESTAMP", event_time="at", watermark="2 hours")
 payments = hw.table("silver.payments", event_time="paid_at", watermark="2 hours")
 
 
@@ -171,6 +173,24 @@ def test_joins_over_the_topics_themselves_streamed_result_equals_batch_result(
     assert [raw for _, raw in driver.quarantined("gold.full")] == [b"not JSON"]
     assert driver.late("gold.full") == []
     assert not driver.home.table("gold.full__ingest_orders").exists()
+
+
+def test_joins_semi_of_streams_that_call_their_time_alike_tells_each_left_row_once(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(target=hw.delta("gold.answered"), late="count")
+    def answered(sent: DataFrame, seen: DataFrame) -> DataFrame:
+        return hw.join(sent, seen, on=["k"], left_time="at", right_time="at", within="6 hours", how="semi")
+
+    driver = drive(answered)
+    at, later = DAY.isoformat(), (DAY + timedelta(hours=1)).isoformat()
+    driver.send("sent", {"k": "a", "l": 1, "at": at}, {"k": "b", "l": 2, "at": at})
+    driver.send("seen", {"k": "a", "at": at}, {"k": "a", "at": later})
+    driver.run()
+    driver.send("seen", {"k": "a", "at": later}, {"k": "b", "at": later})
+    driver.run()
+    assert driver.rows("gold.answered", "k", "l") == [("a", 1), ("b", 2)]
+    assert account(driver, "gold.answered")["sent"]["matched"] == 2
 
 
 def test_joins_unknown_kind_is_refused(drive: Callable[..., JobDriver]) -> None:

@@ -87,7 +87,7 @@ def check(
     from headwater.running.environment import open_environment
     from headwater_streams.errors import StreamsError
     from headwater_streams.runtime.compatibility import remedy_of, require_compatible, since_last_run
-    from headwater_streams.runtime.runner import plan_jobs
+    from headwater_streams.runtime.planning import plan_jobs
     from headwater_streams.runtime.tables import table_problems
 
     jobs = _jobs(references)

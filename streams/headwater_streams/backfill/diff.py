@@ -10,11 +10,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
 
 SHOWN = 5
 """So many rows of a kind are shown, if nobody asks for more."""
 _BUCKETS = 4096
+_NUMBER = "_number"
 _LOOKED_AT = 10_000
 """Of so many rows of a kind, at least, the first are shown."""
 _KINDS = ("added", "removed", "changed")
@@ -83,6 +84,9 @@ def keyed_diff(
         limit: The most rows of each kind in the samples.
     """
     unchanged, differing = _buckets(before, after, keys, columns)
+    if differing and tuple(keys) == PLACE and any(_repeats(rows) for rows in (before, after)):
+        before, after = (_numbered(rows, keys, columns) for rows in (before, after))
+        keys = (*keys, _NUMBER)
     counts = dict.fromkeys((*_KINDS, "unchanged"), 0) | {"unchanged": unchanged}
     hashes: dict[str, int] = {}
     kept: dict[str, list[tuple[int, int]]] = {}
@@ -100,7 +104,7 @@ def keyed_diff(
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
     shown = {bucket for kind in told for bucket in _first(kept[kind], max(limit, _LOOKED_AT))}
     samples = _samples(_joined(before, after, keys, columns, shown), limit) if told else {}
-    return Diff(tuple(keys), samples=samples, digest=digest, **counts)
+    return Diff(tuple(key for key in keys if key != _NUMBER), samples=samples, digest=digest, **counts)
 
 
 def _buckets(
@@ -153,6 +157,18 @@ def _joined(
         F.col("_before").alias("before"),
         F.col("_after").alias("after"),
     )
+
+
+def _repeats(rows: DataFrame) -> bool:
+    """Whether rows share their coordinates, as those of pairs do."""
+    there, offsets = distinct_offsets(rows)
+    return there != offsets
+
+
+def _numbered(rows: DataFrame, keys: Sequence[str], columns: Sequence[str]) -> DataFrame:
+    """Rows of one key told apart by their order, so that each is compared with one of the other side."""
+    of_key = Window.partitionBy(*[f"`{key}`" for key in keys]).orderBy(_json(columns))
+    return rows.withColumn(_NUMBER, F.row_number().over(of_key))
 
 
 def _first(kept: Sequence[tuple[int, int]], looked_at: int) -> Iterator[int]:
@@ -217,9 +233,8 @@ def _side(
 
 def _bucket(keys: Sequence[str]) -> Column:
     """A row's bucket; as text, so that a key whose type was changed stays in it."""
-    return F.pmod(F.xxhash64(*[F.col(f"`{key}`").cast("string") for key in keys]), F.lit(_BUCKETS)).cast(
-        "int"
-    )
+    texts = [F.col(f"`{key}`").cast("string") for key in keys if key != _NUMBER]
+    return F.pmod(F.xxhash64(*texts), F.lit(_BUCKETS)).cast("int")
 
 
 def _parts(kind: T.DataType, value: Column) -> list[Column]:

@@ -12,7 +12,7 @@ from headwater_streams.backfill.rewind.swapping import versions_back_to
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 
 
 def preview(

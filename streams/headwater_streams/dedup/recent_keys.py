@@ -24,7 +24,7 @@ class KeyVerdicts:
     """What a batch's keys say.
 
     Attributes:
-        rows: The rows that are duplicates: `_topic, _partition, _offset, _verdict`.
+        rows: The rows that are duplicates: what told them, and `_verdict`.
         kept: The others' keys, in `KEY_SCHEMA`.
     """
 
@@ -57,10 +57,12 @@ class RecentKeys:
         """Finds the duplicates of a batch; nothing is remembered until `add`.
 
         Args:
-            batch: `KEY_SCHEMA` and `_topic, _partition, _offset`.
+            batch: `KEY_SCHEMA`, and behind it what tells the rows: `_topic, _partition, _offset`, and a number where
+                rows share these.
         """
+        told_by = [name for name in batch.column_names if name not in KEY_SCHEMA.names]
         key, more, at = (batch.column(name).to_numpy() for name in KEY_SCHEMA.names)
-        places = [(name, "ascending") for name in ("_topic", "_partition", "_offset")]
+        places = [(name, "ascending") for name in told_by]
         rank = np.empty(batch.num_rows, dtype=np.int64)
         rank[pc.sort_indices(batch, places).to_numpy()] = np.arange(batch.num_rows)
         order = np.lexsort((rank, at, more, key))
@@ -79,7 +81,7 @@ class RecentKeys:
                     duplicate[row] = True
                 else:
                     times.append(int(at[row]))
-        found = batch.select(["_topic", "_partition", "_offset"]).filter(pa.array(duplicate))
+        found = batch.select(told_by).filter(pa.array(duplicate))
         verdicts = pa.array([DUPLICATE] * found.num_rows, pa.string())
         kept = batch.select(KEY_SCHEMA.names).filter(pa.array(~duplicate)).cast(KEY_SCHEMA)
         return KeyVerdicts(found.append_column("_verdict", verdicts), kept)

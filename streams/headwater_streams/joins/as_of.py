@@ -38,6 +38,7 @@ from headwater_streams.joins.columns import (
     require_apart,
     require_columns,
     require_comparable,
+    require_equatable,
     source_range,
 )
 from headwater_streams.runtime.operators import is_recording, record
@@ -167,6 +168,7 @@ def as_of(
     spec = AsOf(tuple(keys.items()), left_time, right_time, direction, bound, how)
     require_columns("as_of", "left", left, (*keys, left_time))
     require_columns("as_of", "right", right, (*keys.values(), right_time))
+    require_equatable("as_of", left, right, keys)
     once = {*keys.values(), *([right_time] if right_time == left_time else [])}
     added = [name for name in right.columns if name not in once]
     require_apart("as_of", left, right.select(*[f"`{name}`" for name in added]), ())

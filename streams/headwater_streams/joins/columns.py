@@ -1,9 +1,10 @@
 """What every join does with columns: names checked, both sides told apart, coordinates carried through."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROW_COLUMNS, TOPIC, has_hidden, reveal
@@ -33,6 +34,33 @@ def require_apart(operator: str, left: DataFrame, right: DataFrame, once: Sequen
         raise JobDefinitionError(
             f"{operator}: {', '.join(both)} stand on both sides; rename or drop them on one"
         )
+
+
+def require_equatable(operator: str, left: DataFrame, right: DataFrame, keys: Mapping[str, str]) -> None:
+    """Checks that the columns of a key can be compared, whatever they hold.
+
+    Args:
+        operator: Its name.
+        left: The left side.
+        right: The right side.
+        keys: The key's columns, by their names on the left and on the right.
+
+    Raises:
+        JobDefinitionError: One holds a map, or Spark would read a text as another type and fail on the first that is
+            none.
+    """
+    for here, there in keys.items():
+        kinds = [side.schema[name].dataType for side, name in ((left, here), (right, there))]
+        told = [kind.simpleString().upper() for kind in kinds]
+        if any("MAP<" in kind for kind in told):
+            raise JobDefinitionError(
+                f"{operator}: {here!r} holds a map, and maps cannot be compared; take another key"
+            )
+        if sum(isinstance(kind, T.StringType) for kind in kinds) == 1:
+            raise JobDefinitionError(
+                f"{operator}: {here!r} is {told[0]} on the left side, and {there!r} is {told[1]} on the right; cast "
+                "one, for Spark would fail on the first text that is none"
+            )
 
 
 def require_comparable(operator: str, df: DataFrame) -> None:

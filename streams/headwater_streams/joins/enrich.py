@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import JobDefinitionError, LookupKeyError
-from headwater_streams.joins.columns import require_apart, require_columns, revealed
+from headwater_streams.joins.columns import require_apart, require_columns, require_equatable, revealed
 from headwater_streams.runtime.operators import is_recording
 from headwater_streams.sources.coordinates import hide
 
@@ -56,6 +56,7 @@ def enrich(
     require_columns("enrich", "rows'", rows, list(keys))
     require_columns("enrich", "table's", table, list(keys.values()))
     added = [name for name in table.columns if name not in keys.values()]
+    require_equatable("enrich", rows, table, keys)
     require_apart("enrich", rows, table.select(*[f"`{name}`" for name in added]), ())
     require_unique("enrich", table, list(keys.values()))
     visible = rows.columns

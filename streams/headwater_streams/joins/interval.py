@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.joins.columns import require_apart, require_columns, source_range
+from headwater_streams.joins.columns import require_apart, require_columns, require_equatable, source_range
 from headwater_streams.runtime.operators import counted, record
 from headwater_streams.sources.coordinates import (
     OFFSET,
@@ -172,5 +172,6 @@ def _sources(spec: IntervalJoin) -> Column:
 def _check_columns(left: DataFrame, right: DataFrame, spec: IntervalJoin) -> None:
     require_columns("join", "left", left, (*spec.on, spec.left_time))
     require_columns("join", "right", right, (*spec.on, spec.right_time))
+    require_equatable("join", left, right, dict(zip(spec.on, spec.on, strict=True)))
     if spec.how != "semi":
         require_apart("join", left, right, spec.on)

@@ -129,6 +129,12 @@ def last_entry(table: Path, job: str, generation: int) -> LedgerEntry | None:
     return None
 
 
+def last_batch(table: Path) -> LedgerEntry | None:
+    """The newest entry of a batch, whichever job wrote it."""
+    entries = (commit.entry for commit in _lineage_backwards(table))
+    return next((entry for entry in entries if entry is not None and entry.is_batch), None)
+
+
 def seen_of(
     table: Path, job: str, generation: int, *, until: int | None = None
 ) -> dict[str, list[tuple[int, int]]] | None:

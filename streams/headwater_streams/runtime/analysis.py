@@ -1,8 +1,10 @@
 """What a job is, learnt by calling its function once on empty input: its kind, its operators, its result's columns."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from traceback import walk_tb
+from types import MappingProxyType
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -31,6 +33,7 @@ from headwater_streams.runtime.requirements import (
 from headwater_streams.runtime.state_shape import state_shape
 from headwater_streams.runtime.streamable import check_streamable
 from headwater_streams.runtime.unions import check_inputs, check_union, joined_inputs, marked
+from headwater_streams.runtime.written import WrittenAs
 from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sources.coordinates import (
     OFFSET,
@@ -47,13 +50,19 @@ from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.spec import WindowSpec
 
 
-def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -> JobPlan:
+def analyse(
+    job: Job,
+    spark: SparkSession,
+    tables: Mapping[str, T.StructType],
+    written: Mapping[str, WrittenAs] = MappingProxyType({}),
+) -> JobPlan:
     """Calls the job's function on empty input and looks at what it made of it.
 
     Args:
         job: The job.
         spark: A session.
         tables: The schemas of the tables that the job reads, library columns included.
+        written: How their rows are written.
 
     Raises:
         JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
@@ -82,7 +91,7 @@ def analyse(job: Job, spark: SparkSession, tables: Mapping[str, T.StructType]) -
             f"job of its own, and let this {plan.kind} job read that job's table"
         )
     for declared in job.tables:
-        require_readable(plan, declared, tables[declared.name])
+        require_readable(plan, declared, tables[declared.name], written.get(declared.name, WrittenAs()))
     if plan.kind == "window" and not isinstance(plan.operator, CountWindow):
         check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
@@ -135,7 +144,7 @@ def _understand(
         raise JobDefinitionError(
             f"job {job.name!r}: a chain of stateful operators, {chain}; Spark tells nobody which rows the first one's "
             "watermark takes from the second, so no ledger could account for them. Write a job for each, and between "
-            "them a row-by-row job with event_time= that reads the first one's table"
+            "them a row-by-row job with event_time= that reads the first one's table, which has mode='append'"
         )
     operator = operators[0] if operators else None
     if operator is not None and "Union" in node_names(result):
@@ -144,10 +153,16 @@ def _understand(
             "hw.union(...), and let this one read its table"
         )
     own = as_nullable(T.StructType([f for f in result.schema.fields if not f.name.startswith("_")]))
-    twice = sorted({n for n in own.fieldNames() if own.fieldNames().count(n) > 1})
+    reserved = [n for n in result.columns if n.startswith("_") and n not in ROW_COLUMNS]
+    if reserved:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the column {reserved[0]!r} of the result begins with '_', which is reserved; rename it"
+        )
+    times = Counter(name.lower() for name in own.fieldNames())  # to Spark and Delta `K` is `k`
+    twice = sorted(name for name in own.fieldNames() if times[name.lower()] > 1)
     if twice:
         raise JobDefinitionError(
-            f"job {job.name!r}: the result has two columns named {twice[0]!r}; rename one"
+            f"job {job.name!r}: the result has two columns named {twice[-1]!r}; rename one"
         )
     for key in job.target.keys:
         if key not in own.fieldNames():
@@ -208,11 +223,19 @@ def _understand(
 def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -> T.StructType:
     if isinstance(declared, TopicInput):
         return value_schema(declared)
-    schema = _table_schema(job, declared.name, tables)
-    if declared.event_time is not None and declared.event_time not in schema.fieldNames():
+    schema, time = _table_schema(job, declared.name, tables), declared.event_time
+    if time is None:
+        return schema
+    if time not in schema.fieldNames():
         raise JobDefinitionError(
-            f"job {job.name!r}: {declared.name} has no column {declared.event_time!r} (its event_time); "
+            f"job {job.name!r}: {declared.name} has no column {time!r} (its event_time); "
             f"it has {', '.join(schema.fieldNames())}"
+        )
+    if schema[time].dataType != T.TimestampType():
+        kind = schema[time].dataType.simpleString().upper()
+        raise JobDefinitionError(
+            f"job {job.name!r}: the event_time {time!r} of {declared.name} is {kind}, and must be TIMESTAMP; have the "
+            "job that writes the table make it one"
         )
     return schema
 

@@ -16,8 +16,8 @@ from headwater_streams.runtime.generations import STATELESS, Action, begin_gener
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.readers import readers_by_table
-from headwater_streams.runtime.runner import plan_jobs
 
 
 def begin_generations(

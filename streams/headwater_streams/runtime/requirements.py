@@ -7,10 +7,12 @@ from pyspark.sql import types as T
 from headwater_streams.dedup import ByKey, ByOffset
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.as_of import AsOf
+from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.state_shape import analysed_nodes
 from headwater_streams.runtime.unions import joined_inputs
+from headwater_streams.runtime.written import WrittenAs
 from headwater_streams.sinks.scd_target import CHANGES, ScdTarget
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -186,8 +188,14 @@ def require_answerable(job: Job, spec: AsOf, result: DataFrame) -> tuple[str, st
     return left, right
 
 
-def require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType) -> None:
+def require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType, written: WrittenAs) -> None:
     """Checks that a table can be read commit by commit, and that lateness can be told of a stateful job's.
+
+    Args:
+        plan: The job.
+        declared: The table.
+        schema: Its columns, those of the library among them.
+        written: How its rows are written.
 
     Raises:
         JobDefinitionError: It does not hold.
@@ -198,22 +206,42 @@ def require_readable(plan: JobPlan, declared: TableInput, schema: T.StructType) 
             f"job {job.name!r}: {declared.name} is a slowly changing dimension, whose rows are replaced, and a stream "
             f"reads what is added; read what feeds it, or look things up in it with hw.lookup"
         )
-    if OFFSET not in names:
-        what = (
-            "a table of windows, whose rows are made of many records and have no coordinates to be accounted for by"
-            if ROWS in names
-            else "not written by a job that keeps its records' coordinates"
-        )
+    if ROWS in names:
+        _require_windows(plan, declared, is_final=written.final)
+    elif OFFSET not in names:
         raise JobDefinitionError(
-            f"job {job.name!r}: {declared.name} is {what}; read what feeds it, or look things up in it with hw.lookup"
+            f"job {job.name!r}: {declared.name} is not written by a job that keeps its records' coordinates; read what "
+            "feeds it, or look things up in it with hw.lookup"
         )
-    if SOURCES in names and isinstance(job.dedup, ByOffset):
+    shared = f"job {job.name!r}: rows of {declared.name} are made of several records and share their coordinates, so "
+    if written.shared and isinstance(job.dedup, ByOffset):
         raise JobDefinitionError(
-            f"job {job.name!r}: {declared.name} is the table of a join, where the pairs of one row share its "
-            "coordinates, so by_offset would take them for one; leave dedup= out, a table brings each row once"
+            f"{shared}by_offset would take them for one; leave dedup= out, a table brings each row once"
+        )
+    operator = plan.operator
+    is_semi = isinstance(operator, IntervalJoin) and operator.how == "semi"
+    if written.shared and is_semi and declared == job.inputs[plan.sides[0]]:
+        raise JobDefinitionError(
+            f"{shared}a semi join cannot tell which of them it gave before; write how='inner' and take each once with "
+            "hw.by_key(...) in a row-by-row job that reads its table"
         )
     if _tells_lateness(plan, declared):
         require_ingest(job, declared, schema)
+
+
+def _require_windows(plan: JobPlan, declared: TableInput, *, is_final: bool) -> None:
+    """Checks that a table of windows can be read: each of them is written once, and a row-by-row job reads it."""
+    job = plan.job
+    if not is_final:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the windows of {declared.name} are replaced as their rows come, and a stream reads "
+            "what is added; have their job write each once, with mode='append', or use hw.lookup"
+        )
+    if plan.kind != "row":
+        raise JobDefinitionError(
+            f"job {job.name!r}: {declared.name} is a table of windows, which come when they are closed; read it with a "
+            "row-by-row job that has an event_time, and that job's table here"
+        )
 
 
 def _tells_lateness(plan: JobPlan, declared: TableInput) -> bool:

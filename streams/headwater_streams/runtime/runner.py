@@ -6,19 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from pyspark.sql import types as T
-
-from headwater_streams.errors import JobDefinitionError, StreamsError, SupersededError
+from headwater_streams.errors import StreamsError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
-from headwater_streams.runtime.analysis import analyse
 from headwater_streams.runtime.compatibility import require_compatible, since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import current_generation, require_same_code
-from headwater_streams.runtime.ingest import reads_directly, with_ingest
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory, NoLease
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.progress import Event, ProgressLog
 from headwater_streams.runtime.query import JobQuery, Stage, explain
 from headwater_streams.runtime.stages.as_of import AsOfStage
@@ -271,41 +268,3 @@ def _warn_of_dropped_rows(job: Job, told: Mapping[str, Any]) -> None:
             told["batchId"],
             dropped,
         )
-
-
-def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
-    """Plans jobs in the order of their tables; ingest jobs are put before stateful jobs that name topics.
-
-    Raises:
-        JobDefinitionError: A job is wrong, or the jobs feed each other in a circle.
-    """
-    tables = {
-        name: context.spark.read.format("delta").load(str(context.home.table(name))).schema
-        for name in context.home.tables()
-        if any(name in job.table_names for job in jobs)
-    }
-    plans: list[JobPlan] = []
-    waiting = list(jobs)
-    while waiting:
-        targets = {target.name for job in waiting for target in job.targets}
-        ready = [job for job in waiting if targets.isdisjoint(job.table_names)]
-        if not ready:
-            names = ", ".join(job.name for job in waiting)
-            raise JobDefinitionError(f"the jobs {names} read each other's tables in a circle")
-        for job in ready:
-            plans += _plan_one(context, job, tables)
-            waiting.remove(job)
-    return plans
-
-
-def _plan_one(context: StageContext, job: Job, tables: dict[str, T.StructType]) -> list[JobPlan]:
-    plan = analyse(job, context.spark, tables)
-    alone = plan.kind in ("row", "scd") or reads_directly(plan, context.source)
-    parts = [job] if alone else with_ingest(job)
-    plans = [plan] if len(parts) == 1 else []
-    if not plans:
-        for part in parts:
-            plans.append(analyse(part, context.spark, tables))
-            tables[part.target.name] = plans[-1].target_schema
-    tables.update(plans[-1].schemas)
-    return plans

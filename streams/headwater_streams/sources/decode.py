@@ -21,6 +21,7 @@ from headwater_streams.sources.coordinates import (
     ORIGIN_TYPE,
     PARTITION,
     ROW_COLUMNS,
+    SOURCES,
     TIMESTAMP,
     TOPIC,
 )
@@ -137,14 +138,25 @@ class RowDecoder(_Decoder):
         ]
 
     def locate(self, rows: DataFrame) -> DataFrame:
-        """The rows; they have their coordinates."""
-        return rows
+        """The rows with their coordinates; a window has those of its first record, and others may share them."""
+        return rows if OFFSET in rows.columns else rows.withColumns(_first_record())
 
     def decode(self, rows: DataFrame) -> Decoded:
         """Decodes rows; columns that are neither the value's nor coordinates stay beside."""
         extra = [name for name in rows.columns if name not in self._own and name not in ROW_COLUMNS]
         decoded = rows.select(*ROW_COLUMNS, *self._row, *extra)
         return self._judged(decoded, [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, *extra])
+
+
+def _first_record() -> dict[str, Column]:
+    first = F.get(SOURCES, F.lit(0))
+    return {
+        TOPIC: first["topic"],
+        PARTITION: first["partition"],
+        OFFSET: first["start"],
+        TIMESTAMP: F.lit(None).cast("timestamp"),
+        ORIGIN: F.lit(None).cast(ORIGIN_TYPE),
+    }
 
 
 def value_schema(declared: TopicInput) -> T.StructType:

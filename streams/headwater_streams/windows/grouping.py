@@ -46,7 +46,7 @@ class Windowed:
 
 
 def require_columns(operator: str, df: DataFrame, names: Sequence[str]) -> None:
-    """Checks that the columns an operator names are there.
+    """Checks that the columns an operator names are there and can be compared.
 
     Raises:
         JobDefinitionError: One is not.
@@ -54,3 +54,8 @@ def require_columns(operator: str, df: DataFrame, names: Sequence[str]) -> None:
     missing = [name for name in names if name not in df.columns]
     if missing:
         raise JobDefinitionError(f"{operator}: no column {missing[0]!r}; there are {', '.join(df.columns)}")
+    maps = [name for name in names if "map<" in df.schema[name].dataType.simpleString()]
+    if maps:
+        raise JobDefinitionError(
+            f"{operator}: {maps[0]!r} holds a map, and maps cannot be compared; leave it out"
+        )

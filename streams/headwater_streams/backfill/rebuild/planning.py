@@ -11,7 +11,7 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 
 
 def plan_rebuild(

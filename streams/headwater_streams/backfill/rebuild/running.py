@@ -18,7 +18,8 @@ from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.runner import JobRunner, plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.marks import Marks
 

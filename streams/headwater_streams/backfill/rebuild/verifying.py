@@ -16,7 +16,7 @@ from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.sinks.delta_table import read_version
 
 _NAMED = 3

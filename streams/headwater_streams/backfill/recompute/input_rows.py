@@ -28,7 +28,7 @@ from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.sinks.side import MISSED
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS
 from headwater_streams.sources.decode import BAD

@@ -85,7 +85,7 @@ class RawTable:
 
     def located(self, offsets: Offsets) -> DataFrame:
         """The rows of some offsets, with their coordinates."""
-        return self._decoder.locate(self._rows.filter(offsets.condition()))
+        return self._decoder.locate(self._rows).filter(offsets.condition())
 
     def decoded(self, located: DataFrame) -> Decoded:
         """The rows as decoded records are, bad ones marked."""

@@ -10,7 +10,7 @@ from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.windows.fixed import FixedWindow
 
 

@@ -12,7 +12,7 @@ from headwater_streams.backfill.history import (
     count_of,
     intersection,
 )
-from headwater_streams.backfill.repair.pinning import pin_input, pinned_table
+from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.rejected import rejected_records
 from headwater_streams.backfill.repair.row_input import RowInput, row_input
 from headwater_streams.backfill.repair.selection import Selection
@@ -21,10 +21,10 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.ledger.shared import shares_coordinates
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.coordinates import SOURCES
 from headwater_streams.sources.inputs import Input, TopicInput
 
 
@@ -161,7 +161,7 @@ def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory) -> 
         BackfillError: A row of it has no coordinates that are its own.
     """
     pinned, _ = pin_input(context, job_plan, history)
-    if SOURCES in pinned_table(context, pinned).columns:
+    if shares_coordinates(context.home, pinned.table):
         raise BackfillError(
             f"a row of {pinned.table} is made of several records, so the rows that the job {job_plan.job.name!r} makes "
             "of a range of offsets cannot be told from others; build all of them again: headwater backfill plan JOB "

@@ -12,7 +12,7 @@ from headwater_streams.ledger.log import Commit
 from headwater_streams.runtime.compatibility import differences, why_incompatible
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.runner import plan_jobs
+from headwater_streams.runtime.planning import plan_jobs
 
 
 def plan_rewind(

@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
 from headwater_streams.ledger.log import Commit
+from headwater_streams.ledger.shared import shares_coordinates, tables_read
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.scd_target import CHANGES
 
@@ -26,7 +26,8 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
     rows = columns_of(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
     # A topic that was made again has the same offsets once more, in another generation.
     twice = _places(_more_than_once(rows, ["_generation", "_topic", "_partition", "_offset"]))
-    if twice and not _reads_pairs(home, live):
+    entries = [commit.entry for commit in live if commit.entry is not None]
+    if twice and not any(shares_coordinates(home, name) for name in tables_read(entries)):
         audit.findings.append(f"{audit.table}: {len(twice)} rows stand there twice: {_named(twice)}")
     if repairs:
         return  # batches are no longer what the live commits wrote; the backfill's verdict accounts for them
@@ -42,12 +43,6 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
         audit.findings.append(
             f"{audit.table}: {count} rows of batch {batch_number}, which no commit wrote: {_named(strangers)}"
         )
-
-
-def _reads_pairs(home: Home, live: Sequence[Commit]) -> bool:
-    """Whether the rows come from a join's table, where a row has the coordinates of its left one."""
-    tables = {s.table for c in live if c.entry is not None for s in c.entry.sources if s.table is not None}
-    return any("_sources" in dataset_of(home.table(table)).schema.names for table in tables)
 
 
 def _name_difference(audit: TableAudit, path: Path, commit: Commit, now: Counter[Coordinates]) -> None:

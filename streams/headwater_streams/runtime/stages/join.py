@@ -1,9 +1,9 @@
 """A join stage: Spark keeps the rows that wait for a partner, the batch appends the pairs that it found."""
 
-import itertools
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,6 +23,7 @@ from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
+from headwater_streams.runtime.stages.partners import LEFT, RIGHT, Partners, find_partners
 from headwater_streams.runtime.stages.stateful import (
     batch_terms,
     count_entering,
@@ -42,10 +43,7 @@ from headwater_streams.sources.coordinates import (
     reveal,
 )
 
-_End = tuple[int, str, int, int]
-"""A row of a pair: 0 for the left one or 1, then topic, partition and offset."""
-_POSITIONS = {"left": 0, "right": 1}
-_PLACE_SCHEMA = f"{TOPIC} STRING, {PARTITION} INT, {OFFSET} BIGINT"
+_POSITIONS = {"left": LEFT, "right": RIGHT}
 
 
 class JoinStage:
@@ -111,9 +109,8 @@ class JoinStage:
         expired_now = [observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in ("left", "right")]
         if not any(expired_now) and not any(each.went_on for each in inputs.values()):
             return  # Spark's own batch, to move its watermark
-        pairs = self._pairs(df)
-        fresh = pairs.now - pairs.before
-        rows = self._first_pairs(df, pairs) if self._is_semi else df
+        partners = self._partners(df)
+        rows = self._first_pairs(df, partners) if self._is_semi else df
         gate = CheckGate(self._job, "output")
         if self._is_semi:
             gate.judge_rows(rows, batch)
@@ -137,7 +134,7 @@ class JoinStage:
             joined = entered(metrics, side)
             accounting[name] = {
                 "read": observed(metrics, f"{name}_read"),
-                **self._became(side, joined, fresh, metrics),
+                **self._became(side, joined, partners, metrics),
                 "filtered": observed(metrics, f"{name}_kept") - joined,
                 "late": split.late if split else 0,
                 "quarantined": split.quarantined if split else 0,
@@ -146,7 +143,7 @@ class JoinStage:
         found = observed(metrics, EXPIRED_METRIC, "pairs")
         alone = sum(observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in self._join.keeps)
         extra: dict[str, Any] = {
-            "pairs": len(fresh) if self._is_semi else found,
+            "pairs": partners.first.num_rows if self._is_semi else found,
             "alone": alone,
             "how": self._join.how,
             "sides": self._sides,
@@ -175,57 +172,39 @@ class JoinStage:
         """See `Stage`: the rows that wait are in the state by now, and their pairs in the table."""
 
     def _became(
-        self, side: Place, joined: int, fresh: set[_End], metrics: Mapping[str, Any]
+        self, side: Place, joined: int, partners: Partners, metrics: Mapping[str, Any]
     ) -> dict[str, int]:
         """What became of the rows of a side that reached the join."""
         if self._is_semi and side == "right":
             return {"kept": joined}  # a witness, to any number of left rows: it is not in the result
-        matched = Counter(position for position, *_ in fresh)[_POSITIONS[side]]
+        matched = partners.count_first(_POSITIONS[side])
         expired = observed(metrics, EXPIRED_METRIC, f"expired_{side}")
         return {"matched": matched, "waiting": joined - matched - expired, "expired": expired}
 
-    def _pairs(self, df: DataFrame) -> "_Ends":
-        """The rows that are in pairs of this batch, and those of them that were in pairs before."""
-        times = [name for name in (self._join.left_time, self._join.right_time) if name in df.columns]
-        found = df.select(SOURCES, *[F.col(f"`{name}`") for name in times]).toArrow()
-        now = self._ends(found)
-        return _Ends(now, self._ends(self._earlier(found, times)) & now if now else set())
+    def _partners(self, df: DataFrame) -> Partners:
+        """The rows that are in pairs of this batch."""
+        # Of a semi join only left rows are known.
+        wanted = [self._join.left_time] if self._is_semi else [self._join.left_time, self._join.right_time]
+        times = [name for name in wanted if name in df.columns]
+        pairs = df.select(SOURCES, *[F.col(f"`{name}`") for name in times]).toArrow()
+        earlier = self._earlier(pairs, times if times == wanted else [])
+        return find_partners(pairs, earlier, (LEFT,) if self._is_semi else (LEFT, RIGHT))
 
-    def _earlier(self, found: pa.Table, times: Sequence[str]) -> pa.Table:
-        """The table's pairs that may share a row with those found: one of their two times is among theirs."""
-        table = dataset_of(self._table)
-        if len(times) < (1 if self._is_semi else 2):
-            return table.to_table([SOURCES])
-        near = ds.scalar(False)
-        for name in times:
-            limits = pc.min_max(found[name])
-            near |= (ds.field(name) >= limits["min"]) & (ds.field(name) <= limits["max"])
-        return table.to_table([SOURCES], filter=near)
+    def _earlier(self, pairs: pa.Table, times: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The table's pairs that may share a row with those: one of their times is among theirs."""
+        limits = [(ds.field(name), pc.min_max(pairs[name])) for name in times]
+        near = [(time >= found["min"]) & (time <= found["max"]) for time, found in limits]
+        anywhere = dataset_of(self._table)
+        yield from anywhere.to_batches(columns=[SOURCES], filter=reduce(or_, near) if near else None)
 
-    def _first_pairs(self, df: DataFrame, pairs: "_Ends") -> DataFrame:
+    def _first_pairs(self, df: DataFrame, partners: Partners) -> DataFrame:
         """Of the pairs of each left row one, and none of a row that had one before."""
         rows = df.dropDuplicates([TOPIC, PARTITION, OFFSET])
-        if not pairs.before:
+        if not partners.before.num_rows:
             return rows
-        places = [place for _, *place in pairs.before]
-        known = self._context.spark.createDataFrame(places, _PLACE_SCHEMA)
+        places = partners.before.select(["topic", "partition", "offset"])
+        known = self._context.spark.createDataFrame(places.rename_columns([TOPIC, PARTITION, OFFSET]))
         return rows.join(F.broadcast(known), [TOPIC, PARTITION, OFFSET], "left_anti")
-
-    def _ends(self, found: pa.Table) -> set[_End]:
-        """The rows of pairs; a row that stands alone is of none. Of a semi join only left rows are known."""
-        sources = found[SOURCES]
-        if self._join.keeps:
-            both = pc.and_(*(pc.is_valid(pc.list_element(sources, place)) for place in (0, 1)))
-            sources = sources.filter(both)
-        rows = pc.list_flatten(sources).combine_chunks()
-        columns = [pc.struct_field(rows, name).to_pylist() for name in ("topic", "partition", "start")]
-        ends = zip(itertools.cycle((0, 1)), *columns, strict=False)
-        return set(itertools.islice(ends, 0, None, 2) if self._is_semi else ends)
-
-
-class _Ends(NamedTuple):
-    now: set[_End]
-    before: set[_End]
 
 
 def _event_time(name: str) -> Any:

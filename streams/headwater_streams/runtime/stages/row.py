@@ -202,7 +202,7 @@ class RowStage:
             yield located, None, self._seen_with(sources) if are_new else {}
             return
         # Where there are several inputs, their rows are in one frame, which would be read once for each.
-        with read_once(located) as records:
+        with read_once(self._pass.numbered(located)) as records:
             if dedup is None or are_new:
                 yield records, None, self._seen_with(sources) if are_new else {}
             elif isinstance(dedup, ByKey):

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from headwater_streams.dedup import ByOffset, BySequence
+from headwater_streams.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.dedup.recent_keys import KEY_SCHEMA
 from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
@@ -28,6 +28,7 @@ from headwater_streams.sources.coordinates import (
     OFFSET,
     ORIGIN,
     PARTITION,
+    PLACE,
     ROW_COLUMNS,
     TOPIC,
     hide,
@@ -48,6 +49,7 @@ from headwater_streams.sources.problems import PROBLEMS, Problem
 from headwater_streams.sources.sequence import sequence_of, sequence_problem
 
 _VERDICT = "_verdict"
+_NUMBER = "_number_in_batch"
 _MOST_PARTITIONS = 64  # each costs a handful of aggregates in the pass
 
 
@@ -65,6 +67,7 @@ class RowPass:
         dedup = plan.job.dedup
         self._origin = isinstance(dedup, ByOffset) and dedup.origin
         self._by_sequence = isinstance(dedup, BySequence)
+        self._is_numbered = isinstance(dedup, ByKey) and bool(plan.job.tables)
         self._decoders: dict[str, RecordDecoder | RowDecoder] = {}
         key = F.concat_ws(
             "\t",
@@ -105,11 +108,18 @@ class RowPass:
         """Where each record first stood, as `dedup.verdicts.judge` wants it."""
         return coordinates(located, self._origin_key, self._origin_at)
 
+    def numbered(self, located: DataFrame) -> DataFrame:
+        """The rows, those that `keys` tells by more than their coordinates with a number each.
+
+        Rows of a table may share them. The numbers hold while the rows are kept as they are.
+        """
+        return located.withColumn(_NUMBER, F.monotonically_increasing_id()) if self._is_numbered else located
+
     def keys(self, located: DataFrame, columns: Sequence[str]) -> pa.Table:
         """The keys of the rows that are not bad, as `dedup.recent_keys.RecentKeys.judge` wants them.
 
         Args:
-            located: What `located` gives, of a job with one input.
+            located: What `numbered` gives, of a job with one input.
             columns: The key's columns.
         """
         (name,) = self._names
@@ -120,7 +130,8 @@ class RowPass:
         hashes = [F.xxhash64(F.lit(seed), *parts) for seed in (0, 1)]
         named = zip(KEY_SCHEMA.names, (*hashes, self._event_time_us(name, decoded)), strict=True)
         good = decoded.frame.filter(~F.col(BAD))
-        return good.select(*[c.alias(name) for name, c in named], TOPIC, PARTITION, OFFSET).toArrow()
+        number = [_NUMBER] if self._is_numbered else []
+        return good.select(*[c.alias(name) for name, c in named], *PLACE, *number).toArrow()
 
     def over(
         self,
@@ -137,7 +148,7 @@ class RowPass:
             ranges: The offsets that are read of each input, to count by partition.
             lookups: The tables that the function looks things up in.
         """
-        counted = _Counts(merge_ranges(list(ranges.values())))
+        counted = _Counts(merge_ranges(list(ranges.values())), of_tables=bool(self._job.tables))
         bad = F.col(BAD)
         repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
         terms = {"quarantined": bad, "passed": ~bad}
@@ -221,7 +232,8 @@ class RowPass:
             return decoded
         # Of a table in pieces Spark 4.1.3 reads none behind one without rows, such as a batch without a copy gives.
         rows = decoded.frame.sparkSession.createDataFrame(verdicts.combine_chunks())
-        marked = decoded.frame.join(F.broadcast(rows), [TOPIC, PARTITION, OFFSET], "left")
+        told_by = [name for name in rows.columns if name != _VERDICT]
+        marked = decoded.frame.join(F.broadcast(rows), told_by, "left")
         name = "sequence" if self._by_sequence else "origin"
         reason = (
             "the sequence is far beyond all that was seen of its producer"
@@ -360,9 +372,10 @@ def _count(condition: Column) -> Column:
 class _Counts:
     """What is observed at some places on the way, in all and by partition."""
 
-    def __init__(self, ranges: Ranges) -> None:
+    def __init__(self, ranges: Ranges, *, of_tables: bool) -> None:
         places = [(topic, partition) for topic, found in ranges.items() for partition in found]
         self.ranges, self.places = ranges, places if len(places) <= _MOST_PARTITIONS else []
+        self._of_tables = of_tables
         self._taken: dict[tuple[str, str], Observation] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._as_passed: dict[str, str] = {}
@@ -380,7 +393,9 @@ class _Counts:
         for i, (topic, partition) in enumerate(self.places):
             if partition in ranges.get(topic, {}):
                 here = F.col(PARTITION) == partition
-                here = here if len(ranges) == 1 else here & (F.col(TOPIC) == topic)
+                # A table's rows may be of topics that its newest commits read nothing of.
+                if len(ranges) > 1 or self._of_tables:
+                    here &= F.col(TOPIC) == topic
                 terms += [_count(here & c).alias(f"{term}_{i}") for term, c in by_partition.items()]
         self._names[where] = str(uuid4())
         self._taken[where] = Observation(self._names[where])

@@ -1,0 +1,56 @@
+"""Plans a set of jobs: in the order of their tables, with the ingest jobs that they need."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import types as T
+
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.runtime.analysis import analyse
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.ingest import reads_directly, with_ingest
+from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.written import WrittenAs, will_write, written_as
+
+
+def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
+    """Plans jobs in the order of their tables; ingest jobs are put before stateful jobs that name topics.
+
+    Raises:
+        JobDefinitionError: A job is wrong, or the jobs feed each other in a circle.
+    """
+    tables = {
+        name: context.spark.read.format("delta").load(str(context.home.table(name))).schema
+        for name in context.home.tables()
+        if any(name in job.table_names for job in jobs)
+    }
+    written = {name: written_as(context.home, name) for name in tables}
+    plans: list[JobPlan] = []
+    waiting = list(jobs)
+    while waiting:
+        targets = {target.name for job in waiting for target in job.targets}
+        ready = [job for job in waiting if targets.isdisjoint(job.table_names)]
+        if not ready:
+            names = ", ".join(job.name for job in waiting)
+            raise JobDefinitionError(f"the jobs {names} read each other's tables in a circle")
+        for job in ready:
+            plans += _plan_one(context, job, tables, written)
+            waiting.remove(job)
+    return plans
+
+
+def _plan_one(
+    context: StageContext, job: Job, tables: dict[str, T.StructType], written: dict[str, WrittenAs]
+) -> list[JobPlan]:
+    plan = analyse(job, context.spark, tables, written)
+    alone = plan.kind in ("row", "scd") or reads_directly(plan, context.source)
+    parts = [job] if alone else with_ingest(job)
+    plans = [plan] if len(parts) == 1 else []
+    if not plans:
+        for part in parts:
+            plans.append(analyse(part, context.spark, tables, written))
+            tables[part.target.name] = plans[-1].target_schema
+            written[part.target.name] = WrittenAs()
+    tables.update(plans[-1].schemas)
+    written |= dict.fromkeys(plans[-1].schemas, will_write(plans[-1], written))
+    return plans

@@ -1,0 +1,44 @@
+"""How a table's rows are written, which says what can read them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headwater_streams.joins.as_of import AsOf
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.ledger.log import last_batch
+from headwater_streams.ledger.shared import shares_coordinates
+from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.plan import JobPlan
+
+
+@dataclass(frozen=True)
+class WrittenAs:
+    """How a table's rows are written.
+
+    Attributes:
+        final: They stay as they were written, where they are windows.
+        shared: Several of them may have the same coordinates, see `ledger.shared`.
+    """
+
+    final: bool = False
+    shared: bool = False
+
+
+def written_as(home: Home, name: str) -> WrittenAs:
+    """How the rows of a table were written last, by the ledger."""
+    last = last_batch(home.table(name))
+    final = last is not None and any("emitted" in terms for terms in last.accounting.values())
+    return WrittenAs(final, shares_coordinates(home, name))
+
+
+def will_write(plan: JobPlan, written: Mapping[str, WrittenAs]) -> WrittenAs:
+    """How a job writes its rows."""
+    job, operator = plan.job, plan.operator
+    read = [table.name for table in job.tables]
+    if isinstance(operator, IntervalJoin | AsOf):
+        # One of each left row has its coordinates alone.
+        pairs = isinstance(operator, IntervalJoin) and operator.how != "semi"
+        left = job.inputs[plan.sides[0]].name
+        return WrittenAs(shared=pairs or (left in written and written[left].shared))
+    shared = plan.kind == "window" or any(name in written and written[name].shared for name in read)
+    return WrittenAs(job.target.mode == "append", shared)
