@@ -1,13 +1,16 @@
 """The test driver beyond what the page of `headwater_streams.testing` shows: what it refuses, and what it finds."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
+from headwater.running.pytest_plugin import driving
+from headwater_streams.sinks.delta_table import delta_log
 from headwater_streams.testing import JobDriver
 
 clicks = hw.topic("clicks", schema="id STRING, at TIMESTAMP", event_time="at", max_ahead="9999 days")
@@ -25,6 +28,18 @@ def test_driver_refuses_what_was_never_sent(drive: Callable[..., JobDriver]) -> 
         driver.resend("clicks", 9)
     with pytest.raises(ValueError, match=r"^no job here reads the topic 'cliks' with an event_time=$"):
         driver.advance("cliks", "2013-01-01T00:00:00Z")
+
+
+def test_driver_s_tables_are_let_go_of_behind_its_test(spark: SparkSession, tmp_path: Path) -> None:
+    """A session that kept every test's tables had no memory left after an hour of them."""
+    with driving(spark, tmp_path) as make:
+        driver = make(clean)
+        driver.send("clicks", {"id": "a", "at": "2013-01-01T10:00:00Z"})
+        driver.run()
+        table = driver.home.table("silver.clicks")
+        kept = delta_log(spark, table)
+        assert delta_log(spark, table).equals(kept)
+    assert not delta_log(spark, table).equals(kept)
 
 
 def test_driver_resends_keep_what_tells_them_apart(drive: Callable[..., JobDriver]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,11 +49,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def drive(spark: SparkSession, tmp_path: Path) -> Callable[..., JobDriver]:
+def drive(spark: SparkSession, tmp_path: Path) -> Iterator[Callable[..., JobDriver]]:
     """Makes a `headwater_streams.testing.JobDriver` over the given jobs, with tables of the test's own."""
+    with driving(spark, tmp_path) as make:
+        yield make
+
+
+@contextmanager
+def driving(spark: SparkSession, folder: Path) -> Iterator[Callable[..., JobDriver]]:
+    """What the fixture `drive` gives; the session keeps nothing of the folder's tables behind it."""
+    from headwater_streams.sinks.delta_table import forget_logs
     from headwater_streams.testing import JobDriver
 
     def make(*jobs: Any) -> JobDriver:
-        return JobDriver(spark, tmp_path, jobs)
+        return JobDriver(spark, folder, jobs)
 
-    return make
+    yield make
+    forget_logs(spark)

@@ -61,6 +61,15 @@ def delta_log(spark: SparkSession, table: Path) -> Any:
     return scala_object(spark, f"{_DELTA}.DeltaLog").forTable(session, str(table))
 
 
+def forget_logs(spark: SparkSession) -> None:
+    """Has Delta let go of the tables that it has read; it reads those that are asked for anew.
+
+    Delta keeps each table's log and its newest state for an hour after its last use: 1.6 MB for a window job of a test,
+    and the JVM of an hour of tests, each with tables of its own, had none of its 2 GB left.
+    """
+    scala_object(spark, f"{_DELTA}.DeltaLog").clearCache()
+
+
 class DeltaTransaction:
     """One commit: begun, filled with files, committed with its mark and its ledger entry.
 
