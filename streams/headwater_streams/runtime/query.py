@@ -19,6 +19,7 @@ from headwater_streams.errors import (
 )
 from headwater_streams.gateway import to_list
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.batch_result import BatchResult, Metrics
 from headwater_streams.runtime.checkpoint import is_committed, read_offsets
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
@@ -62,9 +63,7 @@ class Stage(Protocol):
     def stream(self) -> DataFrame:
         """The query's plan."""
 
-    def run_batch(
-        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
-    ) -> None:
+    def run_batch(self, result: BatchResult, batch: int, inputs: dict[str, BatchInput]) -> None:
         """Commits one batch, once."""
 
 
@@ -72,7 +71,7 @@ class Stage(Protocol):
 class WarmStage(Stage, Protocol):
     """A stage whose state can be had by reading again what it is made of."""
 
-    def warm_up(self, df: DataFrame, again: WarmUp, metrics: dict[str, Any]) -> None:
+    def warm_up(self, result: BatchResult, again: WarmUp) -> None:
         """Takes a batch for its state; nothing of it is committed."""
 
 
@@ -296,24 +295,20 @@ class JobQuery:
         if self._stage.values is not None:
             self._stage.values.require(batch, end.watermark_ms)
         again = self._again if batch == 0 else None
-        if self._stage.is_stateful:
-            # The state must be updated once, and what was observed on the way must be known before the commit.
-            df.persist()
-            try:
-                df.count()
-                metrics = {**self._observed(), BATCH_METRIC: {WATERMARK: end.watermark_ms}}
-                if again is not None:
-                    assert isinstance(self._stage, WarmStage)
-                    self._stage.warm_up(df, again, metrics)
-                    self._context.step(self.job.name, "warm", batch)
-                else:
-                    self._stage.run_batch(df, batch, inputs, metrics)
-                if self._stage.values is not None:
-                    self._stage.values.advance(batch, self._execution())
-            finally:
-                df.unpersist()
-        else:
-            self._stage.run_batch(df, batch, inputs, {})
+        result = BatchResult(df, lambda: {**self._observed(), BATCH_METRIC: {WATERMARK: end.watermark_ms}})
+        try:
+            if again is not None:
+                assert isinstance(self._stage, WarmStage)
+                self._stage.warm_up(result, again)
+                self._context.step(self.job.name, "warm", batch)
+            else:
+                self._stage.run_batch(result, batch, inputs)
+            if self._stage.is_stateful:
+                result.require_computed()  # also where the batch was committed before: the state must be updated
+            if self._stage.values is not None:
+                self._stage.values.advance(batch, self._execution())
+        finally:
+            result.release()
         self.batches += 1
         self.last_batch = batch
         if again is None:
@@ -322,7 +317,7 @@ class JobQuery:
         if self._upkeep is not None and not self._stopping.is_set():
             self._upkeep.after_batch(batch)
 
-    def _observed(self) -> dict[str, Any]:
+    def _observed(self) -> Metrics:
         """What the stream's plan observed in this batch, by observation and term, before Spark publishes it."""
         metrics = self._execution().lastExecution().observedMetrics()
         found = {}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 
@@ -51,6 +52,11 @@ class WrittenFiles:
 
     actions: list[Any]
     rows: int
+
+    @property
+    def names(self) -> list[str]:
+        """Their paths in the table's folder."""
+        return [unquote(action.path()) for action in self.actions]
 
 
 def delta_log(spark: SparkSession, table: Path) -> Any:

@@ -19,6 +19,7 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
@@ -80,9 +81,7 @@ class AsOfStage:
         )
         return left.unionByName(right)
 
-    def run_batch(
-        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
-    ) -> None:
+    def run_batch(self, result: BatchResult, batch: int, inputs: dict[str, BatchInput]) -> None:
         """Commits one batch, or finds that it was committed before the driver died.
 
         Raises:
@@ -96,6 +95,7 @@ class AsOfStage:
         before_us, now_us = self._watermark.at_us, watermark.at_us
         if not any(each.went_on for each in inputs.values()):
             return
+        metrics = result.metrics
         splits = {
             name: stateful.divert(batch, inputs[name], metrics)
             for name, stateful in self._inputs.items()

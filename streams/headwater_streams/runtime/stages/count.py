@@ -6,7 +6,6 @@ and appends the windows that became full.
 """
 
 from functools import partial
-from typing import Any
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -15,6 +14,7 @@ from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import Place, counting
@@ -69,9 +69,7 @@ class CountStage:
         """The input, to be counted; the rows themselves are read in the batch."""
         return self._input.stream().select(F.lit(1).alias("row"))
 
-    def run_batch(
-        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
-    ) -> None:
+    def run_batch(self, result: BatchResult, batch: int, inputs: dict[str, BatchInput]) -> None:
         """Commits one batch, or finds that it was committed before the driver died.
 
         Raises:
@@ -84,6 +82,7 @@ class CountStage:
         watermark = self._watermark.after(inputs[self._name], self._delay_us)
         if not inputs[self._name].went_on:
             return
+        metrics = result.metrics
         split = self._input.divert(batch, inputs[self._name], metrics)
         gate = CheckGate(self._job, "output")
         warnings = self._input.judge(batch, split, metrics)
@@ -94,9 +93,9 @@ class CountStage:
 
         place = partial(self._open.place, before=self._watermark, now=watermark)
         with counting(count), placing(place):
-            result = self._job.function(**{self._name: hide(split.in_time, ROW_COLUMNS)})
+            placed = self._job.function(**{self._name: hide(split.in_time, ROW_COLUMNS)})
         terms = [F.count(F.lit(1)).alias("windows"), F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")]
-        windows = reveal(result, [ROWS, SOURCES]).observe(full, *terms, *gate.aggregates())
+        windows = reveal(placed, [ROWS, SOURCES]).observe(full, *terms, *gate.aggregates())
         try:
             files = transaction.write(windows.withColumns(commit_columns(batch, self._generation)))
             gate.judge(full.get, batch)

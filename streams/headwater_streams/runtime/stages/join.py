@@ -15,6 +15,7 @@ from headwater_streams.delta_rows import dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import Place, counting
@@ -33,6 +34,7 @@ from headwater_streams.runtime.stages.stateful import (
 )
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.runtime.warm_up import WarmUp
+from headwater_streams.sinks.delta_table import WrittenFiles
 from headwater_streams.sources.coordinates import (
     OFFSET,
     PARTITION,
@@ -95,9 +97,7 @@ class JoinStage:
         # A semi join's pairs are not its rows yet; their checks are judged in the batch.
         return result if self._is_semi else observe_output(self._job, result)
 
-    def run_batch(
-        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
-    ) -> None:
+    def run_batch(self, result: BatchResult, batch: int, inputs: dict[str, BatchInput]) -> None:
         """Commits one batch, or finds that it was committed before the driver died.
 
         Raises:
@@ -106,14 +106,22 @@ class JoinStage:
         transaction = self._context.transaction(self._table)
         if transaction.last_batch(self._app_id) >= batch:
             return
+
+        def write(rows: DataFrame) -> WrittenFiles:
+            return transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
+
+        # Of a semi join's pairs some are written, once it is known which; all others are written as they come.
+        pairs, files = (result.kept(), None) if self._is_semi else (result.rows, result.written(write))
+        metrics = result.metrics
         expired_now = [observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in ("left", "right")]
         if not any(expired_now) and not any(each.went_on for each in inputs.values()):
             return  # Spark's own batch, to move its watermark
-        partners = self._partners(df)
-        rows = self._first_pairs(df, partners) if self._is_semi else df
+        partners = self._partners(pairs, files)
         gate = CheckGate(self._job, "output")
-        if self._is_semi:
+        if files is None:
+            rows = self._first_pairs(pairs, partners)
             gate.judge_rows(rows, batch)
+            files = write(rows)
         else:
             gate.judge(metrics.get(OUTPUT_METRIC, {}), batch)
         accounting: dict[str, dict[str, int]] = {}
@@ -139,7 +147,6 @@ class JoinStage:
                 "late": split.late if split else 0,
                 "quarantined": split.quarantined if split else 0,
             }
-        files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
         found = observed(metrics, EXPIRED_METRIC, "pairs")
         alone = sum(observed(metrics, EXPIRED_METRIC, f"expired_{side}") for side in self._join.keeps)
         extra: dict[str, Any] = {
@@ -168,8 +175,9 @@ class JoinStage:
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
 
-    def warm_up(self, df: DataFrame, again: WarmUp, metrics: dict[str, Any]) -> None:
-        """See `Stage`: the rows that wait are in the state by now, and their pairs in the table."""
+    def warm_up(self, result: BatchResult, again: WarmUp) -> None:
+        """See `Stage`: the rows that wait are in the state then, and their pairs in the table."""
+        result.require_computed()
 
     def _became(
         self, side: Place, joined: int, partners: Partners, metrics: Mapping[str, Any]
@@ -181,21 +189,19 @@ class JoinStage:
         expired = observed(metrics, EXPIRED_METRIC, f"expired_{side}")
         return {"matched": matched, "waiting": joined - matched - expired, "expired": expired}
 
-    def _partners(self, df: DataFrame) -> Partners:
-        """The rows that are in pairs of this batch."""
+    def _partners(self, pairs: DataFrame, files: WrittenFiles | None) -> Partners:
+        """The rows that are in pairs of this batch, which are read from its files if these are written."""
         # Of a semi join only left rows are known.
         wanted = [self._join.left_time] if self._is_semi else [self._join.left_time, self._join.right_time]
-        times = [name for name in wanted if name in df.columns]
-        pairs = df.select(SOURCES, *[F.col(f"`{name}`") for name in times]).toArrow()
-        earlier = self._earlier(pairs, times if times == wanted else [])
-        return find_partners(pairs, earlier, (LEFT,) if self._is_semi else (LEFT, RIGHT))
-
-    def _earlier(self, pairs: pa.Table, times: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The table's pairs that may share a row with those: one of their times is among theirs."""
-        limits = [(ds.field(name), pc.min_max(pairs[name])) for name in times]
-        near = [(time >= found["min"]) & (time <= found["max"]) for time, found in limits]
-        anywhere = dataset_of(self._table)
-        yield from anywhere.to_batches(columns=[SOURCES], filter=reduce(or_, near) if near else None)
+        times = [name for name in wanted if name in pairs.columns]
+        table, columns = dataset_of(self._table), [SOURCES, *times]
+        if files is None:
+            found = pairs.select(*[F.col(f"`{name}`") for name in columns]).toArrow()
+        else:
+            written = [self._table / name for name in files.names]
+            found = ds.dataset(written, schema=table.schema).to_table(columns)
+        earlier = _near(table, found, times if times == wanted else [])
+        return find_partners(found, earlier, (LEFT,) if self._is_semi else (LEFT, RIGHT))
 
     def _first_pairs(self, df: DataFrame, partners: Partners) -> DataFrame:
         """Of the pairs of each left row one, and none of a row that had one before."""
@@ -205,6 +211,13 @@ class JoinStage:
         places = partners.before.select(["topic", "partition", "offset"])
         known = self._context.spark.createDataFrame(places.rename_columns([TOPIC, PARTITION, OFFSET]))
         return rows.join(F.broadcast(known), [TOPIC, PARTITION, OFFSET], "left_anti")
+
+
+def _near(table: ds.Dataset, pairs: pa.Table, times: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The table's pairs that may share a row with those: one of their times is among theirs."""
+    limits = [(ds.field(name), pc.min_max(pairs[name])) for name in times]
+    near = [(time >= found["min"]) & (time <= found["max"]) for time, found in limits]
+    yield from table.to_batches(columns=[SOURCES], filter=reduce(or_, near) if near else None)
 
 
 def _event_time(name: str) -> Any:

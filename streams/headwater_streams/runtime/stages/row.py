@@ -21,6 +21,7 @@ from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, account
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.log import last_entry, seen_of
+from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput, InputReader
@@ -91,9 +92,7 @@ class RowStage:
         """The query's plan: the inputs as they come; everything else happens in the batch."""
         return self._pass.stream({reader.name: reader.stream(self._starts) for reader in self.readers})
 
-    def run_batch(
-        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
-    ) -> None:
+    def run_batch(self, result: BatchResult, batch: int, inputs: dict[str, BatchInput]) -> None:
         """Commits one batch, or finds that it was committed before the driver died.
 
         Raises:
@@ -104,7 +103,7 @@ class RowStage:
             return
         sources = sources_of(inputs)
         ranges = {source.input: source.ranges for source in sources}
-        with self._judged(in_few_tasks(df, sources), sources, batch) as (records, verdicts, seen):
+        with self._judged(in_few_tasks(result.rows, sources), sources, batch) as (records, verdicts, seen):
             pinned = self._lookups.newest()
             with self._lookups.looked_at():
                 passed = self._pass.over(records, verdicts, ranges, pinned.frames)

@@ -7,7 +7,6 @@ time, whichever of its commits were made, comes to the same.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,6 +15,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
+from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
@@ -50,9 +50,7 @@ class ScdStage(RowStage):
         super().prepare()
         self._kept_as = self._context.transaction(self._changes).schema
 
-    def run_batch(
-        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
-    ) -> None:
+    def run_batch(self, result: BatchResult, batch: int, inputs: dict[str, BatchInput]) -> None:
         """Commits one batch, or finds that it was committed before the driver died.
 
         Raises:
@@ -63,7 +61,7 @@ class ScdStage(RowStage):
             return
         sources = sources_of(inputs)
         ranges = {self._name: inputs[self._name].source.ranges}
-        with self._judged(in_few_tasks(df, sources), sources, batch) as (records, verdicts, seen):
+        with self._judged(in_few_tasks(result.rows, sources), sources, batch) as (records, verdicts, seen):
             pinned = self._lookups.newest()
             with self._lookups.looked_at():
                 passed = self._pass.over(records, verdicts, ranges, pinned.frames)

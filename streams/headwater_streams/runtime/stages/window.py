@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from headwater_streams.errors import DataLossError, IncompatibleStateError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry, lineage, since_rebuilt
+from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import counting
@@ -97,9 +98,7 @@ class WindowStage:
             result = result.observe(EMITTED_METRIC, *terms)
         return observe_output(self._job, result)
 
-    def run_batch(
-        self, df: DataFrame, batch: int, inputs: dict[str, BatchInput], metrics: dict[str, Any]
-    ) -> None:
+    def run_batch(self, result: BatchResult, batch: int, inputs: dict[str, BatchInput]) -> None:
         """Commits one batch, or finds that it was committed before the driver died.
 
         Raises:
@@ -109,6 +108,7 @@ class WindowStage:
         transaction = self._begin()
         if self._name not in inputs or transaction.last_batch(self._app_id) >= batch:
             return
+        df, metrics = result.kept(), result.metrics
         closed = observed(metrics, EMITTED_METRIC, "windows")
         if not (closed or inputs[self._name].went_on):
             return  # Spark's own batch, to move its watermark, and no window closed
@@ -143,7 +143,7 @@ class WindowStage:
             self._update(self._with_sources(df, batch, split), entry)
         self._context.step(self._job.name, "after commit", batch)
 
-    def warm_up(self, df: DataFrame, again: WarmUp, metrics: dict[str, Any]) -> None:
+    def warm_up(self, result: BatchResult, again: WarmUp) -> None:
         """See `Stage`: the open windows must hold the rows that the table and the ledger say.
 
         Raises:
@@ -154,6 +154,7 @@ class WindowStage:
             self._ranges.note(0, read.ranges)
         made = [c.entry for c in since_rebuilt(lineage(self._table)) if c.entry is not None]
         if self._is_final:
+            metrics = result.metrics
             placed = observed(metrics, PLACED_METRIC, "placed") if self._window.overlapping else None
             waiting = entered(metrics, "window") if placed is None else placed
             waiting -= observed(metrics, EMITTED_METRIC)
@@ -161,7 +162,7 @@ class WindowStage:
             if waiting != expected:
                 self._refuse(f"{waiting} rows would wait in open windows, and {expected} do")
         elif not any(entry.kind == "backfill" for entry in made):  # a repair folds rows that the state lacks
-            self._require_table_windows(df, again)
+            self._require_table_windows(result.kept(), again)
 
     def _require_table_windows(self, df: DataFrame, again: WarmUp) -> None:
         """Compares the rows of each window that is open with those that it counts in the table."""
