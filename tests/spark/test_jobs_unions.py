@@ -1,6 +1,7 @@
 """Unions: several inputs as one table, each row with its coordinates, each input accounted for by itself."""
 
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ old = hw.topic("old", schema="user STRING, at TIMESTAMP, page STRING", event_tim
 archive = hw.table("silver.archive", event_time="at")
 visits = hw.table("silver.visits", event_time="at", watermark="30 minutes")
 people = hw.lookup("dim.people")
+moves = hw.lookup("dim.moves")
 AT = "2013-01-01T10:00:00+00:00"
 
 
@@ -144,6 +146,29 @@ def test_union_of_topics_and_a_table_keeps_coordinates_and_books_whatever_is_kil
     assert any("1 rows are gone: shop 0 offset 1" in finding for finding in driver.audit())
 
 
+@hw.job(target=hw.delta("silver.placed"), dedup=hw.by_offset())
+def placed(web: DataFrame, shop: DataFrame, people: DataFrame, moves: DataFrame) -> DataFrame:
+    every = hw.enrich(hw.union(web.select("user", "at"), shop.select("user", "at")), people, on=["user"])
+    return hw.as_of(every, moves, by=["user"], left_time="at", right_time="moved_at", how="left")
+
+
+def test_union_is_looked_up_like_the_rows_of_one_input(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(placed)
+    driver.put("dim.people", "user STRING, name STRING", ("u", "Una"))
+    to_rome, to_oslo = (datetime.fromisoformat(f"2013-01-01T{hour}:30:00Z") for hour in ("09", "10"))
+    moved = [("u", to_rome, "Rome"), ("u", to_oslo, "Oslo")]
+    driver.put("dim.moves", "user STRING, moved_at TIMESTAMP, city STRING", *moved)
+    driver.send("web", visit("10:00"), visit("11:00"), timestamp=AT)
+    driver.send("shop", sale("10:10", 1), sale("10:10", 1, "v"), timestamp=AT)
+    driver.run()
+    assert driver.rows("silver.placed", "_topic", "_offset", "name", "city") == [
+        ("shop", 0, "Una", "Rome"), ("shop", 1, None, None), ("web", 0, "Una", "Rome"), ("web", 1, "Una", "Oslo"),
+    ]  # fmt: skip
+    (entry,) = driver.ledger("silver.placed")
+    assert {name: terms["written"] for name, terms in entry.accounting.items()} == {"web": 2, "shop": 2}
+    assert driver.audit() == []
+
+
 def test_union_in_sql_and_into_several_tables(drive: Callable[..., JobDriver], tmp_path: Path) -> None:
     script = tmp_path / "all.sql"
     script.write_text(
@@ -224,11 +249,6 @@ def test_unions_that_cannot_be_accounted_for_are_refused(
     )
     assert "the rows of silver.archive have none" in refused(
         lambda web, archive: hw.union(web, archive), hw.by_sequence()
-    )
-    assert "a union on the way to TumblingWindow; unite the inputs in a row-by-row job" in refused(
-        lambda web, archive: hw.tumbling(hw.union(web, archive), "at", "1 hour").agg(F.count("*").alias("n")),
-        keys=["window_start"],
-        mode="update",
     )
     script = tmp_path / "wrong.sql"
     script.write_text(

@@ -39,6 +39,7 @@ from headwater_streams.joins.columns import (
     require_columns,
     require_comparable,
     require_equatable,
+    revealed,
     source_range,
 )
 from headwater_streams.runtime.operators import is_recording, record
@@ -173,8 +174,8 @@ def as_of(
     added = [name for name in right.columns if name not in once]
     require_apart("as_of", left, right.select(*[f"`{name}`" for name in added]), ())
     require_comparable("as_of", right)
-    traced, both = has_hidden(left, OFFSET), has_hidden(right, OFFSET)
-    if both and not traced:
+    (rows, coordinates), both = revealed(left), has_hidden(right, OFFSET)
+    if both and not coordinates:
         raise JobDefinitionError(
             "as_of: the left side is a look-up and the right one a stream; change the sides"
         )
@@ -182,30 +183,25 @@ def as_of(
         record(spec)
     asked = _answering.get() if both else None
     if is_recording():
-        found = _outline(left, right, spec, both=both)
+        found = _outline(rows, right, spec, both=both)
     elif asked is not None:
         found = _final(left, right, spec, asked)
     else:
-        found = _found(
-            reveal(left, ROW_COLUMNS) if traced else left, reveal(right, ROW_COLUMNS) if both else right, spec
-        )
+        found = _found(rows, reveal(right, ROW_COLUMNS) if both else right, spec)
     if how == "inner" and not is_recording():
         found = found.filter(F.col(_FOUND).isNotNull())
     visible = [F.col(f"{_LEFT}.`{name}`").alias(name) for name in left.columns]
     visible += [F.col(f"{_FOUND}.`{name}`").alias(name) for name in added]
-    hidden = [F.col(f"{_LEFT}.`{name}`").alias(name) for name in (ROW_COLUMNS if traced else ())]
+    hidden = [F.col(f"{_LEFT}.`{name}`").alias(name) for name in coordinates]
     if both:
         partner = F.when(F.col(_FOUND).isNotNull(), source_range(_FOUND))
         hidden.append(F.array(source_range(_LEFT), partner).cast(SOURCES_TYPE).alias(SOURCES))
     result = found.select(*visible, *hidden)
-    return (
-        hide(result, [*(ROW_COLUMNS if traced else ()), *([SOURCES] if both else ())]) if traced else result
-    )
+    return hide(result, [*coordinates, *([SOURCES] if both else ())]) if coordinates else result
 
 
 def _outline(left: DataFrame, right: DataFrame, spec: AsOf, *, both: bool) -> DataFrame:
     """The same columns by a plain join: what a function does besides is read from its plan."""
-    left = reveal(left, ROW_COLUMNS) if has_hidden(left, OFFSET) else left
     right = reveal(right, ROW_COLUMNS) if both else right
     one = left.select(F.struct("*").alias(_LEFT))
     other = right.select(F.struct("*").alias(_FOUND))

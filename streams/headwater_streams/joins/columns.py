@@ -7,7 +7,15 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROW_COLUMNS, TOPIC, has_hidden, reveal
+from headwater_streams.sources.coordinates import (
+    INPUT,
+    OFFSET,
+    PARTITION,
+    ROW_COLUMNS,
+    TOPIC,
+    has_hidden,
+    reveal,
+)
 
 
 def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[str]) -> None:
@@ -77,10 +85,11 @@ def require_comparable(operator: str, df: DataFrame) -> None:
 
 
 def revealed(rows: DataFrame) -> tuple[DataFrame, tuple[str, ...]]:
-    """The rows with their coordinates, where they have some, and the coordinates' names."""
+    """The rows with their coordinates, where they have some (in a union the input, too), and the names of these."""
     if not has_hidden(rows, OFFSET):
         return rows, ()
-    return reveal(rows, ROW_COLUMNS), ROW_COLUMNS
+    names = (*ROW_COLUMNS, INPUT) if has_hidden(rows, INPUT) else ROW_COLUMNS
+    return reveal(rows, names), names
 
 
 def source_range(side: str) -> Column:

@@ -85,6 +85,8 @@ def analyse(
     if job.branches:
         plan = _with_branches(plan, results)
     plan = replace(plan, lookups=found)
+    if plan.unites:
+        return plan  # its parts are looked at when they are made
     if found and plan.kind not in ("row", "scd"):
         raise JobDefinitionError(
             f"job {job.name!r}: only a row-by-row job can look things up in {', '.join(found)}; enrich the rows in a "
@@ -147,7 +149,8 @@ def _understand(
             "them a row-by-row job with event_time= that reads the first one's table, which has mode='append'"
         )
     operator = operators[0] if operators else None
-    if operator is not None and "Union" in node_names(result):
+    is_united = len(job.inputs) > 1 or "Union" in node_names(result)
+    if operator is not None and not isinstance(operator, WindowSpec) and "Union" in node_names(result):
         raise JobDefinitionError(
             f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "
             "hw.union(...), and let this one read its table"
@@ -174,6 +177,8 @@ def _understand(
             f"job {job.name!r}: change events are applied row by row, and {type(operator).__name__} is none; write its "
             "result to a table of its own"
         )
+    if isinstance(operator, WindowSpec) and is_united:
+        return JobPlan(job, "window", operator, own, schemas, unites=True)
     if isinstance(operator, WindowSpec):
         check_window(job, operator, result)
         return JobPlan(job, "window", operator, own, schemas)

@@ -3,20 +3,33 @@
 It holds every good row, in time or not, with `_seen_until`, so that lateness is decided on the row alone. It is an
 ordinary row-by-row job of its own, `<job>__ingest_<input>`, with the stateful job's deduplication and quarantine. A job
 that only counts its late rows does without.
+
+A windowed job whose function unites several inputs has one for all of them, `<job>__ingest_union`: what its function
+does on the way to its window is done there, once.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
+from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from headwater_streams.dedup import ByOffset
+from headwater_streams.durations import parse_duration
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.operators import handed, taking
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.requirements import require_watermark
 from headwater_streams.sinks.target import DeltaTarget
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import RecordSource
 from headwater_streams.windows.spec import FoldedWindow
+
+_UNION = "union"
 
 
 def reads_directly(plan: JobPlan, source: RecordSource) -> bool:
@@ -54,6 +67,68 @@ def with_ingest(job: Job) -> list[Job]:
         return [job]
     kept = tuple(c for c in job.checks if c.action != "quarantine" or job.tables)
     return [*jobs, replace(job, inputs=inputs, dedup=None, checks=kept)]
+
+
+def union_ingest(name: str) -> str:
+    """The part of a windowed job, or its table, that unites several inputs, by the name of the job or its table."""
+    return f"{name}__ingest_{_UNION}"
+
+
+def with_united(plan: JobPlan) -> list[Job]:
+    """The jobs that run a windowed job of several inputs: one that unites them in a table, and the window over that.
+
+    The table is one stream, whose rows are late behind the greatest event time of all inputs by the longest of their
+    delays.
+
+    Raises:
+        JobDefinitionError: An input does not say when a row is late.
+    """
+    job, window = plan.job, plan.window
+    target = DeltaTarget(union_ingest(job.target.name), sides_of=job.target.name)
+    into = replace(
+        job,
+        name=union_ingest(job.name),
+        function=_until_window(job.function),
+        target=target,
+        checks=tuple(check for check in job.checks if check.on == "input"),
+    )
+    read = TableInput(target.name)
+    if window.closing:
+        require_watermark(job)
+        delays = [declared.watermark or "" for declared in job.inputs.values()]
+        read = TableInput(target.name, window.time, max(delays, key=parse_duration))
+    out_of = replace(
+        job,
+        function=_from_window(plan),
+        inputs={_UNION: read},
+        dedup=None,
+        checks=tuple(check for check in job.checks if check.on == "output"),
+        lookups={},
+    )
+    return [into, out_of]
+
+
+def _until_window(function: Callable[..., Any]) -> Callable[..., DataFrame]:
+    @wraps(function)
+    def united(**inputs: DataFrame) -> DataFrame:
+        return handed(function, **inputs)
+
+    return united
+
+
+def _from_window(plan: JobPlan) -> Callable[..., DataFrame]:
+    @wraps(plan.job.function)
+    def windowed(**united: DataFrame) -> DataFrame:
+        (rows,) = united.values()
+        make = rows.sparkSession.createDataFrame
+        traced = {name: T.StructType([*own.fields, *ROW_FIELDS]) for name, own in plan.inputs.items()}
+        empty = {name: hide(make([], schema), ROW_COLUMNS) for name, schema in traced.items()}
+        empty |= {name: make([], schema) for name, schema in plan.lookups.items()}
+        with taking(rows):
+            result: DataFrame = plan.job.function(**empty)
+        return result
+
+    return windowed
 
 
 def _identity(**inputs: DataFrame) -> DataFrame:

@@ -6,7 +6,7 @@ neither is in force and nothing is told.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -61,6 +61,27 @@ def counting(count: Callable[[DataFrame, Place], DataFrame]) -> Iterator[None]:
         yield
     finally:
         _counter.reset(token)
+
+
+@contextmanager
+def taking(rows: DataFrame) -> Iterator[None]:
+    """Has the operator that is used in the block take these rows in place of those that it is handed."""
+    count = _counter.get()
+    with counting(lambda _handed, place: rows if count is None else count(rows, place)):
+        yield
+
+
+def handed(function: Callable[..., Any], **inputs: DataFrame) -> DataFrame:
+    """The rows that a function hands to its operator; a recorder in force does not learn of it."""
+    taken: list[DataFrame] = []
+
+    def take(rows: DataFrame, _place: Place) -> DataFrame:
+        taken.append(rows)
+        return rows
+
+    with recording() if is_recording() else nullcontext(), counting(take):
+        function(**inputs)
+    return taken[0]
 
 
 def counted(rows: DataFrame, place: Place) -> DataFrame:

@@ -38,6 +38,8 @@ class JobPlan:
         state: What keeps state in it, see `state_shape`.
         lookups: Each look-up's own columns.
         sides: Of a join, as-of or not, the inputs on its left and its right side.
+        unites: Whether a windowed job's function unites several inputs on the way to its window; it is run in two
+            parts, see `ingest.with_united`.
     """
 
     job: Job
@@ -49,6 +51,7 @@ class JobPlan:
     state: tuple[str, ...] = ()
     lookups: Mapping[str, T.StructType] = field(default_factory=dict)
     sides: tuple[str, ...] = ()
+    unites: bool = False
 
     @property
     def target_schema(self) -> T.StructType:

@@ -7,7 +7,7 @@ from pyspark.sql import types as T
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.analysis import analyse
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.ingest import reads_directly, with_ingest
+from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_united
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.written import WrittenAs, will_write, written_as
@@ -44,13 +44,13 @@ def _plan_one(
 ) -> list[JobPlan]:
     plan = analyse(job, context.spark, tables, written)
     alone = plan.kind in ("row", "scd") or reads_directly(plan, context.source)
-    parts = [job] if alone else with_ingest(job)
+    parts = with_united(plan) if plan.unites else [job] if alone else with_ingest(job)
     plans = [plan] if len(parts) == 1 else []
     if not plans:
         for part in parts:
             plans.append(analyse(part, context.spark, tables, written))
             tables[part.target.name] = plans[-1].target_schema
-            written[part.target.name] = WrittenAs()
+            written[part.target.name] = will_write(plans[-1], written)
     tables.update(plans[-1].schemas)
     written |= dict.fromkeys(plans[-1].schemas, will_write(plans[-1], written))
     return plans

@@ -13,6 +13,7 @@ from headwater_streams.runtime.compatibility import (
 )
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import STATELESS, Action, begin_generation, is_cut_off
+from headwater_streams.runtime.ingest import union_ingest
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.plan import JobPlan
@@ -26,8 +27,9 @@ def begin_generations(
     """Begins the next generation of jobs, and of what must follow them.
 
     A rebuild goes on to the jobs that read a rebuilt table: they would count its rows twice. The ingest table of a
-    stateful job is kept, since nothing that the job does with its rows is in it. A stateful job is renewed if it needs
-    that, with a warm-up; what reads topics for it, if that needs it or nothing else does.
+    stateful job is kept, since nothing that the job does with its rows is in it, unless the job unites several inputs
+    there. A stateful job is renewed if it needs that, with a warm-up; what reads topics for it, if that needs it or
+    nothing else does.
 
     Raises:
         StreamsError: A job runs, has not run yet, cannot be renewed, or a job that is not named reads the table.
@@ -37,7 +39,9 @@ def begin_generations(
     if action == "renew":
         chosen = _to_renew(context, plans, named)
     else:
-        chosen = _with_readers(context, plans, [plan for plan in plans if plan.job.name in named])
+        uniting = {union_ingest(job.name) for job in jobs}
+        chosen = [plan for plan in plans if plan.job.name in named | uniting]
+        chosen = _with_readers(context, plans, chosen)
     leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
     try:
         for held in leases.values():

@@ -56,12 +56,11 @@ def check_changes(job: Job, target: ScdTarget, own: T.StructType, result: DataFr
 
 
 def check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
-    """Checks a job with a window: its input, its time, its target's mode and keys.
+    """Checks a job with a window over one input: its time, its target's mode and keys.
 
     Raises:
         JobDefinitionError: It does not hold.
     """
-    require_one_input(job, window.name)
     (declared,) = job.inputs.values()
     if window.closing:
         require_watermark(job)

@@ -6,7 +6,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from headwater_streams.runtime.operators import counting
+from headwater_streams.runtime.operators import handed
 from headwater_streams.sources.coordinates import (
     OFFSET,
     PARTITION,
@@ -21,15 +21,7 @@ from headwater_streams.windows.spec import SINCE, WINDOW_KEY, FoldedWindow
 
 def entering(function: Callable[..., DataFrame], name: str, rows: DataFrame) -> DataFrame:
     """The rows that a job's function hands to its window, with their coordinates; `rows` are those of its input."""
-    taken: list[DataFrame] = []
-
-    def take(given: DataFrame, _place: str) -> DataFrame:
-        taken.append(given)
-        return given
-
-    with counting(take):
-        function(**{name: hide(rows, ROW_COLUMNS)})
-    return reveal(taken[0], ROW_COLUMNS)
+    return reveal(handed(function, **{name: hide(rows, ROW_COLUMNS)}), ROW_COLUMNS)
 
 
 def with_sources(

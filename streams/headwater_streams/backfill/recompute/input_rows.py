@@ -36,6 +36,16 @@ from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.spec import CLOSED_UNTIL
 
 
+def of_inputs(job: Job, plan: JobPlan) -> Job:
+    """The job whose inputs are read again: of one that unites several for a window the part behind their table.
+
+    Args:
+        job: The job as it is declared.
+        plan: The part of it that has state.
+    """
+    return plan.job if len(job.inputs) > len(plan.job.inputs) else job
+
+
 @dataclass(frozen=True)
 class Taken:
     """What a run and the jobs before it say of the records of an input.

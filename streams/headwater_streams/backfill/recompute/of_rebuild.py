@@ -10,7 +10,7 @@ from headwater_streams.backfill.history import LiveBatch, TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.recompute.dimensions import DimensionRecomputation
-from headwater_streams.backfill.recompute.input_rows import Taken
+from headwater_streams.backfill.recompute.input_rows import Taken, of_inputs
 from headwater_streams.backfill.recompute.joins import JoinRecomputation, WrittenJoin
 from headwater_streams.backfill.recompute.outcome import (
     NotRecomputableError,
@@ -67,6 +67,7 @@ def recompute_rebuild(
                 return RowRecomputation(context, plan, rows).run(how, planned.id)
             read = sum(entry.totals["read"] for entry in entries)
             return DimensionRecomputation(context, plan, rows, planned.keys, read).run(how, planned.id)
+        job = of_inputs(job, plan)
         counted = sum(e.totals["late"] + e.totals["partly_late"] for e in entries)
         if counted and plan.job.late == "count":
             raise NotRecomputableError(

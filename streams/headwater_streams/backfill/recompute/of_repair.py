@@ -4,7 +4,7 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.recompute.input_rows import Taken
+from headwater_streams.backfill.recompute.input_rows import Taken, of_inputs
 from headwater_streams.backfill.recompute.outcome import (
     NotRecomputableError,
     Recompute,
@@ -69,6 +69,6 @@ def recompute_repair(
         )
         within = planned.affected.condition()
         windows = WrittenWindows(shadow, within, planned.keys, planned.columns, taken, None)
-        return WindowRecomputation(context, job, plan, windows).run(how, planned.id)
+        return WindowRecomputation(context, of_inputs(job, plan), plan, windows).run(how, planned.id)
     except (NotRecomputableError, StreamsError) as why:
         return nothing(why)

@@ -48,7 +48,7 @@ def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
     table.
 
     Raises:
-        BackfillError: Several parts have some.
+        BackfillError: Several parts have some, or one that unites several inputs.
     """
     reading = [plan for plan in plans if plan.job.topics]
     found = [
@@ -56,7 +56,7 @@ def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
         for plan in reading
         if len(reading) == 1 or not _quarantined(context, plan, plan.job.topic_names).isEmpty()
     ]
-    if len(found) > 1:
+    if len(found) > 1 or any(len(plan.job.inputs) > 1 for plan in found if len(plans) > 1):
         topics = ", ".join(name for plan in found for name in plan.job.topic_names)
         raise BackfillError(
             f"records of {topics} are in quarantine, and only one input's are read again at a time; make all of the "
