@@ -29,6 +29,7 @@ from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.stages.stateful import (
     late_terms,
     observed,
+    read_metric,
     sources_of,
 )
 from headwater_streams.runtime.stages.watermark import Watermark
@@ -197,8 +198,8 @@ class AsOfStage:
         self, metrics: dict[str, Any], splits: dict[str, KeptBatch], asked: Answering
     ) -> dict[str, dict[str, int]]:
         answers = asked.answers.get
-        read = {name: observed(metrics, f"{name}_read") for name in self._inputs}
-        kept = {name: observed(metrics, f"{name}_kept") for name in self._inputs}
+        read = {name: observed(metrics, read_metric(name)) for name in self._inputs}
+        kept = {name: observed(metrics, read_metric(name), "kept") for name in self._inputs}
         quarantined = {name: splits[name].quarantined if name in splits else 0 for name in self._inputs}
         left, right = self._left_name, self._right_name
         entered = {left: asked.left.get["fresh"], right: asked.right.get["fresh"]}

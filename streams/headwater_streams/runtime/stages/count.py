@@ -23,7 +23,7 @@ from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import KeptInput
 from headwater_streams.runtime.stages.open_rows import OpenRows
-from headwater_streams.runtime.stages.stateful import late_terms, observed, sources_of
+from headwater_streams.runtime.stages.stateful import late_terms, observed, read_metric, sources_of
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, SOURCES, commit_columns, hide, reveal
@@ -113,9 +113,9 @@ class CountStage:
         if warnings:
             extra["warnings"] = warnings
         terms_of_input = {
-            "read": observed(metrics, f"{self._name}_read"),
+            "read": observed(metrics, read_metric(self._name)),
             "folded": folded,
-            "filtered": observed(metrics, f"{self._name}_kept") - folded,
+            "filtered": observed(metrics, read_metric(self._name), "kept") - folded,
             "late": split.late,
             "quarantined": split.quarantined,
             "emitted": emitted,

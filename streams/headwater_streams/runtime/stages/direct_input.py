@@ -24,6 +24,7 @@ from headwater_streams.runtime.stages.stateful import (
     SplitBatch,
     StatefulInput,
     observed,
+    read_metric,
 )
 from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, hide
 from headwater_streams.sources.decode import BAD, RecordDecoder
@@ -38,7 +39,7 @@ def input_kind(declared: Input) -> type[StatefulInput]:
 
 
 NEWEST = "newest_us"
-"""The term of a topic's observation `<input>_kept` that is the greatest event time among its rows in time."""
+"""The term of a topic's observation (`read_metric`) that is the greatest event time among its rows in time."""
 _MOST_PARTITIONS = 16  # each costs three counts of every row
 _TERMS = ("kept", "late", "quarantined")
 
@@ -63,23 +64,26 @@ class DirectInput(StatefulInput):
         split = self._marked(decoded, self._values.watermark)
         bad, late = F.col(BAD), F.col(LATE)
         became = dict(zip(_TERMS, (~bad & ~late, ~bad & late, bad), strict=True))
-        terms = [F.count(F.when(which, 1)).alias(term) for term, which in became.items() if term != "kept"]
+        terms = [F.count(F.when(which, 1)).alias(term) for term, which in became.items()]
+        topics = {topic for topic, _ in self._places}
         for place, (topic, partition) in enumerate(self._places):
-            here = (F.col(TOPIC) == topic) & (F.col(PARTITION) == partition)
+            here = F.col(PARTITION) == partition
+            if len(topics) > 1:
+                here &= F.col(TOPIC) == topic
             terms += [F.count(F.when(here & which, 1)).alias(f"{t}_{place}") for t, which in became.items()]
-        read = split.frame.observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"), *terms)
-        counts = [F.count(F.lit(1)).alias("rows")]
+        kept = became["kept"]
         if self._closes is not None:
             time = split.columns[str(self._declared.event_time)]
-            counts.append(F.max(F.unix_micros(time)).alias(NEWEST))
+            terms.append(F.max(F.when(kept, F.unix_micros(time))).alias(NEWEST))
         hidden, more = list(ROW_COLUMNS), []
         if self._overlap is not None:
-            counts.append(F.count(F.when(F.col(PARTLY_LATE), 1)).alias("partly_late"))
+            terms.append(F.count(F.when(kept & F.col(PARTLY_LATE), 1)).alias("partly_late"))
             hidden.append(CLOSED_UNTIL)
         if self._plan.kind == "window" and self._plan.job.target.mode == "append":
             more.append(self._values.batch.alias(SINCE))
-        kept = read.filter(~bad & ~late).observe(f"{self.name}_kept", *counts)
-        rows = kept.select(*split.columns.values(), *hidden, *more)
+        # One observation of all: each ends a piece of compiled code and copies every row.
+        read = split.frame.observe(read_metric(self.name), F.count(F.lit(1)).alias("rows"), *terms)
+        rows = read.filter(kept).select(*split.columns.values(), *hidden, *more)
         judging = self._gate().aggregates()
         if judging:
             rows = rows.observe(f"{self.name}_checks", *judging)
@@ -87,11 +91,11 @@ class DirectInput(StatefulInput):
 
     def divert(self, batch: int, batch_input: BatchInput, metrics: Mapping[str, Any]) -> SplitBatch:
         """See `StatefulInput`."""
-        read = f"{self.name}_read"
+        read = read_metric(self.name)
         quarantined = observed(metrics, read, "quarantined")
         if quarantined:
             self._quarantine(self._rejected(batch_input), batch, batch_input, quarantined)
-        partly_late = observed(metrics, f"{self.name}_kept", "partly_late")
+        partly_late = observed(metrics, read, "partly_late")
         return SplitBatch(
             observed(metrics, read, "late"), quarantined, self._partitions(metrics), partly_late
         )
@@ -123,10 +127,10 @@ class DirectInput(StatefulInput):
         """The terms by topic and partition; empty where one has come that is not counted."""
         found: dict[str, dict[int, dict[str, int]]] = {}
         for place, (topic, partition) in enumerate(self._places):
-            terms = {t: observed(metrics, f"{self.name}_read", f"{t}_{place}") for t in _TERMS}
+            terms = {t: observed(metrics, read_metric(self.name), f"{t}_{place}") for t in _TERMS}
             found.setdefault(topic, {})[partition] = {"read": sum(terms.values()), **terms}
         counted = sum(terms["read"] for of_topic in found.values() for terms in of_topic.values())
-        return found if counted == observed(metrics, f"{self.name}_read") else {}
+        return found if counted == observed(metrics, read_metric(self.name)) else {}
 
     def _gate(self) -> CheckGate:
         return CheckGate(self._plan.job, "input").over(self._empty)

@@ -26,10 +26,10 @@ from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.stages.partners import LEFT, RIGHT, Partners, find_partners
 from headwater_streams.runtime.stages.stateful import (
+    Entering,
     batch_terms,
-    count_entering,
-    entered,
     observed,
+    read_metric,
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
@@ -74,6 +74,7 @@ class JoinStage:
         self.readers = [stateful.reader for stateful in self._inputs.values()]
         self._join = plan.operator
         self._sides: dict[str, Place] = dict(zip(plan.sides, ("left", "right"), strict=True))
+        self._entering = Entering({side: name for name, side in self._sides.items()})
         self._is_semi = plan.operator.how == "semi"
 
     def prepare(self) -> None:
@@ -91,7 +92,7 @@ class JoinStage:
     def stream(self) -> DataFrame:
         """The query's plan: rows in time of both inputs, joined by the job's function."""
         streams = {name: stateful.stream() for name, stateful in self._inputs.items()}
-        with counting(count_entering):
+        with counting(self._entering.count):
             result = self._job.function(**streams)
         result = reveal(result, [*ROW_COLUMNS, SOURCES])
         # A semi join's pairs are not its rows yet; their checks are judged in the batch.
@@ -139,11 +140,11 @@ class JoinStage:
             split = splits.get(name)
             partitions |= split.partitions if split else {}
             side = self._sides[name]
-            joined = entered(metrics, side)
+            joined = self._entering.of(metrics, side)
             accounting[name] = {
-                "read": observed(metrics, f"{name}_read"),
+                "read": observed(metrics, read_metric(name)),
                 **self._became(side, joined, partners, metrics),
-                "filtered": observed(metrics, f"{name}_kept") - joined,
+                "filtered": observed(metrics, read_metric(name), "kept") - joined,
                 "late": split.late if split else 0,
                 "quarantined": split.quarantined if split else 0,
             }

@@ -24,6 +24,7 @@ from headwater_streams.runtime.stages.stateful import (
     SplitBatch,
     StatefulInput,
     observed,
+    read_metric,
 )
 from headwater_streams.sinks.side import MISSED, late_schema
 from headwater_streams.sources.coordinates import (
@@ -66,21 +67,24 @@ class KeptInput(StatefulInput):
 
     def stream(self) -> DataFrame:
         """See `StatefulInput`."""
-        rows = self.reader.stream().observe(f"{self.name}_read", F.count(F.lit(1)).alias("rows"))
-        split = self._split(rows)
-        in_time = split.frame.filter(~F.col(LATE) & ~F.col(BAD))
-        counts = [F.count(F.lit(1)).alias("rows")]
-        hidden = list(ROW_COLUMNS)
+        split = self._split(self.reader.stream())
+        marks, hidden = [LATE, BAD], list(ROW_COLUMNS)
+        kept = ~F.col(LATE) & ~F.col(BAD)
+        counts = [F.count(F.lit(1)).alias("rows"), F.count(F.when(kept, 1)).alias("kept")]
         if self._overlap is not None:
-            counts.append(F.count(F.when(F.col(PARTLY_LATE), 1)).alias("partly_late"))
+            counts.append(F.count(F.when(kept & F.col(PARTLY_LATE), 1)).alias("partly_late"))
+            marks.append(PARTLY_LATE)
             hidden.append(CLOSED_UNTIL)
-        kept = in_time.observe(f"{self.name}_kept", *counts).select(*split.columns.values(), *hidden)
-        return hide(self._with_watermark(kept), hidden)
+        # Taken from the value below the observation: above it Spark would make the whole value of each row first.
+        narrow = split.frame.select(*split.columns.values(), *hidden, *marks)
+        in_time = narrow.observe(read_metric(self.name), *counts).filter(kept).drop(*marks)
+        return hide(self._with_watermark(in_time), hidden)
 
     def divert(self, batch: int, batch_input: BatchInput, metrics: Mapping[str, Any]) -> KeptBatch:
         """See `StatefulInput`; where the stream kept every row there is nothing to divert."""
-        partly_late = observed(metrics, f"{self.name}_kept", "partly_late")
-        all_kept = observed(metrics, f"{self.name}_read") == observed(metrics, f"{self.name}_kept")
+        read = read_metric(self.name)
+        partly_late = observed(metrics, read, "partly_late")
+        all_kept = observed(metrics, read) == observed(metrics, read, "kept")
         if all_kept and not partly_late:
             rows = self.reader.read_back(batch_input).select(*self._columns, *ROW_COLUMNS)
             return KeptBatch(0, 0, _all_kept(batch_input.files), 0, rows)

@@ -7,7 +7,7 @@ comes out of it needs none of its own: it is what passed.
 from pyspark.sql import DataFrame
 
 # An expression that is more than a projection (a generator, a window, an aggregate) has a node of its own.
-_KEEPING = frozenset({"Project", "SubqueryAlias", "CollectMetrics"})
+_KEEPING = frozenset({"Project", "SubqueryAlias", "CollectMetrics", "EventTimeWatermark"})
 
 
 def only_projects(result: DataFrame, observation: str) -> bool:

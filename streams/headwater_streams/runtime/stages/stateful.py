@@ -22,6 +22,7 @@ from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import speaking_of
+from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.warm_up import WATERMARK, WarmUp
 from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.decode import Decoded
@@ -191,14 +192,26 @@ def late_terms(job: Job) -> dict[str, Any]:
     return {"late": "count"} if job.late == "count" else {}
 
 
-def count_entering(rows: DataFrame, place: Place) -> DataFrame:
-    """Observes the rows that a stream's function hands to its operator; see `entered`."""
-    return rows.observe(f"headwater_entered_{place}", F.count(F.lit(1)).alias("rows"))
+class Entering:
+    """Counts the rows that a stream's function hands to its operator; the others were filtered by it."""
 
+    def __init__(self, inputs: Mapping[Place, str]) -> None:
+        """Args: the input whose rows come to each place."""
+        self._inputs = inputs
+        self._as_kept: set[Place] = set()
 
-def entered(metrics: Mapping[str, Any], place: Place) -> int:
-    """How many rows the operator was given in this batch; the others were filtered by the job's function."""
-    return observed(metrics, f"headwater_entered_{place}")
+    def count(self, rows: DataFrame, place: Place) -> DataFrame:
+        """Observes them, where the function may have filtered any."""
+        if only_projects(rows, read_metric(self._inputs[place])):
+            self._as_kept.add(place)
+            return rows
+        return rows.observe(f"headwater_entered_{place}", F.count(F.lit(1)).alias("rows"))
+
+    def of(self, metrics: Mapping[str, Any], place: Place) -> int:
+        """How many they were in a batch."""
+        if place in self._as_kept:
+            return observed(metrics, read_metric(self._inputs[place]), "kept")
+        return observed(metrics, f"headwater_entered_{place}")
 
 
 def sources_of(inputs: Mapping[str, BatchInput]) -> tuple[SourceRange, ...]:
@@ -209,6 +222,11 @@ def sources_of(inputs: Mapping[str, BatchInput]) -> tuple[SourceRange, ...]:
 def batch_terms(job: Job, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """What an entry's `extra` says of the batch itself: that late rows are only counted, and its watermark."""
     return late_terms(job) | {WATERMARK: observed(metrics, BATCH_METRIC, WATERMARK)}
+
+
+def read_metric(name: str) -> str:
+    """The observation of an input's rows: how many were read (`rows`), and of these in time and good (`kept`)."""
+    return f"{name}_read"
 
 
 def observed(metrics: Mapping[str, Any], name: str, term: str = "rows") -> int:

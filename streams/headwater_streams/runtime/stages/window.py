@@ -24,11 +24,11 @@ from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, obs
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.stages.read_ranges import ReadRanges
 from headwater_streams.runtime.stages.stateful import (
+    Entering,
     SplitBatch,
     batch_terms,
-    count_entering,
-    entered,
     observed,
+    read_metric,
     sources_of,
 )
 from headwater_streams.runtime.tables import prepare_tables
@@ -57,6 +57,7 @@ class WindowStage:
         self._job, self._window = plan.job, plan.operator
         self._is_final = plan.job.target.mode == "append"
         self._name = next(iter(self._job.inputs))
+        self._entering = Entering({"window": self._name})
         overlap = self._window if isinstance(self._window, OverlappingWindow) else None
         closes = self._window.closes if self._window.closing else None
         declared = self._job.inputs[self._name]
@@ -88,7 +89,7 @@ class WindowStage:
 
     def stream(self) -> DataFrame:
         """The query's plan: rows in time, folded by the job's function."""
-        with counting(count_entering):
+        with counting(self._entering.count):
             result = self._job.function(**{self._name: self._input.stream()})
         traced = self._is_final and self.values is not None
         result = reveal(result, [ROWS, WINDOW_KEY, *([SINCE] if traced else [])])
@@ -156,7 +157,7 @@ class WindowStage:
         if self._is_final:
             metrics = result.metrics
             placed = observed(metrics, PLACED_METRIC, "placed") if self._window.overlapping else None
-            waiting = entered(metrics, "window") if placed is None else placed
+            waiting = self._entering.of(metrics, "window") if placed is None else placed
             waiting -= observed(metrics, EMITTED_METRIC)
             expected = sum(terms.get("open", 0) for entry in made for terms in entry.accounting.values())
             if waiting != expected:
@@ -198,7 +199,7 @@ class WindowStage:
 
     def _newest_by(self, metrics: dict[str, Any]) -> int | None:
         """The greatest event time that a topic had shown by now; None where older batches did not say."""
-        found = metrics.get(f"{self._name}_kept", {}).get(NEWEST)
+        found = metrics.get(read_metric(self._name), {}).get(NEWEST)
         if found is not None and self._knows_newest:
             self._newest_us = int(found) if self._newest_us is None else max(int(found), self._newest_us)
         return self._newest_us
@@ -253,11 +254,11 @@ class WindowStage:
         return with_sources(df, self._window, entering(self._job.function, self._name, rows))
 
     def _accounting(self, split: SplitBatch, metrics: dict[str, Any]) -> dict[str, int]:
-        folded = entered(metrics, "window")
+        folded = self._entering.of(metrics, "window")
         terms = {
-            "read": observed(metrics, f"{self._name}_read"),
+            "read": observed(metrics, read_metric(self._name)),
             "folded": folded,
-            "filtered": observed(metrics, f"{self._name}_kept") - folded,
+            "filtered": observed(metrics, read_metric(self._name), "kept") - folded,
             "late": split.late,
             "quarantined": split.quarantined,
         }
