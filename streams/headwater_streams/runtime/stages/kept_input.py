@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.durations import interval_sql, parse_duration
+from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.requirements import require_ingest
@@ -146,8 +146,9 @@ class KeptInput(StatefulInput):
         if self._closes is None:
             return self._marked(decoded, None)
         assert self._declared.watermark is not None
-        delay = F.expr(interval_sql(parse_duration(self._declared.watermark)))
-        return self._marked(decoded, F.col(SEEN_UNTIL) - delay)
+        # In microseconds: to subtract an interval, Spark makes a date in a time zone of each row's time.
+        delay_us = in_micros(parse_duration(self._declared.watermark))
+        return self._marked(decoded, F.timestamp_micros(F.unix_micros(SEEN_UNTIL) - F.lit(delay_us)))
 
     def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
         there = set(self._columns)
@@ -174,7 +175,10 @@ class KeptInput(StatefulInput):
 def _all_kept(files: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
     if not files:
         return {}
-    places = ds.dataset(list(files)).to_table([TOPIC, PARTITION]).group_by([TOPIC, PARTITION])
+    # A topic's name stands once in a file: so it is read, and not written out for each row.
+    as_stored = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=[TOPIC]))
+    rows = ds.dataset(list(files), format=as_stored).to_table([TOPIC, PARTITION]).unify_dictionaries()
+    places = rows.group_by([TOPIC, PARTITION])
     found: dict[str, dict[int, dict[str, int]]] = {}
     for row in places.aggregate([([], "count_all")]).to_pylist():
         count = row["count_all"]
