@@ -48,9 +48,9 @@ class KeyGroups(FoldedWindow):
         """See `FoldedWindow`."""
         return rows
 
-    def key(self) -> Column:
+    def key_parts(self) -> dict[str, Column]:
         """See `FoldedWindow`."""
-        return F.struct(*quoted(self.by))
+        return dict(zip(self.by, quoted(self.by), strict=True))
 
 
 def grouped(df: DataFrame, *, by: Sequence[str], state: str) -> Windowed:

@@ -43,15 +43,17 @@ def with_sources(
     placed = spec.placed(rows, result)
     if within is not None:
         placed = placed.filter(within)
-    terms = [F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")]
-    if counts is None:
-        ranges = placed.groupBy(spec.key().alias("_of"), TOPIC, PARTITION).agg(*terms)
-    else:
-        terms.append(F.count(F.lit(1)).alias("_counted"))
-        ranges = placed.groupBy(spec.key().alias("_of"), TOPIC, PARTITION).agg(*terms)
+    # By the parts of the key: Spark's fast map of groups takes no struct.
+    parts = spec.key_parts()
+    by = {name: f"_of_{place}" for place, name in enumerate(parts)}
+    ranges = placed.groupBy(*[part.alias(by[name]) for name, part in parts.items()], TOPIC, PARTITION).agg(
+        F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end"), F.count(F.lit(1)).alias("_counted")
+    )
+    if counts is not None:
         ranges = ranges.observe(counts, F.coalesce(F.sum("_counted"), F.lit(0)).alias("rows"))
+    of = F.struct(*[F.col(column).alias(name) for name, column in by.items()])
     one = F.struct(F.col(TOPIC).alias("topic"), F.col(PARTITION).alias("partition"), "start", "end")
-    sources = ranges.groupBy("_of").agg(F.sort_array(F.collect_list(one)).alias(SOURCES))
+    sources = ranges.groupBy(of.alias("_of")).agg(F.sort_array(F.collect_list(one)).alias(SOURCES))
     return result.join(sources, F.col(WINDOW_KEY).eqNullSafe(F.col("_of")), "left").drop(WINDOW_KEY, "_of")
 
 

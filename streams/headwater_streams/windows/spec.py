@@ -54,10 +54,14 @@ class FoldedWindow(WindowSpec):
     def placed(self, rows: DataFrame, result: DataFrame) -> DataFrame:
         """Rows with the windows of `result` that they are in, as `_window`: one row for each pair."""
 
+    def key_parts(self) -> dict[str, Column]:
+        """What names the window `_window` of a row or a result, part by part."""
+        bounds = {f"window_{bound}": F.col(f"{WINDOW}.{bound}") for bound in ("start", "end")}
+        return dict(zip(self.by, quoted(self.by), strict=True)) | bounds
+
     def key(self) -> Column:
-        """What names the window `_window` of a row or a result: a struct."""
-        bounds = [F.col(f"{WINDOW}.{bound}").alias(f"window_{bound}") for bound in ("start", "end")]
-        return F.struct(*quoted(self.by), *bounds)
+        """The same in one: a struct."""
+        return F.struct(*[part.alias(name) for name, part in self.key_parts().items()])
 
 
 def quoted(names: tuple[str, ...]) -> list[Column]:
