@@ -68,6 +68,9 @@ def session_conf(
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         # Delta's default of 50 is for tables with millions of files: here it doubled the time of every read.
         "spark.databricks.delta.snapshotPartitions": "2",
+        # Of more than 32 files that are named one by one Spark has each looked at by a task of its own: 40 took 0.36 s,
+        # and 0.06 s in the driver, 1,000 took 3.8 and 0.4 s.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
         # A task costs more than the rows of a micro-batch do: no more partitions than cores.
         "spark.sql.shuffle.partitions": str(cores),
         "spark.default.parallelism": str(cores),
