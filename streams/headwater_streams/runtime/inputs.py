@@ -1,6 +1,5 @@
 """A job's input as a stream, and what one batch of it was: offsets or whole commits, from the checkpoint's own log."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,7 +23,7 @@ from headwater_streams.runtime.replaced import (
     taken_back_since,
     was_taken_back,
 )
-from headwater_streams.sinks.delta_table import REBUILT
+from headwater_streams.sinks.delta_table import REBUILT, read_files
 from headwater_streams.sinks.live_files import all_files, files_between
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import Starts
@@ -133,7 +132,7 @@ class InputReader:
 
     def read_back(self, batch: BatchInput) -> DataFrame:
         """The rows of a batch again, from the very files that the stream read."""
-        return self._rows_of(batch.files)
+        return read_files(self._context.spark, self.schema, [*map(Path, batch.files)])
 
     def read_between(self, version: int, start_us: int | None, end_us: int) -> DataFrame:
         """The table's rows at a version whose event time may be in `[start_us, end_us)`; others may be among them.
@@ -149,15 +148,7 @@ class InputReader:
                 f"job {self.job!r}: version {version} of {self.declared.name} cannot be read, whose rows are needed "
                 f"again: {error}; rebuild the job's table by a new generation"
             ) from error
-        return self._rows_of([str(self.path / name) for name in near])
-
-    def _rows_of(self, files: Sequence[str]) -> DataFrame:
-        spark = self._context.spark
-        return (
-            spark.read.schema(self.schema).parquet(*files)
-            if files
-            else spark.createDataFrame([], self.schema)
-        )
+        return read_files(self._context.spark, self.schema, [self.path / name for name in near])
 
     @cached_property
     def schema(self) -> T.StructType:

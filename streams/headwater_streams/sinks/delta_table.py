@@ -8,7 +8,7 @@ nothing else in the library does.
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,8 +126,6 @@ class DeltaTransaction:
 
     def read(self, files: Sequence[LiveFile]) -> DataFrame:
         """The rows of data files of the table."""
-        if not files:
-            return self._spark.createDataFrame([], self._schema)
         return read_files(self._spark, self._schema, [self._path / file.name for file in files])
 
     def write(self, df: DataFrame) -> WrittenFiles:
@@ -318,8 +316,10 @@ def conflicts() -> tuple[type[Exception], ...]:
     )
 
 
-def read_files(spark: SparkSession, schema: T.StructType, files: Iterable[Path]) -> DataFrame:
-    """Data files of a table, at least one, with its columns; of whichever version they are."""
+def read_files(spark: SparkSession, schema: T.StructType, files: Sequence[Path]) -> DataFrame:
+    """Data files of a table, with its columns; of whichever version they are."""
+    if not files:
+        return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*map(str, files))
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import Folded
@@ -25,7 +26,8 @@ from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
-from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sinks.delta_table import read_files, read_version
+from headwater_streams.sinks.live_files import files_between
 from headwater_streams.sources.coordinates import (
     BATCH,
     GENERATION,
@@ -85,19 +87,21 @@ class WindowReplay:
         """
         rows = pinned_table(self._context, self._pinned)
         if affected is not None and affected.windows:
-            # Said of the column itself, so that files of other times are not read.
-            time, (first, end) = F.col(f"`{self._window.time}`"), self._moments(affected)
-            rows = rows.filter((time >= first) & (time < end))
+            rows = self._between(rows.schema, *self._moments(affected))
+        rows = rows.filter(F.col(f"`{self._declared.event_time}`").isNotNull())
         columns = self._plan.inputs[self._name].fieldNames()
         quarantining = [check for check in self._plan.job.quarantining if _fits(rows, check)]
-        decoded = RowDecoder(self._declared, columns, quarantining).decode(rows).frame
-        decoded = decoded.filter(F.col(f"{VALUE}.`{self._declared.event_time}`").isNotNull())
-        closed = (F.unix_micros(SEEN_UNTIL) - F.lit(self._delay_us)).alias(_CLOSED_US)
-        starts = [self._window.first_start().alias(FIRST_US), self._window.last_start().alias(LAST_US)]
+        # Of the table's columns: of the value's, Spark would read all columns and make the value of each row first.
+        beside = {
+            _CLOSED_US: F.unix_micros(SEEN_UNTIL) - F.lit(self._delay_us),
+            FIRST_US: self._window.first_start(),
+            LAST_US: self._window.last_start(),
+        }
         if isinstance(self._window, OverlappingWindow):
-            starts.append(self._window.windows().alias(_WINDOWS))
-        found = decoded.select("*", f"{VALUE}.*").select(*decoded.columns, closed, *starts)
-        return found if affected is None else found.filter(_of_rows(affected))
+            beside[_WINDOWS] = self._window.windows()
+        found = RowDecoder(self._declared, columns, quarantining).decode(rows.withColumns(beside)).frame
+        # A row of the moments of one stretch has a window in it.
+        return found if affected is None or len(affected.windows) == 1 else found.filter(_of_rows(affected))
 
     def is_late(self, earlier: Sequence[Folded]) -> Column:
         """True for a row that came too late for one of its windows, and that no backfill has folded in since.
@@ -179,11 +183,22 @@ class WindowReplay:
 
         return F.size(F.filter(_WINDOWS, lacks_it))
 
-    def _moments(self, affected: Affected) -> tuple[Column, Column]:
-        """The first moment of the affected windows and the one that is past them."""
+    def _between(self, schema: T.StructType, start_us: int, end_us: int) -> DataFrame:
+        """The table's rows whose time is in `[start_us, end_us)`."""
+        # By their files: Delta would look for these with a Spark job each time that the rows are read.
+        near = files_between(self._path, self._pinned.version, self._window.time, start_us, end_us)
+        rows = read_files(self._context.spark, schema, [self._path / name for name in near])
+        time = F.col(f"`{self._window.time}`")
+        start, end = (F.timestamp_micros(F.lit(at_us)) for at_us in (start_us, end_us))
+        return rows.filter((time >= start) & (time < end))
+
+    def _moments(self, affected: Affected) -> tuple[int, int]:
+        """The first moment of the affected windows and the one that is past them, in microseconds."""
         starts, ends = zip(*affected.windows, strict=True)
-        past = max(ends) - in_micros(self._window.period) + in_micros(self._window.size)
-        return F.timestamp_micros(F.lit(min(starts))), F.timestamp_micros(F.lit(past))
+        first, period_us = min(starts), in_micros(self._window.period)
+        past = max(ends) - period_us
+        # Windows begin at whole periods, wherever a stretch does.
+        return first + -first % period_us, past + -past % period_us + in_micros(self._window.size)
 
     def _with_commit(self, result: DataFrame, backfill: BackfillPlan, affected: Affected) -> DataFrame:
         """A window that the live job has keeps the batch that touched it last."""
