@@ -20,7 +20,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.row_pass import RowPass
-from headwater_streams.sources.coordinates import PLACE
+from headwater_streams.sources.coordinates import OFFSET, PLACE
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
@@ -84,8 +84,12 @@ class RawTable:
         return self._read
 
     def located(self, offsets: Offsets) -> DataFrame:
-        """The rows of some offsets, with their coordinates."""
-        return self._decoder.locate(self._rows).filter(offsets.condition())
+        """The rows of some offsets, of one at least, with their coordinates."""
+        located = self._decoder.locate(self._rows)
+        # From the first to the last of all, said of the column itself, so that files of other offsets are not read.
+        bounds = [pair for pairs in offsets.spans.values() for pair in pairs.values()]
+        near = F.col(OFFSET).between(min(start for start, _ in bounds), max(end for _, end in bounds) - 1)
+        return located.filter(near).filter(offsets.condition())
 
     def decoded(self, located: DataFrame) -> Decoded:
         """The rows as decoded records are, bad ones marked."""
