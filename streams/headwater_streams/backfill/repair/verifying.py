@@ -1,6 +1,7 @@
 """Proves a repair before it is swapped in, and stores the verdict with the plan."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -32,8 +33,6 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
-from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sinks.live_files import all_files
 from headwater_streams.sources.coordinates import ROWS
 
 
@@ -100,42 +99,81 @@ def _verified(
     recompute: Recompute,
 ) -> _Verified:
     part, own = planned.parts[name], folder.of_table(planned, name)
-    entries = require_done(own, part)
-    *_, last = commits(own.shadow)
-    shadow, before = read_version(context.spark, own.shadow, last.version), rows_before(context, part)
-    notes = list(planned.notes) if name == planned.target else []
-    findings, terms = [_unmoved(context, part)], summed(entries)
-    held = sum(file.rows for file in all_files(own.shadow, last.version))
-    inside = shadow.filter(part.affected.condition())
-    if planned.kind == "window":
-        assert planned.pinned is not None
-        replay = WindowReplay(context, job_plan, planned.pinned)
-        rows, keys, folded = _distinct_windows(inside, part.keys)
-        accounting = _window_accounting(terms, folded, before)
-        shared = shares_coordinates(context.home, planned.pinned.table)
-        findings += _window_findings(planned, entries, accounting, terms, replay, shared=shared)
-        now = counted_in_windows(accounting)
-        if now != accounting["before"] + accounting["late_folded"]:
-            because = " (its input was rewritten since)" if planned.pinned.was_rewritten else ""
-            notes.append(
-                f"the windows counted {accounting['before']} rows and {accounting['late_folded']} were late, "
-                f"now they count {now}{because}"
-            )
-    else:
+    entries, written = require_done(own, part), context.transaction(own.shadow)
+    files = written.all_files()
+    # All of it is read, time and again: by its files, of which Delta would choose some with Spark jobs each time.
+    shadow, before = written.read(files), rows_before(context, part)
+    # What a verdict takes of small tables is mostly Spark's planning, which has one core busy.
+    with ThreadPoolExecutor(2) as aside:
+        recomputing = aside.submit(recompute_repair, context, job, job_plan, planned, shadow, recompute, name)
+        comparing = aside.submit(keyed_diff, before, shadow, part.keys, part.columns)
+        account = _accounted(context, planned, part, job_plan, entries, shadow, before)
+        notes = [*(planned.notes if name == planned.target else ()), *account.notes]
+        held = sum(file.rows for file in files)
+        told = f"{counted(held, 'row')} of {counted(account.keys, 'key')}, {held - account.rows:,} of them outside of "
+        findings = [
+            _unmoved(context, part),
+            *account.findings,
+            Finding("rows inside the range", held == account.rows == account.keys, f"{told}the range"),
+            prove_kept(context, own, part),
+            *_checks(job_plan.job, shadow, notes),
+        ]
+        recomputed, diff = recomputing.result(), comparing.result()
+    return _Verified(
+        [*findings, *recomputed.findings],
+        [*notes, *recomputed.notes],
+        Change(diff, part.base_version, accounting=account.terms),
+        written.version,
+    )
+
+
+@dataclass(frozen=True)
+class _Account:
+    """The books of one table.
+
+    Attributes:
+        findings: What was found in them.
+        notes: What a person should know, each a sentence.
+        terms: The terms, as the swap's ledger entry will carry them.
+        rows: How many rows of the shadow are inside the range.
+        keys: How many keys these have.
+    """
+
+    findings: list[Finding]
+    notes: list[str]
+    terms: dict[str, int]
+    rows: int
+    keys: int
+
+
+def _accounted(
+    context: StageContext,
+    planned: BackfillPlan,
+    part: BackfillPlan,
+    job_plan: JobPlan,
+    entries: list[LedgerEntry],
+    shadow: DataFrame,
+    before: DataFrame,
+) -> _Account:
+    terms, inside = summed(entries), shadow.filter(part.affected.condition())
+    if planned.kind != "window":
         rows, keys = distinct_offsets(inside)
         accounting = _row_accounting(context, part, terms, before)
-        findings += _row_findings(context, part, entries, accounting, terms)
-    told = f"{counted(held, 'row')} of {counted(keys, 'key')}, {held - rows:,} of them outside of the range"
-    findings += [
-        Finding("rows inside the range", held == rows == keys, told),
-        prove_kept(context, own, part),
-    ]
-    findings += _checks(job_plan.job, shadow, notes)
-    recomputed = recompute_repair(context, job, job_plan, planned, shadow, recompute, name)
-    findings += recomputed.findings
-    notes += recomputed.notes
-    diff = keyed_diff(before, shadow, part.keys, part.columns)
-    return _Verified(findings, notes, Change(diff, part.base_version, accounting=accounting), last.version)
+        return _Account(_row_findings(context, part, entries, accounting, terms), [], accounting, rows, keys)
+    assert planned.pinned is not None
+    replay = WindowReplay(context, job_plan, planned.pinned)
+    rows, keys, folded = _distinct_windows(inside, part.keys)
+    accounting = _window_accounting(terms, folded, before)
+    shared = shares_coordinates(context.home, planned.pinned.table)
+    findings = _window_findings(planned, entries, accounting, terms, replay, shared=shared)
+    now, notes = counted_in_windows(accounting), []
+    if now != accounting["before"] + accounting["late_folded"]:
+        because = " (its input was rewritten since)" if planned.pinned.was_rewritten else ""
+        notes.append(
+            f"the windows counted {accounting['before']} rows and {accounting['late_folded']} were late, "
+            f"now they count {now}{because}"
+        )
+    return _Account(findings, notes, accounting, rows, keys)
 
 
 def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
