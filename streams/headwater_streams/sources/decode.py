@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.durations import interval_sql, parse_duration
+from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Check
 from headwater_streams.sources.coordinates import (
@@ -192,9 +192,10 @@ def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
     time = F.col(f"{VALUE}.`{declared.event_time}`")
     problems = [Problem("event_time", time.isNull(), f"{declared.event_time} is missing")]
     if ahead and isinstance(declared, TopicInput):
-        limit = F.col(TIMESTAMP) + F.expr(interval_sql(parse_duration(declared.max_ahead)))
+        # In microseconds: to add an interval, Spark makes a date in a time zone of each record's timestamp.
+        limit_us = F.unix_micros(TIMESTAMP) + F.lit(in_micros(parse_duration(declared.max_ahead)))
         reason = f"{declared.event_time} is more than {declared.max_ahead} ahead of the record's timestamp"
-        problems.append(Problem("event_time", time > limit, reason))
+        problems.append(Problem("event_time", F.unix_micros(time) > limit_us, reason))
     return problems
 
 
