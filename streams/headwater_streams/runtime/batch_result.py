@@ -5,6 +5,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headwater_streams.gateway import to_list
 from headwater_streams.sinks.delta_table import WrittenFiles
 
 Metrics = dict[str, dict[str, Any]]
@@ -36,6 +37,7 @@ class BatchResult:
         """The rows, computed and kept until `release`."""
         self._require_not_computed()
         self._is_kept = True
+        self.rows = _without_foreign_order(self.rows)
         self.rows.persist().count()
         self._metrics = self._observe()
         return self.rows
@@ -64,3 +66,19 @@ class BatchResult:
 
     def _require_not_computed(self) -> None:
         assert self._metrics is None, "the state was updated by these rows, and would be again"
+
+
+def _without_foreign_order(rows: DataFrame) -> DataFrame:
+    """The rows without what Spark says of their order, where it says it by columns that they do not have.
+
+    So it does after sorted aggregation (`max_by`, `max` of a string) where the key was computed below: a batch has the
+    order of the executed plan and the columns of the analysed one. Spark's cache then ends in "key not found".
+    """
+    jrows: Any = rows._jdf  # noqa: SLF001 - PySpark's only door to the plan
+    plan = jrows.logicalPlan()
+    columns = plan.outputSet()
+    if all(order.references().subsetOf(columns) for order in to_list(plan.outputOrdering())):
+        return rows
+    session: Any = rows.sparkSession
+    rdd = jrows.queryExecution().toRdd()
+    return DataFrame(session._jsparkSession.internalCreateDataFrame(rdd, jrows.schema(), False), session)  # noqa: SLF001
