@@ -168,6 +168,80 @@ def test_window_of_a_union_that_is_built_anew_unites_its_inputs_anew(drive: Call
     assert again.audit() == []
 
 
+def united_as(*, keep_health: bool, twice: bool = False) -> Callable[..., DataFrame]:
+    """The job with or without what it leaves out before its window, and counting once or twice behind it."""
+    count = F.count("*") * 2 if twice else F.count("*")
+
+    @hw.job(target=HOURLY, dedup=hw.by_offset(origin=True), name="hourly")
+    def changed(web: DataFrame, shop: DataFrame) -> DataFrame:
+        bought = shop.withColumnRenamed("sold_at", "at")
+        visited = web if keep_health else web.filter("page <> '/health'")
+        windows = hw.tumbling(hw.union(visited, bought, allow_missing=True), "at", "1 hour", by=["user"])
+        return windows.agg(count.alias("n"), F.sum("amount").alias("spent"))
+
+    return changed
+
+
+def test_backfill_of_a_union_refuses_code_that_would_have_united_other_rows(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(hourly)
+    send_all(driver)
+    other, counting_twice = bind(united_as(keep_health=True)), bind(united_as(keep_health=False, twice=True))
+    for plan in (backfill.plan, backfill.plan_rebuild):
+        with pytest.raises(
+            BackfillError, match=r"before its window.*Filter\(.*headwater jobs rebuild hourly"
+        ):
+            plan(driver.context, other)
+    whole = backfill.plan_rebuild(driver.context, counting_twice)
+    backfill.run(driver.context, whole.id, counting_twice)
+    assert backfill.verify(driver.context, whole.id, counting_twice).passed
+    with pytest.raises(
+        IncompatibleStateError,
+        match=r"^job 'hourly__ingest_union'.*before the window.*headwater jobs rebuild hourly$",
+    ):
+        drive(united_as(keep_health=True)).run()
+
+
+def test_job_that_unites_only_now_is_built_anew(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=HOURLY, name="hourly")
+    def alone(web: DataFrame) -> DataFrame:
+        rows = web.withColumn("amount", F.lit(1))
+        return hw.tumbling(rows, "at", "1 hour", by=["user"]).agg(
+            F.count("*").alias("n"), F.sum("amount").alias("spent")
+        )
+
+    driver = drive(alone)
+    driver.send("web", visit("10:01"), timestamp=AT)
+    driver.send("shop", sale("10:31", 5), timestamp=AT)
+    driver.run()
+    assert [row[2] for row in hours(driver)] == [1]
+    both = united_as(keep_health=True)
+    begin_generations(driver.context, [bind(both)], "rebuild", lambda _: NoLease())
+    again = drive(both)
+    again.run()
+    assert [row[2] for row in hours(again)] == [2]
+
+
+def test_time_that_a_union_computes_says_what_is_late(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=HOURLY)
+    def delivered(web: DataFrame, shop: DataFrame) -> DataFrame:
+        """By when it arrives, five hours after it is sold."""
+        sold = shop.select("user", (F.col("sold_at") + F.expr("INTERVAL 5 HOURS")).alias("at"), "amount")
+        windows = hw.tumbling(hw.union(web, sold, allow_missing=True), "at", "1 hour", by=["user"])
+        return windows.agg(F.count("*").alias("n"), F.sum("amount").alias("spent"))
+
+    driver = drive(delivered)
+    driver.send("shop", sale("10:31", 5), timestamp=AT)
+    driver.run()
+    driver.send("web", visit("10:31"), visit("15:01"), timestamp=AT)
+    driver.run()
+    assert hours(driver) == [("15:00", "a", 2, 5, 2)]
+    assert driver.late("gold.hourly", "_topic", "_offset") == [("web", 0)]
+    assert driver.accounting("gold.hourly") == {"read": 3, "folded": 2, "late": 1}
+    assert driver.audit() == []
+
+
 def windowed(rows: DataFrame, kind: str) -> DataFrame:
     """Windows of every other kind."""
     if kind == "session":
@@ -220,6 +294,7 @@ def test_window_of_a_union_streamed_is_the_batch(drive: Callable[..., JobDriver]
 
 def test_windows_of_unions_that_cannot_be_accounted_for_are_refused(drive: Callable[..., JobDriver]) -> None:
     driver = drive()
+    driver.put("dim.people", "user STRING, city STRING")
 
     def refused(make: Callable[..., DataFrame], dedup: Dedup | None = None) -> str:
         declared = hw.job(name="refused", target=HOURLY, dedup=dedup)(make)
@@ -240,6 +315,18 @@ def test_windows_of_unions_that_cannot_be_accounted_for_are_refused(drive: Calla
     assert "by_key over several inputs" in refused(
         lambda web, early: hours_of(hw.union(web, early)), hw.by_key(["user"], within="1 hour")
     )
+    after = "only select and withColumn may follow .agg"
+    assert after in refused(
+        lambda web, early, people: hw.enrich(hours_of(hw.union(web, early)), people, on=["user"])
+    )
+    assert after in refused(lambda web, early: hours_of(web).unionByName(early, allowMissingColumns=True))
+    assert after in refused(lambda web, early: hours_of(hw.union(web, early)).filter("n > 1"))
+
+    def by_frame(web: DataFrame, early: DataFrame) -> DataFrame:
+        rows = hw.union(web, early)
+        return hw.tumbling(rows, "at", "1 hour", by=["user"]).agg(F.max(rows.page).alias("n"))
+
+    assert "behind hw.union a column is named by F.col('page')" in refused(by_frame)
     assert "a union on the way to IntervalJoin; unite the inputs in a row-by-row job" in refused(
         lambda web, early, shop: hw.join(
             hw.union(web, early), shop, on=["user"], left_time="at", right_time="sold_at", within="1 hour"

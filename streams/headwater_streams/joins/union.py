@@ -20,8 +20,8 @@ def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> 
 
     In a job that is a row-by-row function over several inputs, topics or tables, or on the way to a window. A window
     over a union reads it as one stream, which the library puts into a table (`<target>__ingest_union`): its greatest
-    event time is that of all inputs together, so rows of an input that is behind the others by more than the longest of
-    their delays are late. Joins over a union read the table of a row-by-row job.
+    time, of the column that the window is over, is that of all inputs together, so rows of an input that is behind the
+    others by more than the longest of their delays are late. Joins over a union read the table of a row-by-row job.
 
     Args:
         first: Rows; the result has their columns in their order.

@@ -26,11 +26,12 @@ from headwater_streams.runtime.requirements import (
     node_names,
     nodes_above,
     require_answerable,
+    require_nothing_behind,
     require_one_input,
     require_readable,
     require_watermark,
 )
-from headwater_streams.runtime.state_shape import state_shape
+from headwater_streams.runtime.state_shape import state_shape, whole_shape
 from headwater_streams.runtime.streamable import check_streamable
 from headwater_streams.runtime.unions import check_inputs, check_union, joined_inputs, marked
 from headwater_streams.runtime.written import WrittenAs
@@ -97,6 +98,8 @@ def analyse(
     if plan.kind == "window" and not isinstance(plan.operator, CountWindow):
         check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
+    if job.unites_for is not None:
+        return replace(plan, state=whole_shape(results[job.target.name]))
     if plan.kind in ("row", "scd"):
         return plan
     return replace(plan, state=state_shape(results[job.target.name]))
@@ -178,6 +181,7 @@ def _understand(
             "result to a table of its own"
         )
     if isinstance(operator, WindowSpec) and is_united:
+        require_nothing_behind(job, result)
         return JobPlan(job, "window", operator, own, schemas, unites=True)
     if isinstance(operator, WindowSpec):
         check_window(job, operator, result)

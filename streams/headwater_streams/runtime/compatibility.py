@@ -16,6 +16,7 @@ from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
 from headwater_streams.runtime.generations import current_generation, mends_checkpoint, why_not_renewed
+from headwater_streams.runtime.ingest import union_ingest
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.inputs import TableInput
@@ -87,7 +88,9 @@ def compare(before: RunFacts, now: RunFacts, *, renewable: bool = False) -> list
         found += [*_inputs(before, now)]
         if now.kind == "scd":
             found += [*_order(before, now)]
-        elif now.kind != "row":
+        elif now.kind == "row":
+            found += [*_united(before, now)]
+        else:
             found += [*_state(before, now, renewable=renewable)]
         found += [*_result(before, now)]
     return found
@@ -115,7 +118,16 @@ def why_incompatible(job: str, differences: Sequence[Difference]) -> str | None:
     if remedy == "keep":
         return None
     told = "; ".join(str(each) for each in differences if each.remedy != "keep")
-    return f"job {job!r} cannot go on from its last run: {told}. What can be done: {REMEDIES[remedy]} {job}"
+    return (
+        f"job {job!r} cannot go on from its last run: {told}. What can be done: {_told_remedy(job, remedy)}"
+    )
+
+
+def _told_remedy(job: str, remedy: Remedy) -> str:
+    declared = job.removesuffix(union_ingest(""))
+    if remedy == "rebuild" and declared != job:
+        return f"put it back, or build all of its tables from empty: headwater jobs rebuild {declared}"
+    return f"{REMEDIES[remedy]} {job}"
 
 
 _MENDED = frozenset({"Spark", "state", "the checkpoint"})
@@ -236,17 +248,29 @@ def _order(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
         yield Difference("dimension", before.operator, now.operator, "rebuild", why)
 
 
+def _united(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
+    if before.state and now.state and before.state != now.state:
+        gone, new = _apart(before.state, now.state)
+        why = "the table that unites the inputs has rows that the old one made, of which the windows are made again"
+        yield Difference("what comes before the window", gone, new, "rebuild", why)
+
+
+def _apart(before: Sequence[str], now: Sequence[str]) -> tuple[str, str]:
+    """The lines that only one of the two has, listed."""
+    gone, new = [each for each in before if each not in now], [each for each in now if each not in before]
+    return _listed(gone), _listed(new)
+
+
 def _state(before: RunFacts, now: RunFacts, *, renewable: bool) -> Iterator[Difference]:
     if before.operator != now.operator:
         why = "the state is kept by the old one"
         yield Difference("operator", before.operator, now.operator, "rebuild", why)
     elif before.state != now.state:
-        gone = [each for each in before.state if each not in now.state]
-        new = [each for each in now.state if each not in before.state]
+        gone, new = _apart(before.state, now.state)
         why = "the state holds the old expressions' values"
         if renewable:
             why += "; where the new ones give the same, headwater jobs renew keeps the table's rows"
-        yield Difference("state", _listed(gone), _listed(new), "rebuild", why)
+        yield Difference("state", gone, new, "rebuild", why)
     new_one = "a new generation" + (", headwater jobs renew" if renewable else "")
     if before.shuffle_partitions != now.shuffle_partitions:
         why = f"the checkpoint's {before.shuffle_partitions} stay in effect until {new_one}"

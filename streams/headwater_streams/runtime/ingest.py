@@ -13,11 +13,14 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from headwater_streams.dedup import ByOffset
 from headwater_streams.durations import parse_duration
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.joins.enrich import trusting
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import handed, taking
@@ -77,8 +80,8 @@ def union_ingest(name: str) -> str:
 def with_united(plan: JobPlan) -> list[Job]:
     """The jobs that run a windowed job of several inputs: one that unites them in a table, and the window over that.
 
-    The table is one stream, whose rows are late behind the greatest event time of all inputs by the longest of their
-    delays.
+    The table is one stream, whose rows are late behind the greatest time of all that it has by the longest of the
+    inputs' delays; the time is the window's, which the function may compute.
 
     Raises:
         JobDefinitionError: An input does not say when a row is late.
@@ -91,6 +94,7 @@ def with_united(plan: JobPlan) -> list[Job]:
         function=_until_window(job.function),
         target=target,
         checks=tuple(check for check in job.checks if check.on == "input"),
+        unites_for=window,
     )
     read = TableInput(target.name)
     if window.closing:
@@ -124,8 +128,18 @@ def _from_window(plan: JobPlan) -> Callable[..., DataFrame]:
         traced = {name: T.StructType([*own.fields, *ROW_FIELDS]) for name, own in plan.inputs.items()}
         empty = {name: hide(make([], schema), ROW_COLUMNS) for name, schema in traced.items()}
         empty |= {name: make([], schema) for name, schema in plan.lookups.items()}
-        with taking(rows):
-            result: DataFrame = plan.job.function(**empty)
+        try:
+            with taking(rows), trusting(True):
+                result: DataFrame = plan.job.function(**empty)
+        except AnalysisException as error:
+            if not (error.getCondition() or "").startswith("MISSING_ATTRIBUTES"):
+                raise
+            missing = (
+                (error.getMessageParameters() or {}).get("missingAttributes", "").split("#")[0].strip('`"')
+            )
+            raise JobDefinitionError(
+                f"behind hw.union a column is named by F.col({missing!r}), not by the frame that was united"
+            ) from error
         return result
 
     return windowed

@@ -20,6 +20,7 @@ from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.lookup import LookupInput
+from headwater_streams.windows.spec import WindowSpec
 
 Frames = DataFrame | Mapping[str, DataFrame]
 JobFunction = TypeVar("JobFunction", bound=Callable[..., Frames])
@@ -57,6 +58,7 @@ class Job:
         branches: All tables by the names in the function's result, where it has several; the target is the first.
         text: What says what the function does, where it is not the function's own source.
         lookups: The tables that it looks things up in, by the function's parameter names.
+        unites_for: Of the part of a windowed job that unites its inputs, see `ingest`: the window that folds its rows.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Job:
     branches: Mapping[str, DeltaTarget] = field(default_factory=dict)
     text: str = ""
     lookups: Mapping[str, LookupInput] = field(default_factory=dict)
+    unites_for: WindowSpec | None = None
 
     @property
     def targets(self) -> tuple[DeltaTarget, ...]:
@@ -103,6 +106,12 @@ class Job:
         if wrong is not None:
             raise JobDefinitionError(f"the function returned {found[wrong]!r} for {wrong!r}, not a DataFrame")
         return {target.name: found[name] for name, target in self.branches.items()}
+
+    @property
+    def result_time(self) -> str | None:
+        """The column of the result that says how far its readers have seen, where its inputs' event times do not."""
+        window = self.unites_for
+        return window.time if window is not None and window.closing else None
 
     def app_id(self, generation: int) -> str:
         """The Delta application id of a generation: its batches' transaction marks."""
@@ -179,9 +188,9 @@ def job(
         name: The job's name; by default the function's.
         dedup: `hw.by_offset(...)`, `hw.by_sequence(...)` or `hw.by_key(...)`; None for input that never comes twice.
         late: `"table"` keeps late rows in `<table>__late`, `"count"` only counts them. A window or a join over a topic
-            needs no ingest table then and is about twice as fast; what it gives up: a window's `_sources` are whole
-            batches, and a part of its table cannot be repaired, only built anew or put back. Lateness is Spark's: a
-            join's rows are late behind the lesser watermark of its sides.
+            (not a window over several inputs) needs no ingest table then and is about twice as fast; what it gives
+            up: a window's `_sources` are whole batches, and a part of its table cannot be repaired, only built anew or
+            put back. Lateness is Spark's: a join's rows are late behind the lesser watermark of its sides.
         quarantine: Rejected rows go to `<table>__quarantine`.
 
     Raises:

@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.compatibility import (
     asks_to_be_renewed,
     remedy_of,
@@ -13,7 +14,6 @@ from headwater_streams.runtime.compatibility import (
 )
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import STATELESS, Action, begin_generation, is_cut_off
-from headwater_streams.runtime.ingest import union_ingest
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.plan import JobPlan
@@ -39,8 +39,7 @@ def begin_generations(
     if action == "renew":
         chosen = _to_renew(context, plans, named)
     else:
-        uniting = {union_ingest(job.name) for job in jobs}
-        chosen = [plan for plan in plans if plan.job.name in named | uniting]
+        chosen = [plan for plan in plans if plan.job.name in named or _has_united(context, plan)]
         chosen = _with_readers(context, plans, chosen)
     leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
     try:
@@ -52,6 +51,12 @@ def begin_generations(
     finally:
         for held in leases.values():
             held.release()
+
+
+def _has_united(context: StageContext, plan: JobPlan) -> bool:
+    """Whether it is the part of a job that unites inputs, and has run: a job may do so only since it was changed."""
+    table = context.home.table(plan.job.target.name)
+    return plan.job.unites_for is not None and next_commit(table) > 0
 
 
 def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSet[str]) -> list[JobPlan]:

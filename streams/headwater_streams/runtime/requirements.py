@@ -90,7 +90,16 @@ def check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
             f"job {job.name!r}: the keys {', '.join(job.target.keys)} do not name a row: there is one for each "
             f"{unnamed[0]}, too; add it to keys=[...]"
         )
-    if not has_hidden(result, ROWS) or nodes_above(result, "Aggregate") & {"Filter"}:
+    require_nothing_behind(job, result)
+
+
+def require_nothing_behind(job: Job, result: DataFrame) -> None:
+    """Checks that a function gives the windows that it made, and all of them.
+
+    Raises:
+        JobDefinitionError: It does not.
+    """
+    if not has_hidden(result, ROWS) or nodes_above(result, "Aggregate") & {"Filter", "Join", "Union"}:
         raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
 
 

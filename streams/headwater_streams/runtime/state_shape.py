@@ -31,13 +31,17 @@ def state_shape(result: DataFrame) -> tuple[str, ...]:
     Each is its name, and its expressions with their types; expressions are Catalyst's SQL, in which columns have
     names and no numbers, so that the same function gives the same lines in every session.
     """
-    found = []
-    for plan in analysed_nodes(result):
-        name = str(plan.nodeName())
-        if name not in _STATELESS:
-            told = ", ".join(_told(each) for each in to_list(plan.expressions()))
-            found.append(f"{name}({told})")
-    return tuple(found)
+    return tuple(_line(plan) for plan in analysed_nodes(result) if str(plan.nodeName()) not in _STATELESS)
+
+
+def whole_shape(result: DataFrame) -> tuple[str, ...]:
+    """All nodes of an analysed plan but its leaves, outermost first, each as `state_shape` tells it."""
+    return tuple(_line(plan) for plan in analysed_nodes(result) if not plan.children().isEmpty())
+
+
+def _line(plan: Any) -> str:
+    told = ", ".join(_told(each) for each in to_list(plan.expressions()))
+    return f"{plan.nodeName()}({told})"
 
 
 def _told(expression: Any) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.jobs import require_united_alike
 from headwater_streams.backfill.rebuild.behind import reading_aside, require_unswapped
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import stored
@@ -19,7 +20,8 @@ def plan_rebuild(
 ) -> RebuildPlan:
     """Plans to make a job's tables anew and stores the plan; the same code and tables give the same plan.
 
-    Of a stateful job that names topics, the part behind its ingest tables is rebuilt.
+    Of a stateful job that names topics, and of a window over several inputs, the part behind its ingest tables is
+    rebuilt.
 
     Args:
         context: The session, the home, the record source.
@@ -29,10 +31,13 @@ def plan_rebuild(
             they have made, and is swapped in after them.
 
     Raises:
-        BackfillError: The job has not run yet, or there is nothing of those others to read.
+        BackfillError: The job has not run yet, there is nothing of those others to read, or the rows that it unites
+            were united by other code.
         DataLossError: Records that the live job read are gone.
     """
-    found = plan_jobs(reading_aside(context, behind), [job])[-1]
+    plans = plan_jobs(reading_aside(context, behind), [job])
+    require_united_alike(context, plans)
+    found = plans[-1]
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
     _require_records(context, found.job, history.read_ranges())

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 
-from headwater_streams.backfill.jobs import require_planned
+from headwater_streams.backfill.jobs import require_planned, require_united_alike
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.dedup.by_key import ByKey
@@ -26,10 +26,12 @@ def planned_job(
             reads these and is taken by default.
 
     Raises:
-        BackfillError: It is neither a row-by-row job nor one of windows of fixed times, or its result
-            depends on the order in which its rows came.
+        BackfillError: It is neither a row-by-row job nor one of windows of fixed times, its result depends on the order
+            in which its rows came, or the rows that it unites were united by other code.
     """
-    found = of(plan_jobs(context, [job]))
+    plans = plan_jobs(context, [job])
+    require_united_alike(context, plans)
+    found = of(plans)
     if found.kind == "scd":
         raise BackfillError(
             f"the job {job.name!r} applies change events to rows, which do not say what range they came of, so a part "

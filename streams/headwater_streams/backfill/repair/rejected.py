@@ -50,16 +50,16 @@ def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
     Raises:
         BackfillError: Several parts have some, or one that unites several inputs.
     """
-    reading = [plan for plan in plans if plan.job.topics]
-    found = [
-        plan
-        for plan in reading
-        if len(reading) == 1 or not _quarantined(context, plan, plan.job.topic_names).isEmpty()
-    ]
-    if len(found) > 1 or any(len(plan.job.inputs) > 1 for plan in found if len(plans) > 1):
-        topics = ", ".join(name for plan in found for name in plan.job.topic_names)
+    uniting = [plan for plan in plans if plan.job.unites_for is not None]
+    found = uniting or [plan for plan in plans if plan.job.topics]
+    if uniting:
+        found = [plan for plan in uniting if not _quarantined(context, plan).isEmpty()]
+    elif len(found) > 1:
+        found = [plan for plan in found if not _quarantined(context, plan, plan.job.topic_names).isEmpty()]
+    if len(found) > 1 or (uniting and found):
+        inputs = ", ".join(each.name for plan in found for each in plan.job.inputs.values())
         raise BackfillError(
-            f"records of {topics} are in quarantine, and only one input's are read again at a time; make all of the "
+            f"records of {inputs} are in quarantine, and only one input's are read again at a time; make all of the "
             f"job's tables again: headwater jobs rebuild {plans[-1].job.name}"
         )
     return found[0] if found else plans[-1]
@@ -105,6 +105,7 @@ def _held(context: StageContext, topic: str) -> dict[int, tuple[int, int]]:
     return {partition: (first, _NO_END) for partition, (first, _) in context.source.partitions(topic).items()}
 
 
-def _quarantined(context: StageContext, plan: JobPlan, topics: Sequence[str]) -> DataFrame:
-    path = context.home.table(plan.job.target.quarantine_table)
-    return context.spark.read.format("delta").load(str(path)).filter(F.col(TOPIC).isin(*topics))
+def _quarantined(context: StageContext, plan: JobPlan, topics: Sequence[str] | None = None) -> DataFrame:
+    """The records in the quarantine table of a job's parts, of these topics, or all."""
+    rows = context.spark.read.format("delta").load(str(context.home.table(plan.job.target.quarantine_table)))
+    return rows if topics is None else rows.filter(F.col(TOPIC).isin(*topics))

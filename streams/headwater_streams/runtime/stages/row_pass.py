@@ -158,8 +158,10 @@ class RowPass:
         given, gates_in, kept = dict(lookups or {}), {}, []
         for place, name in enumerate(self._names):
             decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
-            newest = F.max(F.when(terms["passed"], self._event_time_us(name, decoded)))
-            more = [F.count(F.lit(1)).alias("read"), newest.alias("max_event_time_us")]
+            newest = F.lit(None).cast("long")
+            if self._job.result_time is None:
+                newest = F.when(terms["passed"], self._event_time_us(name, decoded))
+            more = [F.count(F.lit(1)).alias("read"), F.max(newest).alias("max_event_time_us")]
             more.append(noted(terms["quarantined"]))
             frame = counted.observe(("read", name), decoded.frame, terms, more, ranges.get(name, {}))
             good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *self._hidden)
@@ -180,6 +182,8 @@ class RowPass:
         for table, result in self._job.results(**given).items():
             gates[table] = self._gate(result)
             results[table], judging = reveal(result, hidden), gates[table].aggregates()
+            if self._job.result_time is not None:
+                judging = [*judging, F.max(F.unix_micros(self._job.result_time)).alias("max_event_time_us")]
             if judging or self._is_union or not counted.derive(table, result, self._names[0]):
                 results[table] = counted.observe(
                     ("result", table), results[table], written, judging, counted.ranges
@@ -334,8 +338,11 @@ class PassedRows:
 
     @property
     def max_event_time_us(self) -> int | None:
-        """The greatest event time of the rows that passed."""
-        newest = (self._counts.get("read", name)["max_event_time_us"] for name in self._names)
+        """The greatest event time of the rows that passed, or of the target's where the job takes it from these."""
+        read = [self._counts.get("read", name) for name in self._names]
+        newest = (
+            found.get("max_event_time_us") for found in (*read, self._counts.get("result", self._target))
+        )
         return max((time_us for time_us in newest if time_us is not None), default=None)
 
     def partitions(self, table: str | None = None) -> Partitions:
