@@ -65,7 +65,7 @@ class RunFacts:
         mode: The target's mode.
         inputs: The inputs by parameter.
         operator: The stateful operator's spec; how a dimension orders changes; empty for row jobs.
-        state: Each node of the plan that keeps state, with its expressions and their types.
+        state: Each node of the plan that keeps state, with its expressions and their types; see `JobPlan`.
         columns: The types of the result's columns.
         shuffle_partitions: How many pieces the state is in.
         state_store: What keeps it.

@@ -134,9 +134,8 @@ def _from_window(plan: JobPlan) -> Callable[..., DataFrame]:
         except AnalysisException as error:
             if not (error.getCondition() or "").startswith("MISSING_ATTRIBUTES"):
                 raise
-            missing = (
-                (error.getMessageParameters() or {}).get("missingAttributes", "").split("#")[0].strip('`"')
-            )
+            found = (error.getMessageParameters() or {})["missingAttributes"]
+            missing = found.split(", ")[0].strip('`"')
             raise JobDefinitionError(
                 f"behind hw.union a column is named by F.col({missing!r}), not by the frame that was united"
             ) from error

@@ -35,7 +35,7 @@ class JobPlan:
         result: The function's own columns.
         inputs: Each input's own columns, without the library's.
         branches: The function's own columns for each table, by the table's name, where a job writes several.
-        state: What keeps state in it, see `state_shape`.
+        state: What keeps state in it, see `state_shape`; of a part that unites inputs for a window all that it does.
         lookups: Each look-up's own columns.
         sides: Of a join, as-of or not, the inputs on its left and its right side.
         unites: Whether a windowed job's function unites several inputs on the way to its window; it is run in two

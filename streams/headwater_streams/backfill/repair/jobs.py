@@ -1,9 +1,8 @@
 """The job behind a repair: planned once more, and held against the plan's fingerprint."""
 
 from collections.abc import Callable, Sequence
-from operator import itemgetter
 
-from headwater_streams.backfill.jobs import require_planned, require_united_alike
+from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.dedup.by_key import ByKey
@@ -14,24 +13,20 @@ from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.windows.fixed import FixedWindow
 
 
-def planned_job(
-    context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]], JobPlan] = itemgetter(-1)
-) -> JobPlan:
+def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]], JobPlan]) -> JobPlan:
     """The job understood, or a part of it.
 
     Args:
         context: The session and the home.
         job: The job.
         of: Chooses the part, where a stateful job names a topic: those that fill its ingest tables, and the last, which
-            reads these and is taken by default.
+            reads these.
 
     Raises:
-        BackfillError: It is neither a row-by-row job nor one of windows of fixed times, its result depends on the order
-            in which its rows came, or the rows that it unites were united by other code.
+        BackfillError: It is neither a row-by-row job nor one of windows of fixed times, or its result
+            depends on the order in which its rows came.
     """
-    plans = plan_jobs(context, [job])
-    require_united_alike(context, plans)
-    found = of(plans)
+    found = of(plan_jobs(context, [job]))
     if found.kind == "scd":
         raise BackfillError(
             f"the job {job.name!r} applies change events to rows, which do not say what range they came of, so a part "

@@ -1,10 +1,10 @@
 """Plans a backfill: from the range that was asked for to offsets, windows, chunks and pinned versions."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Literal
 
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.jobs import require_united_alike
 from headwater_streams.backfill.repair import row_planning, window_planning
 from headwater_streams.backfill.repair.jobs import planned_job
 from headwater_streams.backfill.repair.rejected import rejecting_part
@@ -62,15 +62,17 @@ def plan(
         The plan, as it stands in `<home>/backfills/<id>/plan.json`.
 
     Raises:
-        BackfillError: Nothing is in the range, or the job or the range cannot be repaired.
+        BackfillError: Nothing is in the range, the job or the range cannot be repaired, or the rows that the job unites
+            were united by other code.
         DataLossError: Records of the range are gone from the topic.
     """
     selection = Selection.of(offsets, timestamps, event_time, since_version, rows)
-    job_plan = (
-        planned_job(context, job, partial(rejecting_part, context))
-        if rows == "quarantined"
-        else planned_job(context, job)
-    )
+
+    def repaired(plans: Sequence[JobPlan]) -> JobPlan:
+        require_united_alike(context, plans)
+        return rejecting_part(context, plans) if rows == "quarantined" else plans[-1]
+
+    job_plan = planned_job(context, job, repaired)
     target = job_plan.job.target.name
     history = TableHistory(context.home.table(target), target, job_plan.job.name)
     if since_version is not None and since_version >= history.version:

@@ -50,13 +50,11 @@ def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
     Raises:
         BackfillError: Several parts have some, or one that unites several inputs.
     """
-    uniting = [plan for plan in plans if plan.job.unites_for is not None]
-    found = uniting or [plan for plan in plans if plan.job.topics]
-    if uniting:
-        found = [plan for plan in uniting if not _quarantined(context, plan).isEmpty()]
-    elif len(found) > 1:
-        found = [plan for plan in found if not _quarantined(context, plan, plan.job.topic_names).isEmpty()]
-    if len(found) > 1 or (uniting and found):
+    reading = [plan for plan in plans if plan.job.topics or plan.job.unites_for is not None]
+    if len(reading) == 1 and reading[0].job.unites_for is None:
+        return reading[0]
+    found = [plan for plan in reading if _has_rejected(context, plan)]
+    if len(found) > 1 or any(plan.job.unites_for is not None for plan in found):
         inputs = ", ".join(each.name for plan in found for each in plan.job.inputs.values())
         raise BackfillError(
             f"records of {inputs} are in quarantine, and only one input's are read again at a time; make all of the "
@@ -105,7 +103,13 @@ def _held(context: StageContext, topic: str) -> dict[int, tuple[int, int]]:
     return {partition: (first, _NO_END) for partition, (first, _) in context.source.partitions(topic).items()}
 
 
-def _quarantined(context: StageContext, plan: JobPlan, topics: Sequence[str] | None = None) -> DataFrame:
+def _has_rejected(context: StageContext, plan: JobPlan) -> bool:
+    # All parts of a job have one quarantine table; rows that one part unites may come by tables, of any topic.
+    topics = None if plan.job.unites_for is not None else plan.job.topic_names
+    return not _quarantined(context, plan, topics).isEmpty()
+
+
+def _quarantined(context: StageContext, plan: JobPlan, topics: Sequence[str] | None) -> DataFrame:
     """The records in the quarantine table of a job's parts, of these topics, or all."""
     rows = context.spark.read.format("delta").load(str(context.home.table(plan.job.target.quarantine_table)))
     return rows if topics is None else rows.filter(F.col(TOPIC).isin(*topics))

@@ -158,10 +158,8 @@ class RowPass:
         given, gates_in, kept = dict(lookups or {}), {}, []
         for place, name in enumerate(self._names):
             decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
-            newest = F.lit(None).cast("long")
-            if self._job.result_time is None:
-                newest = F.when(terms["passed"], self._event_time_us(name, decoded))
-            more = [F.count(F.lit(1)).alias("read"), F.max(newest).alias("max_event_time_us")]
+            newest = F.max(F.when(terms["passed"], self._event_time_us(name, decoded)))
+            more = [F.count(F.lit(1)).alias("read"), newest.alias("max_event_time_us")]
             more.append(noted(terms["quarantined"]))
             frame = counted.observe(("read", name), decoded.frame, terms, more, ranges.get(name, {}))
             good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *self._hidden)
@@ -247,7 +245,7 @@ class RowPass:
         return decoded.with_problem(marked, Problem(name, F.col(_VERDICT) == IMPLAUSIBLE, reason))
 
     def _event_time_us(self, name: str, decoded: Decoded) -> Column:
-        time = self._job.inputs[name].event_time
+        time = self._job.inputs[name].event_time if self._job.result_time is None else None
         return F.lit(None).cast("long") if time is None else F.unix_micros(decoded.columns[time])
 
 
