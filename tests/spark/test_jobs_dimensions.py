@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
-from headwater_streams.backfill.repair.jobs import planned_job
+from headwater_streams.backfill.repair import planning
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.errors import IncompatibleStateError, JobDefinitionError
 from headwater_streams.runtime.generations import begin_generation
@@ -352,4 +352,4 @@ def test_dimension_that_cannot_be_is_refused_in_a_sentence(drive: Callable[..., 
             plan_jobs(driver.context, [bind(job) for job in jobs])
         assert told in str(refused.value)
     with pytest.raises(BackfillError, match="applies change events to rows"):
-        planned_job(driver.context, bind(keep_history))
+        planning.plan(driver.context, bind(keep_history), since_version=0)
