@@ -28,18 +28,26 @@ OTHERS_PROGRAMS = ("clients", "e2e")
 
 
 def pytest_configure() -> None:
-    """Forgets the home of whoever runs the tests: commands that name none take the folder that they are started in."""
+    """Forgets the home of whoever runs the tests: commands that name none take the folder that they are started in.
+
+    And the width of a terminal that is not there: readline, which pytest loads, leaves it to workers.
+    """
     os.environ.pop("HEADWATER_HOME", None)
+    os.environ.pop("COLUMNS", None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives a test among `OTHERS_PROGRAMS` a second try, as Apache Kafka's own build does; the summary names it.
+    """Says what two workers of `make test` take, and gives a test among `OTHERS_PROGRAMS` a second try, as Apache
+    Kafka's own build does; the summary names it.
 
-    Not those of a fault at random, whose seed is to be looked at, nor those that wait for nothing.
+    One worker takes all tests that share a Spark session, since a second session would have to warm up as well, the
+    other the rest. No second try for a fault at random, whose seed is to be looked at, nor where nothing is waited for.
     """
     here = Path(__file__).parent
     for item in items:
-        if item.path.relative_to(here).parts[0] in OTHERS_PROGRAMS:
+        folder = item.path.relative_to(here).parts[0]
+        item.add_marker(pytest.mark.xdist_group("spark" if folder == "spark" else "rest"))
+        if folder in OTHERS_PROGRAMS:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,11 +38,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A Spark session for all tests of a run, with two cores and settings for tiny batches."""
+    with session_of_tests(tmp_path_factory.mktemp("spark"), SMALL_BATCHES) as session:
+        yield session
+
+
+@contextmanager
+def session_of_tests(folder: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    """What the fixture `spark` gives, with settings that win over Headwater's."""
     from headwater.stack.session import spark_session
 
-    session = spark_session(
-        tmp_path_factory.mktemp("spark"), app_name="headwater jobs test", cores=2, extra=SMALL_BATCHES
-    )
+    session = spark_session(folder, app_name="headwater jobs test", cores=2, extra=settings)
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
