@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,18 +37,27 @@ def pytest_configure() -> None:
     os.environ.pop("COLUMNS", None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Says what two workers of `make test` take, and gives a test among `OTHERS_PROGRAMS` a second try, as Apache
-    Kafka's own build does; the summary names it.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Two workers of `make test`: one takes all tests that share a Spark session, since a second session would have to
+    warm up as well, the other the rest."""
+    from xdist.scheduler import LoadScopeScheduling
 
-    One worker takes all tests that share a Spark session, since a second session would have to warm up as well, the
-    other the rest. No second try for a fault at random, whose seed is to be looked at, nor where nothing is waited for.
+    class BySession(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "spark" if nodeid.startswith("tests/spark/") else "rest"
+
+    return BySession(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Gives a test among `OTHERS_PROGRAMS` a second try, as Apache Kafka's own build does; the summary names it.
+
+    Not those of a fault at random, whose seed is to be looked at, nor those that wait for nothing.
     """
     here = Path(__file__).parent
     for item in items:
-        folder = item.path.relative_to(here).parts[0]
-        item.add_marker(pytest.mark.xdist_group("spark" if folder == "spark" else "rest"))
-        if folder in OTHERS_PROGRAMS:
+        if item.path.relative_to(here).parts[0] in OTHERS_PROGRAMS:
             item.add_marker(pytest.mark.flaky(reruns=1))
 
 

@@ -1,13 +1,15 @@
 """Tables that feed jobs, rebuilt, rewound and put back: what the jobs behind them do, and those that begin later."""
 
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -113,17 +115,25 @@ def assert_made_anew(driver: JobDriver) -> None:
     assert driver.audit() == []
 
 
-@pytest.fixture
-def ran(drive: Callable[..., JobDriver]) -> JobDriver:
-    """Four jobs, two batches of each, and a third that the first one alone has read."""
-    driver = drive(clean, long, longest, hourly)
+@pytest.fixture(scope="module")
+def first_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of four jobs after two batches of each, and a third that the first one alone has read."""
+    home = tmp_path_factory.mktemp("ran")
+    driver = JobDriver(spark, home, [clean, long, longest, hourly])
     driver.send("departures", event("10:00", "UA", 60), event("10:05", "DL", 5), event("10:06", None, 5))
     driver.run()
     driver.send("departures", event("10:30", "AA", 100))
     driver.run()
     driver.send("departures", event("11:00", "UA", 4))
-    drive(clean).run()
-    return driver
+    JobDriver(spark, home, [clean]).run()
+    return home
+
+
+@pytest.fixture
+def ran(first_runs: Path, drive: Callable[..., JobDriver], tmp_path: Path) -> JobDriver:
+    """A copy of that home: nothing in it knows where it is."""
+    shutil.copytree(first_runs, tmp_path, dirs_exist_ok=True)
+    return drive(clean, long, longest, hourly)
 
 
 def test_rebuild_of_a_table_names_the_jobs_behind_it_which_stop_until_they_are_rebuilt(

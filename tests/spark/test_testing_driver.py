@@ -30,6 +30,20 @@ def test_driver_refuses_what_was_never_sent(drive: Callable[..., JobDriver]) -> 
         driver.advance("cliks", "2013-01-01T00:00:00Z")
 
 
+def test_driver_goes_on_behind_what_another_one_has_sent(drive: Callable[..., JobDriver]) -> None:
+    """A second version of a job, over the tables of the first: its records were taken for redeliveries."""
+    at = "2013-01-01T10:00:00Z"
+    first = drive(clean)
+    first.send("clicks", {"id": "a", "at": at}, {"id": "b", "at": at})
+    first.run()
+    second = drive(clean)
+    second.send("clicks", {"id": "c", "at": at})
+    second.send("clicks", {"id": "b", "at": at}, offset=1)
+    second.send("clicks", {"id": "d", "at": at})
+    second.run()
+    assert second.rows("silver.clicks", "id", "_offset") == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
+
+
 def test_driver_s_tables_are_let_go_of_behind_its_test(spark: SparkSession, tmp_path: Path) -> None:
     """A session that kept every test's tables had no memory left after an hour of them."""
     with driving(spark, tmp_path) as make:

@@ -90,12 +90,13 @@ class JobDriver:
             topic: The topic.
             values: One value for each record.
             partition: The partition.
-            offset: The first record's offset; an offset already sent is a redelivery. The next one by default.
+            offset: The first record's offset; an offset already sent is a redelivery. By default the next one, behind
+                those that another driver over the same folder has sent.
             timestamp: The records' timestamps, ISO 8601; now by default.
             origin: The first record's origin (cluster, topic, partition, offset); the others follow it.
             headers: Headers of every record.
         """
-        start = self._next.get((topic, partition), 0) if offset is None else offset
+        start = self._end(topic, partition) if offset is None else offset
         moment = (
             datetime.fromisoformat(timestamp)
             if isinstance(timestamp, str)
@@ -135,7 +136,7 @@ class JobDriver:
                 there = sorted(o for t, p, o in self._sent if (t, p) == (topic, partition))
                 raise ValueError(f"{topic} {partition} has no offset {offset}; there are {there}")
             if as_new:
-                sent = {**sent, "offset": self._next[topic, partition] + i}
+                sent = {**sent, "offset": self._end(topic, partition) + i}
             records.append(sent)
         self._append(topic, partition, records)
 
@@ -161,8 +162,15 @@ class JobDriver:
         offsets = [record["offset"] for record in records]
         self._sent.update({(topic, partition, record["offset"]): record for record in records})
         end = max(offsets, default=-1) + 1
-        self._next[topic, partition] = max(end, self._next.get((topic, partition), 0))
+        self._next[topic, partition] = max(end, self._end(topic, partition))
         self._log.append(topic, records, {partition: (min(offsets, default=0), end)})
+
+    def _end(self, topic: str, partition: int) -> int:
+        """The offset behind the last record, whichever driver over this home has sent it."""
+        if (topic, partition) not in self._next:
+            self._log.declare(topic)
+            self._next[topic, partition] = self._log.partitions(topic).get(partition, (0, 0))[1]
+        return self._next[topic, partition]
 
     def put(self, table: str, schema: str, *rows: Sequence[Any]) -> int:
         """Makes a table that no job writes, a look-up's, or replaces all its rows; returns its new version.
