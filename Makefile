@@ -24,7 +24,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 types: $(STAMP)
-	@$(BIN)/mypy
+	@$(BIN)/mypy && $(BIN)/mypy --config-file tests/mypy.ini tests
 
 contracts: $(STAMP)
 	@$(BIN)/lint-imports

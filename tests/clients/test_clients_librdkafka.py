@@ -349,7 +349,7 @@ def test_admin_changes_a_running_brokers_settings(admin: AdminClient, broker_pro
         admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
 
     def refused() -> list[int]:
-        errors: list[int] = []
+        errors: list[KafkaError | None] = []
         producer = Producer({"bootstrap.servers": broker_process.bootstrap})
         producer.produce("sized", bytes(5000), partition=0, on_delivery=lambda error, _: errors.append(error))
         producer.flush(DEADLINE_S)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from beside_kafka import FETCHED, LOADS, WITH_ACL, medians, table
+from beside_kafka import FETCHED, LOADS, WITH_ACL, Produced, medians, table
 from headwater_broker.testing import RunningBroker, broker
 from support.load import Load, LoadError, NoCompilerError
 
@@ -59,7 +59,7 @@ def read(running: RunningBroker, topic: str, offset: int) -> list[bytes]:
 
 @pytest.mark.parametrize("each", LOADS, ids=lambda each: each.name)
 def test_load_produce_stores_every_message_and_fetch_reads_them(
-    load: Load, running: RunningBroker, each: object
+    load: Load, running: RunningBroker, each: Produced
 ) -> None:
     topic = make_topic(running, each.name)
     shape = {"acks": each.acks, "messages": each.messages, "in_flight": each.in_flight}

@@ -163,10 +163,10 @@ def test_move_takes_everything_along(tmp_path: Path) -> None:
     assert others == ["t-0"]
     manager.close()
     manager = opened(tmp_path / "a", tmp_path / "b")
-    again = manager.get("t", 0)
-    assert again is not None
-    assert values(again)[:20] == before
-    assert again.topic_id == bytes(range(16))
+    reopened = manager.get("t", 0)
+    assert reopened is not None
+    assert values(reopened)[:20] == before
+    assert reopened.topic_id == bytes(range(16))
     manager.close()
 
 
