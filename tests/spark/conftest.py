@@ -1,5 +1,6 @@
 """One Spark session for all tests of this folder, and a driver for jobs: the fixtures of `headwater jobs test`."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from headwater.running.pytest_plugin import SMALL_BATCHES, drive, session_of_tes
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
 from headwater_streams.sources.problems import PROBLEMS
+from headwater_streams.testing import JobDriver
 
 __all__ = ["drive"]
 
@@ -50,6 +52,18 @@ def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
         return found
 
     return run
+
+
+@pytest.fixture
+def drive_copy(drive: Callable[..., JobDriver], tmp_path: Path) -> Callable[..., JobDriver]:
+    """Makes a driver over a copy of a home that jobs have run in, `drive_copy(home, *jobs)`: nothing in a home knows
+    where it is."""
+
+    def make(home: Path, *jobs: object) -> JobDriver:
+        shutil.copytree(home, tmp_path, dirs_exist_ok=True)
+        return drive(*jobs)
+
+    return make
 
 
 @pytest.fixture

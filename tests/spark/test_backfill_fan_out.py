@@ -1,6 +1,5 @@
 """Rewinds and rebuilds of a job with several tables: all go back to one batch, and forward again to the same rows."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,10 +80,9 @@ def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def ran(first_run: Path, drive: Callable[..., JobDriver], tmp_path: Path) -> JobDriver:
-    """A copy of that home: nothing in it knows where it is."""
-    shutil.copytree(first_run, tmp_path, dirs_exist_ok=True)
-    return drive(split)
+def ran(first_run: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
+    """A copy of that home."""
+    return drive_copy(first_run, split)
 
 
 def test_fan_out_rewind_puts_all_tables_back_to_one_batch_whatever_kills_it(ran: JobDriver) -> None:

@@ -1,7 +1,6 @@
 """Tables that feed jobs, rebuilt, rewound and put back: what the jobs behind them do, and those that begin later."""
 
 import json
-import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -130,10 +129,9 @@ def first_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def ran(first_runs: Path, drive: Callable[..., JobDriver], tmp_path: Path) -> JobDriver:
-    """A copy of that home: nothing in it knows where it is."""
-    shutil.copytree(first_runs, tmp_path, dirs_exist_ok=True)
-    return drive(clean, long, longest, hourly)
+def ran(first_runs: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
+    """A copy of that home."""
+    return drive_copy(first_runs, clean, long, longest, hourly)
 
 
 def test_rebuild_of_a_table_names_the_jobs_behind_it_which_stop_until_they_are_rebuilt(

@@ -6,7 +6,6 @@ after    p   b       b    bad  p        =1  bad   b     p   b
          |----- batch 0 -----|------- batch 1 ----|-- batch 2 --|
 """
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -81,10 +80,9 @@ def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def ran(first_run: Path, drive: Callable[..., JobDriver], tmp_path: Path) -> JobDriver:
-    """A copy of that home: nothing in it knows where it is."""
-    shutil.copytree(first_run, tmp_path, dirs_exist_ok=True)
-    return drive(split)
+def ran(first_run: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
+    """A copy of that home."""
+    return drive_copy(first_run, split)
 
 
 def _ready(driver: JobDriver, job: Job, ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> str:

@@ -1,6 +1,5 @@
 """One job with several tables begins new generations and is looked after: all its tables go together."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -85,10 +84,9 @@ def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture
-def ran(first_run: Path, drive: Callable[..., JobDriver], tmp_path: Path) -> JobDriver:
-    """A copy of that home: nothing in it knows where it is."""
-    shutil.copytree(first_run, tmp_path, dirs_exist_ok=True)
-    return drive(split, count_bots)
+def ran(first_run: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
+    """A copy of that home."""
+    return drive_copy(first_run, split, count_bots)
 
 
 def test_fan_out_rebuilt_fills_every_table_anew_and_takes_readers_along(ran: JobDriver) -> None:

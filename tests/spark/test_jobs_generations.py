@@ -119,10 +119,9 @@ def first_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @pytest.fixture
-def ran(first_runs: Path, drive: Callable[..., JobDriver], tmp_path: Path) -> JobDriver:
-    """A copy of that home: nothing in it knows where it is."""
-    shutil.copytree(first_runs, tmp_path, dirs_exist_ok=True)
-    return drive(clean, per_hour)
+def ran(first_runs: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
+    """A copy of that home."""
+    return drive_copy(first_runs, clean, per_hour)
 
 
 def test_state_unchanged_job_has_no_difference(ran: JobDriver) -> None:
