@@ -6,6 +6,9 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+"""How data files are read: INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262."""
+
 
 def dataset_of(table: Path) -> ds.Dataset:
     """A table's rows as an Arrow dataset.
@@ -14,7 +17,7 @@ def dataset_of(table: Path) -> ds.Dataset:
     at it when the interpreter ends, and then the process ends by an abort, after its answer.
     """
     files = SubTreeFileSystem(str(table), LocalFileSystem())
-    return DeltaTable(str(table)).to_pyarrow_dataset(filesystem=files)
+    return DeltaTable(str(table)).to_pyarrow_dataset(filesystem=files, parquet_read_options=MICROSECONDS)
 
 
 def table_id(table: Path) -> str:

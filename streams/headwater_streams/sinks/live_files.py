@@ -5,7 +5,6 @@ Delta's own answer rebuilds the table's state with Spark jobs; deltalake reads t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-_STATISTICS_STEP = timedelta(milliseconds=1)  # Delta cuts the times of its statistics to milliseconds
+from headwater_streams.delta_rows import MICROSECONDS
+
+_STATISTICS_STEP_US = 1000  # Delta cuts the times of its statistics to milliseconds
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greates
     kind = greatest.type
     if least is not None:
         if pa.types.is_timestamp(kind):
-            least = pa.scalar(least.as_py() - _STATISTICS_STEP, kind)
+            least = pa.scalar(least.value - _STATISTICS_STEP_US, kind)
         near = pc.greater_equal(pc.cast(actions[f"max.{name}"], kind), least)
     near = pc.and_(near, pc.less_equal(pc.cast(actions[f"min.{name}"], kind), greatest))
     return pc.fill_null(near, True)
@@ -102,10 +103,11 @@ def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greates
 
 def _holds(file: Path, keys: pa.Table) -> bool:
     names = keys.column_names
-    there = set(ds.dataset(file).schema.names)
+    rows = ds.dataset(file, format=ds.ParquetFileFormat(read_options=MICROSECONDS))
+    there = set(rows.schema.names)
     if not there.issuperset(names):
         return bool(any(keys[name].null_count for name in names))  # a column that was added later
-    held = ds.dataset(file).to_table(names).cast(keys.schema)
+    held = rows.to_table(names).cast(keys.schema)
     # What is left has parts of keys in each column, and is few rows where the keys are few.
     for name in names:
         held = held.filter(pc.is_in(held[name], value_set=keys[name].combine_chunks()))

@@ -14,6 +14,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
+from headwater_streams.delta_rows import MICROSECONDS
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import DataLossError
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
@@ -170,8 +171,9 @@ class AsOfStage:
         files = inputs[self._left_name].files if self._left_name in inputs else ()
         if not files:
             return None
-        times = ds.dataset(list(files)).to_table([self._spec.left_time])[self._spec.left_time]
-        least: int | None = pc.min(times).cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()).as_py()
+        rows = ds.dataset(list(files), format=ds.ParquetFileFormat(read_options=MICROSECONDS))
+        times = rows.to_table([self._spec.left_time])[self._spec.left_time]
+        least: int | None = pc.min(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
         return least
 
     def _both(
