@@ -94,19 +94,19 @@ class RowReplay:
         lookups = self._lookups.at(self._versions(batches))
         with self._lookups.looked_at():
             passed = self._pass.over(inside, verdicts, {}, lookups.frames)
-        dropped = [
-            *([] if self._plan.is_ingest else [SEEN_UNTIL]),
-            *([] if self._pass.has_origin else [ORIGIN]),
-        ]
-        results = {
-            name: self._with_batches(rows, chunk).drop(*dropped) for name, rows in passed.results.items()
-        }
+        results = {name: self._with_batches(rows, chunk) for name, rows in passed.results.items()}
+        if not self._plan.is_ingest:
+            results = {name: rows.drop(SEEN_UNTIL) for name, rows in results.items()}
 
         def rejected() -> DataFrame:
             bad = quarantine_rows(passed.rejected(), 0, 0).drop(BATCH, GENERATION)
             return self._with_batches(bad, chunk).drop(SEEN_UNTIL)
 
         return ReplayedRows(results, rejected, passed)
+
+    def to_write(self, rows: DataFrame) -> DataFrame:
+        """Results as they stand in files: without `_origin` where that is NULL in all of them, as in the live job's."""
+        return rows if self._pass.has_origin else rows.drop(ORIGIN)
 
     def live_shortfall(self, chunk: Chunk) -> int:
         """Offsets of the chunk's batches that held no record for the live job: control records, compacted ones."""

@@ -135,7 +135,7 @@ class _RowSteps:
     ) -> tuple[WrittenFiles, dict[str, int]]:
         replayed = self._replay.replay(chunk)
         try:
-            files = transaction.write(replayed.results[self._backfill.target])
+            files = transaction.write(self._replay.to_write(replayed.results[self._backfill.target]))
             further = self._written_further(folder, replayed, chunk)
         finally:
             replayed.passed.release()
@@ -168,7 +168,8 @@ class _RowSteps:
         for name in self._backfill.further:
             transaction = self._context.transaction(folder.of_table(self._backfill, name).shadow)
             if transaction.last_batch(self._backfill.app_id) < chunk.number:
-                found[name] = (transaction, transaction.write(replayed.results[name]))
+                rows = self._replay.to_write(replayed.results[name])
+                found[name] = (transaction, transaction.write(rows))
         return found
 
     def preview(self) -> Mapping[str, DataFrame]:
