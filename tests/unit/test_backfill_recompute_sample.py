@@ -6,13 +6,7 @@ from random import Random
 import pytest
 
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.recompute.sampling import (
-    LEAST,
-    limit_of,
-    limit_of_windows,
-    pick_offsets,
-    pick_windows,
-)
+from headwater_streams.backfill.recompute.sampling import LEAST, limit_of, pick_offsets, pick_windows
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 
 GAPPED = Offsets({("t", 0): ((0, 40), (60, 100)), ("t", 1): ((5, 10),)})
@@ -20,7 +14,6 @@ GAPPED = Offsets({("t", 0): ((0, 40), (60, 100)), ("t", 1): ((5, 10),)})
 
 def test_limit_is_a_number_or_a_part_whichever_is_more() -> None:
     assert (limit_of(7), limit_of(10_000_000)) == (LEAST, 500_000)
-    assert (limit_of_windows(7), limit_of_windows(10_000_000)) == (LEAST, 100_000)
 
 
 def test_offsets_of_ranges_are_exact() -> None:

@@ -16,9 +16,7 @@ LEAST = 50_000
 Measured with 400,000 events of 207 bytes: 100,000 of a row job took 2 s of CPU and all of them 7 s, where its repair
 took 15 s; all of a window job, decoded from the topic, 8 s, where its repair took 5 s from the ingest table.
 """
-_PART, _PART_OF_WINDOWS, _MOST_OF_WINDOWS = 20, 100, 8
-"""Windows are folded from rows that are decoded already, at a tenth of the cost of a record: a twentieth of the records
-took two thirds of a repair's time again."""
+_PART, _PART_OF_WINDOWS = 20, 8
 _MOST_PARTITIONS = 8  # each is a task that reads
 
 
@@ -28,13 +26,8 @@ def limit_of(offsets: int) -> int:
 
 
 def limit_of_windows(offsets: int) -> int:
-    """How many a sample of windows may have."""
+    """How many where not even the windows of one start are within `limit_of`."""
     return max(LEAST, offsets // _PART_OF_WINDOWS)
-
-
-def most_of_windows(offsets: int) -> int:
-    """How many where not even the windows of one start are within `limit_of_windows`."""
-    return max(LEAST, offsets // _MOST_OF_WINDOWS)
 
 
 def pick_offsets(offsets: Offsets, limit: int, rng: Random) -> Offsets:

@@ -17,7 +17,7 @@ from headwater_streams.backfill.recompute.comparing import Compared, Order, comp
 from headwater_streams.backfill.recompute.input_rows import InputRows, Taken, compared_as_rejected
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order
-from headwater_streams.backfill.recompute.sampling import limit_of_windows, most_of_windows, pick_windows
+from headwater_streams.backfill.recompute.sampling import limit_of, limit_of_windows, pick_windows
 from headwater_streams.backfill.recompute.sessions import Sessions
 from headwater_streams.durations import in_micros
 from headwater_streams.ledger.entry import Ranges, merge_ranges
@@ -98,7 +98,7 @@ class WindowRecomputation:
         """
         read, rows, span = self._written.taken.read, self._written.rows, None
         here = self._rows.there()
-        limit = None if how == "all" else limit_of_windows(read.count)
+        limit = None if how == "all" else limit_of(read.count)
         if not read.count:
             raise NotRecomputableError("no record feeds what was written")
         if not here.count:
@@ -217,7 +217,7 @@ class WindowRecomputation:
             is_there = here.inside(spans) == read.inside(spans)
             return offsets_of(parts).count if is_there else None
 
-        at_most = most_of_windows(read.count)
+        at_most = limit_of_windows(read.count)
         for sources in self._sources(limit, rng, starts):
             span = pick_windows(sources, limit, rng, cost)
             if span is None and limit is not None:
