@@ -101,7 +101,7 @@ def session_conf(
         "spark.hadoop.parquet.enable.dictionary#_offset": "false",
         "spark.hadoop.parquet.enable.dictionary#_timestamp": "false",
         # Spark's default, INT96, has no statistics in a file, takes 5 to 16 % more CPU time to write and read, and is
-        # nanoseconds to other readers, for whom the year 9999 is then in 1816.
+        # nanoseconds to other readers, some of which refuse the year 9999 then.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         # PySpark notes the caller's line with every column expression, over py4j: an operation took 650 us, then 314.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
