@@ -1,23 +1,31 @@
 """A Delta table's rows without Spark."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-"""How data files are read: INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262."""
+# INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
+_MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 
 
-def dataset_of(table: Path) -> ds.Dataset:
-    """A table's rows as an Arrow dataset.
+def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
+    """A table's rows as an Arrow dataset, of its newest version or the one that is open as `at`.
 
     It is read by Arrow's own file system: deltalake's calls back into Python from Arrow's threads, which may still be
     at it when the interpreter ends, and then the process ends by an abort, after its answer.
     """
     files = SubTreeFileSystem(str(table), LocalFileSystem())
-    return DeltaTable(str(table)).to_pyarrow_dataset(filesystem=files, parquet_read_options=MICROSECONDS)
+    opened = DeltaTable(str(table)) if at is None else at
+    return opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS)
+
+
+def data_files(files: Sequence[Path | str], schema: pa.Schema | None = None) -> ds.Dataset:
+    """The rows of data files, with their own columns or a schema's."""
+    return ds.dataset(list(files), schema, format=ds.ParquetFileFormat(read_options=_MICROSECONDS))
 
 
 def table_id(table: Path) -> str:

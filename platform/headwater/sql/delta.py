@@ -34,16 +34,9 @@ class OpenTable:
         from deltalake.exceptions import DeltaError
 
         with _pandas_held_back():
-            import pyarrow.dataset as ds  # before deltalake does
-        from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
-
-        # deltalake's own file system calls back into Python from Arrow's read-ahead threads; with a LIMIT
-        # they are still at it while the interpreter ends: 3 of 30 runs crashed after their answer.
-        files = SubTreeFileSystem(str(self.ref.path), LocalFileSystem())
-        # INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
-        options = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+            from headwater_streams.delta_rows import dataset_of
         try:
-            return self.delta.to_pyarrow_dataset(filesystem=files, parquet_read_options=options)
+            return dataset_of(self.ref.path, self.delta)
         except DeltaError as error:
             raise SqlError(
                 f"cannot read {self.ref.qualified_name} without Spark ({error}): use --engine spark"

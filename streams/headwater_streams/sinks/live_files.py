@@ -10,10 +10,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from headwater_streams.delta_rows import MICROSECONDS
+from headwater_streams.delta_rows import data_files
 
 _STATISTICS_STEP_US = 1000  # Delta cuts the times of its statistics to milliseconds
 
@@ -103,7 +102,7 @@ def _reaches_into(actions: pa.Table, name: str, least: pa.Scalar | None, greates
 
 def _holds(file: Path, keys: pa.Table) -> bool:
     names = keys.column_names
-    rows = ds.dataset(file, format=ds.ParquetFileFormat(read_options=MICROSECONDS))
+    rows = data_files([file])
     there = set(rows.schema.names)
     if not there.issuperset(names):
         return bool(any(keys[name].null_count for name in names))  # a column that was added later

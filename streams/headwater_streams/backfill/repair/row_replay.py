@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -29,7 +29,6 @@ from headwater_streams.sources.coordinates import (
     BATCH,
     GENERATION,
     OFFSET,
-    ORIGIN,
     PARTITION,
     SEEN_UNTIL,
     TOPIC,
@@ -39,7 +38,7 @@ _BATCH_SCHEMA = T.StructType(
     [
         T.StructField("_of_topic", T.StringType()),
         T.StructField("_of_partition", T.IntegerType()),
-        T.StructField("_of_block", T.IntegerType()),
+        T.StructField("_of_block", T.LongType()),
         T.StructField("_of_start", T.LongType()),
         T.StructField("_of_end", T.LongType()),
         T.StructField(BATCH, T.LongType()),
@@ -105,8 +104,8 @@ class RowReplay:
         return ReplayedRows(results, rejected, passed)
 
     def to_write(self, rows: DataFrame) -> DataFrame:
-        """Results as they stand in files: without `_origin` where that is NULL in all of them, as in the live job's."""
-        return rows if self._pass.has_origin else rows.drop(ORIGIN)
+        """Results as they stand in files, see `RowPass.to_write`."""
+        return self._pass.to_write(rows)
 
     def live_shortfall(self, chunk: Chunk) -> int:
         """Offsets of the chunk's batches that held no record for the live job: control records, compacted ones."""
@@ -135,57 +134,29 @@ class RowReplay:
 
     def _with_batches(self, rows: DataFrame, chunk: Chunk) -> DataFrame:
         """Each row's batch, generation and `_seen_until`, as the live job has or would have them."""
-        blocks = _Blocks.of([batch.ranges for batch in chunk.batches])
+        shift = _block_shift([batch.ranges for batch in chunk.batches])
         places = []
         for one in chunk.batches:
             newest = self._live[one.generation, one.batch][0].max_event_time_us
             for topic, partitions in one.ranges.items():
                 for partition, (start, end) in partitions.items():
-                    for block in blocks.within(start, end):
+                    for block in range(start >> shift, (max(start, end - 1) >> shift) + 1):
                         place = (topic, partition, block, start, end)
                         places.append((*place, one.batch, one.generation, newest))
         batches = self._context.spark.createDataFrame(places, _BATCH_SCHEMA)
-        # Spark looks two integers up as one number, and text beside them as bytes: twice the time.
-        same = (F.col(PARTITION) == F.col("_of_partition")) & (blocks.of_offset() == F.col("_of_block"))
+        same = (F.col(TOPIC) == F.col("_of_topic")) & (F.col(PARTITION) == F.col("_of_partition"))
+        same &= F.shiftright(OFFSET, shift) == F.col("_of_block")
         within = (F.col(OFFSET) >= F.col("_of_start")) & (F.col(OFFSET) < F.col("_of_end"))
-        if len({topic for topic, *_ in places}) > 1:
-            within &= F.col(TOPIC) == F.col("_of_topic")
         joined = rows.join(F.broadcast(batches), same & within)
         joined = joined.withColumn(SEEN_UNTIL, F.timestamp_micros("_of_seen_us"))
         return joined.drop(*[name for name in _BATCH_SCHEMA.fieldNames() if name.startswith("_of_")])
 
 
-@dataclass(frozen=True)
-class _Blocks:
-    """Blocks of offsets, each about as long as a batch's range is in the mean.
+def _block_shift(parts: Sequence[Ranges]) -> int:
+    """By how many bits an offset is shifted to tell its block: one about as long as a batch's range is in the mean.
 
     A record is compared with the batches of its block; with all of a chunk it would be with thousands, where each was
     of a second.
-
-    Attributes:
-        first: The first offset of block 0.
-        shift: By how many bits an offset behind it is shifted to tell its block, an INT.
     """
-
-    first: int
-    shift: int
-
-    @classmethod
-    def of(cls, parts: Sequence[Ranges]) -> "_Blocks":
-        """The blocks of some batches' ranges."""
-        spans = [span for ranges in parts for found in ranges.values() for span in found.values()]
-        if not spans:
-            return cls(0, 0)
-        first, last = min(start for start, _ in spans), max(end for _, end in spans)
-        mean = sum(end - start for start, end in spans) // len(spans)
-        return cls(first, max(mean.bit_length(), (last - first).bit_length() - 31))
-
-    def within(self, start: int, end: int) -> range:
-        """The blocks of a range of offsets."""
-        return range(
-            (start - self.first) >> self.shift, ((max(start, end - 1) - self.first) >> self.shift) + 1
-        )
-
-    def of_offset(self) -> Column:
-        """The block of a record."""
-        return F.shiftright(F.col(OFFSET) - F.lit(self.first), self.shift).cast("int")
+    sizes = [end - start for ranges in parts for found in ranges.values() for start, end in found.values()]
+    return max(0, (sum(sizes) // max(1, len(sizes))).bit_length())

@@ -10,11 +10,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
-from headwater_streams.delta_rows import MICROSECONDS
+from headwater_streams.delta_rows import data_files
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import DataLossError
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
@@ -171,8 +170,7 @@ class AsOfStage:
         files = inputs[self._left_name].files if self._left_name in inputs else ()
         if not files:
             return None
-        rows = ds.dataset(list(files), format=ds.ParquetFileFormat(read_options=MICROSECONDS))
-        times = rows.to_table([self._spec.left_time])[self._spec.left_time]
+        times = data_files(files).to_table([self._spec.left_time])[self._spec.left_time]
         least: int | None = pc.min(times).cast(pa.timestamp("us", "UTC")).cast(pa.int64()).as_py()
         return least
 

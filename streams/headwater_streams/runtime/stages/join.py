@@ -11,7 +11,7 @@ import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.delta_rows import dataset_of
+from headwater_streams.delta_rows import data_files, dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
@@ -200,7 +200,7 @@ class JoinStage:
             found = pairs.select(*[F.col(f"`{name}`") for name in columns]).toArrow()
         else:
             written = [self._table / name for name in files.names]
-            found = ds.dataset(written, schema=table.schema).to_table(columns)
+            found = data_files(written, table.schema).to_table(columns)
         earlier = _near(table, found, times if times == wanted else [])
         return find_partners(found, earlier, (LEFT,) if self._is_semi else (LEFT, RIGHT))
 

@@ -35,7 +35,7 @@ from headwater_streams.runtime.stages.stateful import sources_of
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.sinks.side import quarantine_rows, write_side
-from headwater_streams.sources.coordinates import ORIGIN, SEEN_UNTIL, changing, commit_columns
+from headwater_streams.sources.coordinates import SEEN_UNTIL, changing, commit_columns
 from headwater_streams.sources.reader import Starts
 
 _ROWS_PER_TASK = 50_000  # one second of a core's work, or less
@@ -240,10 +240,7 @@ class RowStage:
             columns[SEEN_UNTIL] = F.timestamp_micros(
                 changing(F.lit(self._state.max_event_time_us).cast("long"))
             )
-        if not self._pass.has_origin:
-            # Four columns of NULLs, each judged for every row: 3 % of a copying job.
-            result = result.drop(ORIGIN)
-        return result.withColumns(columns)
+        return self._pass.to_write(result).withColumns(columns)
 
     def _write_quarantine(
         self,
