@@ -4,22 +4,66 @@
 in every jar, a dozen times over: 15 % of a small batch's CPU. A full name is found at once.
 """
 
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
+from py4j.java_gateway import JavaClass, JavaMember
 from pyspark.sql import SparkSession
+
+_SAME = {
+    "org.apache.spark.sql.functions": {"col", "lit"},
+    "org.apache.spark.sql.types.Metadata": {"fromJson"},
+}
+"""Methods that give what cannot change, and the same for the same arguments."""
+_REMEMBERED = 4096
+_PLAIN = {str, int, float, bool, type(None)}
+
+
+class KnownClass(JavaClass):  # type: ignore[misc]  # py4j has no types
+    """A class of the JVM whose static methods are asked for once; py4j asks before each call.
+
+    A column's name is made a column of the JVM once.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        found: Any = super().__getattr__(name)
+        if isinstance(found, JavaMember):
+            if name in _SAME.get(self._fqn, ()):
+                found = _remembering(found)
+            setattr(self, name, found)  # the next look-up ends here
+        return found
+
+
+def _remembering(method: Callable[..., Any]) -> Callable[..., Any]:
+    @lru_cache(_REMEMBERED, typed=True)
+    def known(*arguments: Any) -> Any:
+        return method(*arguments)
+
+    def call(*arguments: Any) -> Any:
+        # Others are not hashed, or by a call to the JVM.
+        is_plain = all(type(argument) in _PLAIN for argument in arguments)
+        return known(*arguments) if is_plain else method(*arguments)
+
+    return call
 
 
 def jvm_class(spark: SparkSession, name: str) -> Any:
     """A class, `"scala.Some"`."""
     jvm: Any = spark._jvm  # noqa: SLF001 - PySpark's only door to the JVM
     found = getattr(jvm, name)
-    setattr(jvm, name, found)  # the next look-up ends here
+    if type(found) is JavaClass:
+        found = KnownClass(found._fqn, found._gateway_client)  # noqa: SLF001 - what makes another of the same
+        setattr(jvm, name, found)
     return found
 
 
 def scala_object(spark: SparkSession, name: str) -> Any:
     """The instance of a Scala `object`."""
-    return getattr(jvm_class(spark, f"{name}$"), "MODULE$")
+    found = jvm_class(spark, f"{name}$")
+    instance = getattr(found, "MODULE$")
+    setattr(found, "MODULE$", instance)
+    return instance
 
 
 def to_list(sequence: Any) -> list[Any]:

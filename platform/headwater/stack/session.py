@@ -154,6 +154,8 @@ def spark_session(
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
+    from headwater_streams.round_trips import few_round_trips
+
     settings = load_settings(os.environ, {"spark.master": master}).settings.spark
     java = find_java(os.environ)
     conf = session_conf(
@@ -177,6 +179,7 @@ def spark_session(
         session.sparkContext.addPyFile(str(packages_zip(Path(home).resolve() / "spark-packages", modules)))
     _silence_statement_errors()
     _know_classes(session)
+    few_round_trips(session)
     return session
 
 

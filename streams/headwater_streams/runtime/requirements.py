@@ -1,5 +1,7 @@
 """What a job of each kind must be; what is not is refused before its first run, in a sentence."""
 
+from weakref import WeakKeyDictionary
+
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
@@ -26,6 +28,8 @@ from headwater_streams.sources.inputs import TableInput
 from headwater_streams.spark_errors import first_sentence
 from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.spec import WindowSpec
+
+_node_names: WeakKeyDictionary[DataFrame, list[str]] = WeakKeyDictionary()
 
 # What a row-by-row function may be made of; anything else needs an operator of the library.
 REFUSED = {
@@ -282,8 +286,10 @@ def require_ingest(job: Job, declared: TableInput, schema: T.StructType) -> None
 
 
 def node_names(result: DataFrame) -> list[str]:
-    """The nodes of a result's plan, from the last to the first."""
-    return [str(plan.nodeName()) for plan in analysed_nodes(result)]
+    """The nodes of a result's plan, from the last to the first; asked for once, as a frame's plan stays as it is."""
+    if result not in _node_names:
+        _node_names[result] = [str(plan.nodeName()) for plan in analysed_nodes(result)]
+    return _node_names[result]
 
 
 def nodes_above(result: DataFrame, operator: str) -> set[str]:

@@ -51,6 +51,7 @@ class JobRunner:
         back_off: BackOff | None = None,
         progress_every_s: float | None = 5.0,
         upkeep: Upkeep | None = None,
+        plans: Sequence[JobPlan] | None = None,
     ) -> None:
         """Plans the jobs.
 
@@ -63,6 +64,7 @@ class JobRunner:
             progress_every_s: How long events are gathered before they are appended to `headwater.progress`;
                 None: nothing is appended.
             upkeep: When the jobs' tables are compacted and cleaned; None: never.
+            plans: Their plans, where another runner has made them and no table that they read has changed since.
 
         Raises:
             JobDefinitionError: A job cannot be planned.
@@ -70,7 +72,7 @@ class JobRunner:
         self._context = context
         self._lease: LeaseFactory = lease or (lambda _job: NoLease())
         self._copy_every, self._upkeep = copy_every, upkeep
-        self.plans = plan_jobs(context, jobs)
+        self.plans = plan_jobs(context, jobs) if plans is None else plans
         self.queries: dict[str, JobQuery] = {}
         self._copied: dict[str, int] = {}
         self._restarts = Restarts(back_off)

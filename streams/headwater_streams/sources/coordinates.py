@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.gateway import scala_object, to_list, to_seq
+from headwater_streams.gateway import scala_object, to_list
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
 PLACE = (TOPIC, PARTITION, OFFSET)
@@ -92,11 +92,8 @@ def hide(df: DataFrame, names: Sequence[str]) -> DataFrame:
     visible = [F.col(f"`{name}`") for name in df.columns if name not in names]
     marked = df.select(*visible, *[F.col(name).alias(name, metadata=_METADATA_COLUMN) for name in names])
     hidden = marked.select(*visible)
-    spark = df.sparkSession
-    project = scala_object(spark, "org.apache.spark.sql.catalyst.plans.logical.Project")
-    output = to_list(marked._jdf.logicalPlan().output())  # noqa: SLF001 - no public door to a plan's tags
-    attributes = [attribute for attribute in output if attribute.name() in names]
-    tagged = to_seq(spark, attributes)
+    project = scala_object(df.sparkSession, "org.apache.spark.sql.catalyst.plans.logical.Project")
+    tagged = marked._jdf.logicalPlan().output().takeRight(len(names))  # noqa: SLF001 - no public door to a plan's tags
     hidden._jdf.logicalPlan().setTagValue(project.hiddenOutputTag(), tagged)  # noqa: SLF001
     return hidden
 
