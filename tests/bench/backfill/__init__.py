@@ -3,7 +3,7 @@
 Everything runs on one machine, a broker in a process of its own. Jobs, checkpoints and ledgers are those of
 `headwater jobs run`, backfills those of `headwater backfill`. The jobs (`jobs`): `clean`, row by row, from a topic of
 readings, with a filter and five checks, into `silver.readings`; `by_device`, tumbling windows of five minutes over that
-table.
+table; `by_device_of_topic`, the same windows with the topic as their only input.
 
 - `speed`: each job over all that there is: `live`, from nothing to the end of the backlog in one go; `repair` and
   `rebuild`, run and verified over the same rows; `query`, the same in plain PySpark (`plain`), written by hand as a

@@ -11,6 +11,7 @@ from headwater_streams.runtime.loader import load_jobs
 from operators.topic import SCHEMA, TIME
 
 TOPIC, TABLE, WINDOWS = "readings", "silver.readings", "gold.by_device"
+WINDOWS_OF_TOPIC = "gold.by_device_of_topic"
 WINDOW, WATERMARK = "5 minutes", "10 minutes"
 CONDITIONS = {
     "has_device": "device IS NOT NULL",
@@ -23,6 +24,7 @@ SPLIT_OF = 16
 """A device of so many is left out."""
 
 readings = hw.topic(TOPIC, schema=SCHEMA, event_time=TIME)
+timed = hw.topic(TOPIC, schema=SCHEMA, event_time=TIME, watermark=WATERMARK)
 cleaned = hw.table(TABLE, event_time=TIME, watermark=WATERMARK)
 
 
@@ -43,6 +45,12 @@ def by_device(cleaned: DataFrame) -> DataFrame:
     return hw.tumbling(cleaned, TIME, WINDOW, by=["device"]).agg(*folded())
 
 
+@hw.job(target=hw.delta(WINDOWS_OF_TOPIC, keys=["device", "window_start"], mode="update"), late="count")
+def by_device_of_topic(timed: DataFrame) -> DataFrame:
+    """The same of the topic itself: its records are read and parsed, and none of them is written."""
+    return hw.tumbling(shaped(timed), TIME, WINDOW, by=["device"]).agg(*folded())
+
+
 def shaped(rows: DataFrame) -> DataFrame:
     """What `clean` makes of rows, and the hand-written query, too."""
     kept = rows.filter(f"CAST(substring(device, 5) AS INT) % {SPLIT_OF} <> 0")
@@ -52,7 +60,7 @@ def shaped(rows: DataFrame) -> DataFrame:
 
 
 def folded() -> list:
-    """The aggregates of `by_device`."""
+    """The aggregates of the windows."""
     return [
         F.count("*").alias("readings"),
         F.sum("value").alias("total"),

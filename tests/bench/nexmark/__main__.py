@@ -2,8 +2,9 @@
 
 Prints a table on standard error and one JSON object on standard output. Everything runs on one machine: a broker in a
 process of its own, Spark and Flink sharing its cores, one contender at a time, in turns. Each starts from nothing in
-each round, so its planning and its start are in its figures. The rows of all contenders are
-compared in each round; the bench fails where they differ.
+each round, so its planning and its start are in its figures. The rows of all contenders are compared in each round; the
+bench fails where they differ. A contender that does not end in time is left out. `--profile` tells where the processor
+time of the last round goes (`profile`).
 
 - `count`, `table`: the library with `late="count"` and `late="table"` (where a query keeps state).
 - `plain`: the same query in plain PySpark; `plain_same`: with the same writes (see `plain`).
@@ -41,7 +42,7 @@ from headwater.stack.java import find_java
 from headwater.stack.session import spark_session
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Late
-from nexmark import flink, flink_fetch, library, plain
+from nexmark import flink, flink_fetch, library, plain, profile
 from nexmark.latency import latencies
 from nexmark.rows import canonical, compare
 from nexmark.topics import Filled, fill
@@ -71,6 +72,7 @@ class Bench:
         self._jvm = gateway.proc.pid
         self._jobs = library.jobs()
         self._names = names
+        self._left_out: set[tuple[str, str]] = set()
         library.prepare(folder / "side")
 
     def rows(self, query: str) -> int:
@@ -88,10 +90,22 @@ class Bench:
             found["table"] = lambda: self._library(query, "table")
         if cluster is not None:
             found["flink"] = lambda: cluster.run(query, self._address)
-        return {name: found[name] for name in self._names if name in found}
+        return {
+            name: found[name] for name in self._names if name in found and (query, name) not in self._left_out
+        }
 
-    def round(self, query: str, cluster: flink.Flink | None) -> dict[str, Run]:
+    def round(
+        self,
+        query: str,
+        cluster: flink.Flink | None,
+        shares: dict[str, profile.Shares] | None = None,
+    ) -> dict[str, Run]:
         """Runs every contender once and compares what they wrote.
+
+        Args:
+            query: Its name.
+            cluster: Flink's.
+            shares: Gets the parts of each contender's processor time, where it is given.
 
         Raises:
             RowsDifferError: They wrote different rows.
@@ -100,7 +114,19 @@ class Bench:
         runs: dict[str, Run] = {}
         first: tuple[str, pa.Table] | None = None
         for name, contender in self.contenders(query, cluster).items():
-            run, written = contender()
+            recorded: contextlib.AbstractContextManager[profile.Shares] = contextlib.nullcontext({})
+            if shares is not None:
+                jvm = cluster.worker if cluster is not None and name == "flink" else self._jvm
+                recorded = profile.recorded(jvm)
+            try:
+                with recorded as found:
+                    run, written = contender()
+            except flink_fetch.DidNotEndError as error:
+                _say(f"{query:4} {name:11} {error}")
+                self._left_out.add((query, name))
+                continue
+            if shares is not None:
+                shares[name] = found
             rows = canonical(query, written, last_ms)
             runs[name] = replace(run, result_rows=rows.num_rows)
             if first is None:
@@ -188,14 +214,16 @@ def table(results: dict[str, dict[str, Any]]) -> str:
 
 
 @contextlib.contextmanager
-def maybe_flink(folder: Path, *, wanted: bool, cores: int) -> Iterator[flink.Flink | None]:
+def maybe_flink(folder: Path, *, wanted: bool, cores: int, java_options: str) -> Iterator[flink.Flink | None]:
     """Flink's cluster; None where it is not wanted or not to be had, which is told."""
     with contextlib.ExitStack() as stack:
         cluster = None
         if wanted:
             folder.mkdir()
             try:
-                cluster = stack.enter_context(flink.running_flink(folder, cores=cores))
+                cluster = stack.enter_context(
+                    flink.running_flink(folder, cores=cores, java_options=java_options)
+                )
             except flink_fetch.NoFlinkError as error:
                 _say(f"without Flink: {error}")
         yield cluster
@@ -228,6 +256,11 @@ def main() -> None:
         "--seconds", type=int, default=20, help="how long such times are taken; 0: not at all"
     )
     parser.add_argument("--contenders", default=",".join(CONTENDERS), help="names, with commas")
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="also a round in which Java Flight Recorder samples each contender",
+    )
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no process of it stays behind
     cores, queries = os.cpu_count() or 1, arguments.queries.split(",")
@@ -240,24 +273,37 @@ def main() -> None:
         folder = Path(name)
         filled = fill(address, arguments.events, arguments.seed)
         _say(f"filled: {filled.rows}, {filled.value_bytes / 1e6:.0f} MB")
-        spark = spark_session(folder, app_name="nexmark", cores=cores)
+        options = profile.OPTION if arguments.profile else ""
+        extra = {"spark.driver.defaultJavaOptions": f"-XX:+UseParallelGC {options}"} if options else {}
+        spark = spark_session(folder, app_name="nexmark", cores=cores, extra=extra)
         results: dict[str, dict[str, Any]] = {}
+        profiles: dict[str, dict[str, profile.Shares]] = {}
         try:
-            with maybe_flink(folder / "flink", wanted="flink" in names, cores=cores) as cluster:
+            with maybe_flink(
+                folder / "flink", wanted="flink" in names, cores=cores, java_options=options
+            ) as cluster:
                 bench = Bench(spark, address, filled, folder, names)
                 ran = versions(cluster)
                 for query in queries:
-                    rounds = [bench.round(query, cluster) for _ in range(arguments.rounds + 1)]
+                    rounds = [bench.round(query, cluster) for _ in range(arguments.rounds)]
+                    if arguments.profile:
+                        profiles[query] = {}
+                    rounds.append(bench.round(query, cluster, profiles.get(query)))
                     counted = rounds[1:] or rounds
-                    runs = {name: [each[name] for each in counted] for name in rounds[0]}
+                    runs = {name: [each[name] for each in counted] for name in rounds[-1]}
                     results[query] = figures(bench.rows(query), runs)
                     _say(table(results).splitlines()[-1])
+                    if arguments.profile:
+                        _say(profile.table({query: profiles[query]}))
                 if arguments.seconds:
                     about["latency"] = bench.latency(cluster, arguments.rate, arguments.seconds)
         finally:
             spark.stop()
     about |= {"events": filled.rows, "versions": ran, "load": {"before": load, "after": os.getloadavg()}}
     _say(table(results))
+    if profiles:
+        about["profiles"] = profiles
+        _say(profile.table(profiles))
     print(json.dumps(about | {"queries": results}, indent=2))
 
 

@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headwater.stack.java import find_java
-from nexmark.flink_fetch import NoFlinkError, flink_home
+from nexmark.flink_fetch import DidNotEndError, NoFlinkError, flink_home
 from nexmark.flink_gateway import Session, ask
 from nexmark.flink_sql import is_updated, passing, query_sql, tables_sql
 from nexmark.topics import PARTITIONS, SIDE_ROWS, make_topics
@@ -53,11 +53,17 @@ class Flink:
     gateway: str
     processes: tuple[int, ...]
 
+    @property
+    def worker(self) -> int:
+        """The process that runs the queries."""
+        return self.processes[_PARTS.index("taskmanager")]
+
     def run(self, query: str, address: str) -> tuple[Run, pa.Table | ds.Dataset]:
         """Runs a query over what the topics hold: what it took, from its statement to its end, and its rows.
 
         Raises:
-            NoFlinkError: Flink refuses it, or it does not end.
+            DidNotEndError: It does not end.
+            NoFlinkError: Flink refuses it.
         """
         work = Path(tempfile.mkdtemp(dir=self.folder))
         side, topic = work / "side.csv", f"nexmark-{work.name}"
@@ -68,7 +74,11 @@ class Flink:
         for statement in tables_sql(query, address, side, work / "result", topic):
             session.run(statement, _STATEMENT_S)
         before_s, started = self._cpu_s(), time.monotonic()
-        session.run(query_sql(query), _QUERY_S)
+        try:
+            session.run(query_sql(query), _QUERY_S)
+        except DidNotEndError:
+            self._cancel()
+            raise DidNotEndError(f"not ended after {_QUERY_S} s") from None
         seconds, used_s = time.monotonic() - started, self._cpu_s() - before_s
         session.close()
         job = self._newest_job()
@@ -91,11 +101,14 @@ class Flink:
         try:
             yield lambda: _of_files(folder / "result")
         finally:
-            ask(f"http://{self.address}/jobs/{self._newest_job()['jid']}", method="PATCH")
+            self._cancel()
             session.close()
 
     def _cpu_s(self) -> float:
         return sum(cpu_s(pid) for pid in self.processes)
+
+    def _cancel(self) -> None:
+        ask(f"http://{self.address}/jobs/{self._newest_job()['jid']}", method="PATCH")
 
     def _newest_job(self) -> dict[str, Any]:
         jobs = ask(f"http://{self.address}/jobs/overview")["jobs"]
@@ -104,12 +117,13 @@ class Flink:
 
 
 @contextlib.contextmanager
-def running_flink(folder: Path, *, cores: int) -> Iterator[Flink]:
+def running_flink(folder: Path, *, cores: int, java_options: str = "") -> Iterator[Flink]:
     """A cluster of one job manager and one task manager.
 
     Args:
         folder: An empty folder for its configuration, logs, checkpoints and results.
         cores: Its slots, and the parallelism of its jobs.
+        java_options: Of the process that runs them.
 
     Raises:
         NoFlinkError: It is not to be had or does not start.
@@ -136,6 +150,8 @@ def running_flink(folder: Path, *, cores: int) -> Iterator[Flink]:
         "sql-gateway.endpoint.rest.port": gateway_port,
         **_MEMORY,
     }
+    if java_options:
+        settings["env.java.opts.taskmanager"] = java_options
     config = conf / "config.yaml"
     told = [f"{name}: {value}" for name, value in settings.items()]
     config.write_text("\n".join([*_java_options(config.read_text().splitlines()), *told]))

@@ -17,6 +17,10 @@ class NoFlinkError(Exception):
     """Flink is not to be had, does not start, or refuses a query."""
 
 
+class DidNotEndError(NoFlinkError):
+    """A query did not end in its time."""
+
+
 def flink_home() -> Path:
     """The folder of Flink's distribution, with the connectors in its `lib`, fetched once.
 

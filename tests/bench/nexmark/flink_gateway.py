@@ -8,7 +8,7 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from nexmark.flink_fetch import NoFlinkError
+from nexmark.flink_fetch import DidNotEndError, NoFlinkError
 
 _POLL_S = 0.05
 
@@ -39,7 +39,8 @@ class Session:
         """Runs a statement to its end.
 
         Raises:
-            NoFlinkError: Flink refuses it, or it does not end.
+            DidNotEndError: It does not end.
+            NoFlinkError: Flink refuses it.
         """
         found = ask(f"{self._url}/statements", method="POST", body={"statement": statement})
         operation = f"{self._url}/operations/{found['operationHandle']}"
@@ -48,7 +49,7 @@ class Session:
             if status == "ERROR":
                 raise NoFlinkError(f"{statement}: {self._why(operation)}")
             if time.monotonic() > deadline_s:
-                raise NoFlinkError(f"{statement}: {status} after {timeout_s:.0f} s")
+                raise DidNotEndError(f"{statement}: {status} after {timeout_s:.0f} s")
             time.sleep(_POLL_S)
 
     def close(self) -> None:
