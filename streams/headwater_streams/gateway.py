@@ -16,8 +16,7 @@ _SAME = {
     "org.apache.spark.sql.types.Metadata": {"fromJson"},
 }
 """Methods that give what cannot change, and the same for the same arguments."""
-_REMEMBERED = 4096
-_PLAIN = {str, int, float, bool, type(None)}
+_REMEMBERED, _MOST_CHARACTERS = 4096, 200
 
 
 class KnownClass(JavaClass):  # type: ignore[misc]  # py4j has no types
@@ -41,11 +40,15 @@ def _remembering(method: Callable[..., Any]) -> Callable[..., Any]:
         return method(*arguments)
 
     def call(*arguments: Any) -> Any:
-        # Others are not hashed, or by a call to the JVM.
-        is_plain = all(type(argument) in _PLAIN for argument in arguments)
-        return known(*arguments) if is_plain else method(*arguments)
+        return known(*arguments) if all(map(_is_plain, arguments)) else method(*arguments)
 
     return call
+
+
+def _is_plain(argument: Any) -> bool:
+    """Whether equal ones are the same: 0.0 and -0.0 are not, and of an object of the JVM only the JVM knows."""
+    kind = type(argument)
+    return kind in (int, bool, type(None)) or (kind is str and len(argument) <= _MOST_CHARACTERS)
 
 
 def jvm_class(spark: SparkSession, name: str) -> Any:

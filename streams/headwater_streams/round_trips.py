@@ -14,6 +14,8 @@ from weakref import WeakKeyDictionary
 
 from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
 from py4j.protocol import (
+    ENTRY_POINT_OBJECT_ID,
+    GATEWAY_SERVER_OBJECT_ID,
     MEMORY_COMMAND_NAME,
     MEMORY_DEL_SUBCOMMAND_NAME,
     Py4JError,
@@ -24,6 +26,8 @@ from pyspark.sql import SparkSession
 from headwater_streams.gateway import KnownClass
 
 _MOST_ITEMS = 10
+_STAYING = {ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID}
+"""What py4j itself is known by."""
 _PAUSE_S, _AT_ONCE = 0.2, 500
 
 
@@ -70,7 +74,7 @@ class _Released(deque[Any]):
                 return
             if not found:
                 time.sleep(_PAUSE_S)
-            elif not self._release(found[0][0], [target for _, target in found]):
+            elif not self._release(found[0][0], [target for _, target in found if target not in _STAYING]):
                 return
 
     @staticmethod

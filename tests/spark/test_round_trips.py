@@ -75,6 +75,11 @@ def test_literals_keep_their_types(spark: SparkSession) -> None:
     ]  # fmt: skip
 
 
+def test_a_literal_of_minus_zero_keeps_its_sign(spark: SparkSession) -> None:
+    found = spark.range(1).select(F.lit(0.0).cast("string"), F.lit(-0.0).cast("string")).first()
+    assert found == ("0.0", "-0.0")
+
+
 def test_a_name_means_the_column_of_the_frame_that_it_is_used_on(spark: SparkSession) -> None:
     one, other = spark.createDataFrame([(1,)], "a int"), spark.createDataFrame([("x",)], "a string")
     column = F.col("a")
@@ -92,6 +97,17 @@ def test_the_jvm_forgets_what_python_has_let_go_of(spark: SparkSession) -> None:
     while known() > 1000 and time.monotonic() < deadline_s:
         time.sleep(0.1)
     assert known() <= 1000
+
+
+def test_what_py4j_is_known_by_stays(spark: SparkSession) -> None:
+    for _ in range(2):
+        known = _known(spark)
+        assert known() >= 0
+        del known
+        gc.collect()
+        columns = [F.lit("x").alias(str(i)) for i in range(3)]
+        del columns
+        time.sleep(1)  # what was let go of before them is told with them
 
 
 def _known(spark: SparkSession) -> Callable[[], int]:

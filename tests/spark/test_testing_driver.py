@@ -44,6 +44,22 @@ def test_driver_goes_on_behind_what_another_one_has_sent(drive: Callable[..., Jo
     assert second.rows("silver.clicks", "id", "_offset") == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
 
 
+def test_driver_resends_what_another_one_has_sent(drive: Callable[..., JobDriver]) -> None:
+    at = "2013-01-01T10:00:00Z"
+    first = drive(clean)
+    first.send("clicks", {"id": "a", "at": at}, {"id": "b", "at": at}, origin=("east", "clicks", 0, 40))
+    first.run()
+    second = drive(clean)
+    second.resend("clicks", 1, as_new=True)
+    second.resend("clicks", 0)
+    second.resend("clicks", 1)
+    second.run()
+    assert second.rows("silver.clicks", "id", "_offset") == [("a", 0), ("b", 1)]
+    assert second.accounting("silver.clicks") == {"read": 5, "written": 2, "duplicate": 3}
+    with pytest.raises(ValueError, match=r"^clicks 1 has no offset 0; there are \[\]$"):
+        second.resend("clicks", 0, partition=1)
+
+
 def test_driver_s_tables_are_let_go_of_behind_its_test(spark: SparkSession, tmp_path: Path) -> None:
     """A session that kept every test's tables had no memory left after an hour of them."""
     with driving(spark, tmp_path) as make:

@@ -62,9 +62,8 @@ class JobDriver:
         self._log = RecordLog(spark, home / "records")
         self._crash: tuple[str, str | None] | None = None
         self._spark = spark
-        self._plans: Sequence[JobPlan] | None = None
+        self._planned: tuple[list[Job], Sequence[JobPlan]] | None = None
         self._next: dict[tuple[str, int], int] = {}
-        self._sent: dict[tuple[str, int, int], dict[str, Any]] = {}
         self._context = StageContext(spark, self.home, self._log, step=self._step)
         for job in self._jobs:
             for declared in job.topics:
@@ -119,7 +118,7 @@ class JobDriver:
         self._append(topic, partition, records)
 
     def resend(self, topic: str, *offsets: int, partition: int = 0, as_new: bool = False) -> None:
-        """Delivers records again, as they were, in one delivery.
+        """Delivers records again, as they were, in one delivery; also those that another driver over the home has sent.
 
         Args:
             topic: The topic.
@@ -131,15 +130,14 @@ class JobDriver:
         Raises:
             ValueError: There is no such record.
         """
-        records = []
-        for i, offset in enumerate(offsets):
-            sent = self._sent.get((topic, partition, offset))
-            if sent is None:
-                there = sorted(o for t, p, o in self._sent if (t, p) == (topic, partition))
-                raise ValueError(f"{topic} {partition} has no offset {offset}; there are {there}")
-            if as_new:
-                sent = {**sent, "offset": self._end(topic, partition) + i}
-            records.append(sent)
+        sent = self._log.records(topic, partition)
+        for offset in offsets:
+            if offset not in sent:
+                raise ValueError(f"{topic} {partition} has no offset {offset}; there are {sorted(sent)}")
+        records = [sent[offset] for offset in offsets]
+        if as_new:
+            end = self._end(topic, partition)
+            records = [{**record, "offset": end + i} for i, record in enumerate(records)]
         self._append(topic, partition, records)
 
     def advance(self, topic: str, to: str, *, partition: int = 0, **columns: Any) -> None:
@@ -162,7 +160,6 @@ class JobDriver:
 
     def _append(self, topic: str, partition: int, records: Sequence[dict[str, Any]]) -> None:
         offsets = [record["offset"] for record in records]
-        self._sent.update({(topic, partition, record["offset"]): record for record in records})
         end = max(offsets, default=-1) + 1
         self._next[topic, partition] = max(end, self._end(topic, partition))
         self._log.append(topic, records, {partition: (min(offsets, default=0), end)})
@@ -193,9 +190,11 @@ class JobDriver:
         Raises:
             SimulatedCrash: A crash was asked for and its step was reached.
         """
-        runner = JobRunner(self._context, self._jobs, progress_every_s=None, plans=self._plans)
+        plans = self._planned[1] if self._planned is not None and self._planned[0] == self._jobs else None
+        runner = JobRunner(self._context, self._jobs, progress_every_s=None, plans=plans)
         if not any(job.table_names for job in self._jobs):
-            self._plans = runner.plans  # they depend on the jobs alone: a sixth of a small run's time
+            # They depend on the jobs alone, and are a sixth of a small run's time.
+            self._planned = (list(self._jobs), runner.plans)
         try:
             runner.run_once()
         except StreamingQueryException as error:

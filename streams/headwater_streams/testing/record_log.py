@@ -112,6 +112,13 @@ class RecordLog:
         )
         return len({r["offset"] for r in rows if r["partition"] == partition and start <= r["offset"] < end})
 
+    def records(self, topic: str, partition: int) -> dict[int, dict[str, Any]]:
+        """The records of a partition by their offsets; none of a topic that was not declared."""
+        if not (self._root / topic / "_delta_log").exists():
+            return {}
+        found = DeltaTable(str(self._root / topic)).to_pyarrow_table(filters=[("partition", "=", partition)])
+        return {record["offset"]: record for record in found.to_pylist()}
+
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""
         return self._topic_of(declared, offset) is not None
