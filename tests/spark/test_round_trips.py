@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 from py4j.clientserver import ClientServerConnection
+from py4j.java_gateway import JavaObject
+from py4j.protocol import GATEWAY_SERVER_OBJECT_ID
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -100,14 +102,17 @@ def test_the_jvm_forgets_what_python_has_let_go_of(spark: SparkSession) -> None:
 
 
 def test_what_py4j_is_known_by_stays(spark: SparkSession) -> None:
-    for _ in range(2):
-        known = _known(spark)
-        assert known() >= 0
-        del known
-        gc.collect()
-        columns = [F.lit("x").alias(str(i)) for i in range(3)]
-        del columns
-        time.sleep(1)  # what was let go of before them is told with them
+    """PySpark makes such an object to be called back, and lets go of it."""
+    client = spark.sparkContext._gateway._gateway_client
+    passing = JavaObject(GATEWAY_SERVER_OBJECT_ID, client)
+    passing.getGateway()
+    del passing
+    gc.collect()
+    deadline_s = time.monotonic() + 60
+    while client.finalizer_deque and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    time.sleep(0.5)  # what was taken out of it is on its way
+    assert isinstance(_known(spark)(), int), "it would be refused"
 
 
 def _known(spark: SparkSession) -> Callable[[], int]:
