@@ -105,6 +105,7 @@ def _speed(folder: Path, arguments: argparse.Namespace) -> dict[str, Any]:
                 rows=count,
                 rounds=rounds,
                 contenders=arguments.contenders.split(","),
+                names=arguments.jobs.split(","),
             )
     return about | {"jobs": found}
 
@@ -169,6 +170,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="speed: how often everything is run")
     parser.add_argument(
         "--contenders", default=",".join(speed.CONTENDERS[1:]), help="speed: names, with commas"
+    )
+    parser.add_argument(
+        "--jobs",
+        default=",".join(speed.JOBS),
+        help="speed: names, with commas; by_device reads what clean writes",
     )
     parser.add_argument("--beside-millions", type=float, default=3, help="beside: rows that are read again")
     parser.add_argument("--rate", type=int, default=100, help="beside: events a second")
