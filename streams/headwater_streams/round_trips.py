@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from py4j.clientserver import SHUTDOWN_FINALIZER_WORKER
 from py4j.protocol import (
@@ -44,18 +43,18 @@ def few_round_trips(spark: SparkSession) -> None:
 class _ListConverter:
     """Hands a short list to the JVM in one call; `java.util.List.of` takes up to ten items, and no null."""
 
-    def __init__(self) -> None:
-        self._of: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-
     def can_convert(self, items: object) -> bool:
         if not isinstance(items, list | tuple) or not 0 < len(items) <= _MOST_ITEMS:
             return False
         return all(item is not None for item in items)
 
     def convert(self, items: Sequence[Any], client: Any) -> Any:
-        if (made := self._of.get(client)) is None:
-            made = self._of[client] = KnownClass("java.util.List", client).of
-        return made(*items)
+        return _java_list(client).of(*items)
+
+
+@cache
+def _java_list(client: Any) -> KnownClass:
+    return KnownClass("java.util.List", client)
 
 
 @cache

@@ -107,10 +107,7 @@ class RecordLog:
 
     def held(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`; an offset delivered twice counts once."""
-        rows = (
-            DeltaTable(str(self._root / topic)).to_pyarrow_table(columns=["partition", "offset"]).to_pylist()
-        )
-        return len({r["offset"] for r in rows if r["partition"] == partition and start <= r["offset"] < end})
+        return sum(start <= offset < end for offset in self.records(topic, partition))
 
     def records(self, topic: str, partition: int) -> dict[int, dict[str, Any]]:
         """The records of a partition by their offsets; none of a topic that was not declared."""

@@ -39,7 +39,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from headwater.stack.java import find_java
-from headwater.stack.session import spark_session
+from headwater.stack.session import collector_conf, spark_session
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Late
 from nexmark import flink, flink_fetch, library, plain, profile
@@ -274,7 +274,8 @@ def main() -> None:
         filled = fill(address, arguments.events, arguments.seed)
         _say(f"filled: {filled.rows}, {filled.value_bytes / 1e6:.0f} MB")
         options = profile.OPTION if arguments.profile else ""
-        extra = {"spark.driver.defaultJavaOptions": f"-XX:+UseParallelGC {options}"} if options else {}
+        ours = collector_conf({}, {}) if options else {}
+        extra = {name: f"{collector} {options}" for name, collector in ours.items()}
         spark = spark_session(folder, app_name="nexmark", cores=cores, extra=extra)
         results: dict[str, dict[str, Any]] = {}
         profiles: dict[str, dict[str, profile.Shares]] = {}

@@ -76,7 +76,6 @@ PARTS: dict[str, tuple[str, ...]] = {
 _THREADS = {"garbage collection": ("GC Thread", "ParGC", "G1 "), "compiler": ("C1 Compiler", "C2 Compiler")}
 _DEPTH = 64
 
-
 Shares = dict[str, float]
 """Parts of a run's processor time, of 1."""
 
@@ -88,9 +87,9 @@ OPTION = "-XX:StartFlightRecording=name=headwater,settings=profile,maxage=20m -X
 def recorded(jvm: int) -> Iterator[Shares]:
     """Looks at a JVM that was started with `OPTION` while the block runs; gives the parts once it has ended."""
     found: Shares = {}
-    began, before, total_s = datetime.now(UTC), _threads_s(jvm), cpu_s(jvm)
+    began, before, started_s = datetime.now(UTC), _threads_s(jvm), cpu_s(jvm)
     yield found
-    after, total_s = _threads_s(jvm), cpu_s(jvm) - total_s
+    after, total_s = _threads_s(jvm), cpu_s(jvm) - started_s
     spent_s = {part: after[part] - before[part] for part in after}
     home = find_java(os.environ).home
     with tempfile.TemporaryDirectory() as folder:
