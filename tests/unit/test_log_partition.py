@@ -18,6 +18,7 @@ from headwater_broker.log import (
     EpochEnd,
     FileRange,
     InvalidRecordError,
+    InvalidTimestampError,
     LogConfig,
     LogManager,
     OffsetOutOfRangeError,
@@ -32,6 +33,7 @@ from headwater_broker.log.batch import (
     BASE_OFFSET,
     BASE_SEQUENCE,
     BATCH_LENGTH,
+    GREATEST_TIMESTAMP_MS,
     HEADER,
     PRODUCER_ID,
     SIZE_BEFORE_LENGTH_BYTES,
@@ -162,6 +164,16 @@ def test_append_log_append_time_is_stamped_and_answered(tmp_path: Path) -> None:
     assert (batch.attributes, batch.max_timestamp) == (8, 777)
     assert broker.log.offset_for_timestamp(600) == TimestampAndOffset(777, 0, 0)
     broker.manager.close()
+
+
+def test_append_time_beyond_what_readers_hold_is_refused(broker: Broker) -> None:
+    """A producer's nanoseconds for milliseconds: Spark stopped at the record, each time it was started."""
+    broker.write(b"a", timestamps_ms=[GREATEST_TIMESTAMP_MS])
+    with pytest.raises(
+        InvalidTimestampError, match=r"^timestamp 1704067200000000000 is no time in milliseconds"
+    ):
+        broker.append(b"b", timestamps_ms=[1_704_067_200_000_000_000])
+    assert broker.log.log_end_offset == 1
 
 
 @pytest.mark.parametrize("sent", range(5))

@@ -40,6 +40,8 @@ DELETE_HORIZON = 0x40
 MAX_SEQUENCE = 2**31 - 1
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1
+GREATEST_TIMESTAMP_MS = (2**63 - 1) // 1000
+"""The last time that a reader in microseconds, as Spark is, can hold; one in nanoseconds is beyond it."""
 
 SCAN_CHUNK_BYTES = 1 << 20
 """Small enough that the checksum finds the bytes still in the processor's cache."""

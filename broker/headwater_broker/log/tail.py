@@ -18,6 +18,7 @@ from headwater_broker.log.batch import (
     BASE_SEQUENCE,
     BATCH_LENGTH,
     CHECKED_FROM,
+    GREATEST_TIMESTAMP_MS,
     HEADER,
     LAST_OFFSET_DELTA,
     MAGIC,
@@ -33,6 +34,7 @@ from headwater_broker.log.batch import (
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
     BatchTooLargeError,
+    InvalidTimestampError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
 )
@@ -168,7 +170,7 @@ class LogTail:
                 without a key where the topic is compacted.
             RecordTooLargeError: Larger than `max.message.bytes`.
             BatchTooLargeError: Larger than a whole segment.
-            InvalidTimestampError: Outside `message.timestamp.before|after.max.ms`.
+            InvalidTimestampError: Outside `message.timestamp.before|after.max.ms`, or beyond what a reader can hold.
             OutOfOrderSequenceError: A gap in the producer's sequence.
             InvalidProducerEpochError: The producer was fenced.
             InvalidTransactionStateError: The batch begins a transaction that it may not begin, or is outside of
@@ -217,6 +219,10 @@ class LogTail:
         if self._stamps_time:
             stamp_append_time(records, now_ms)
             max_timestamp_ms = append_time_ms = now_ms
+        elif max_timestamp_ms > GREATEST_TIMESTAMP_MS:
+            raise InvalidTimestampError(
+                f"timestamp {max_timestamp_ms} is no time in milliseconds: the greatest is {GREATEST_TIMESTAMP_MS}"
+            )
         elif self._bounds_time:
             check_timestamps(records, header, self.config, now_ms)
         if self._needs_keys:
