@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headwater_streams.runtime import job as job_module
+from headwater_streams.runtime import reached as reached_module
 from headwater_streams.runtime.job import bind
 
 _HEAD = """
@@ -58,7 +58,7 @@ def test_fingerprints_are_parsed_by_one_thread_at_a_time(
 ) -> None:
     """In Python 3.11 two threads that parse at once may fail each other with a `SystemError`, as two jobs' did."""
     module = load("".join(_JOB.format(number=number, condition="who = 'a'") for number in range(8)))
-    parse, inside, most = job_module.ast.parse, [0], [0]
+    parse, inside, most = reached_module.ast.parse, [0], [0]
 
     def slow(*given: Any, **named: Any) -> Any:
         inside[0] += 1
@@ -67,7 +67,7 @@ def test_fingerprints_are_parsed_by_one_thread_at_a_time(
         inside[0] -= 1
         return parse(*given, **named)
 
-    monkeypatch.setattr(job_module.ast, "parse", slow)
+    monkeypatch.setattr(reached_module.ast, "parse", slow)
     with ThreadPoolExecutor(8) as threads:
         found = list(
             threads.map(attrgetter("fingerprint"), [bind(vars(module)[f"job{n}"]) for n in range(8)])

@@ -1,14 +1,10 @@
 """A job: a plain function on DataFrames, and what `@hw.job` and `@hw.check` say about it."""
 
-import ast
 import hashlib
 import inspect
-import textwrap
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
-from threading import Lock
 from typing import Any, Literal, TypeVar
 
 from pyspark.sql import DataFrame
@@ -16,6 +12,7 @@ from pyspark.sql import DataFrame
 from headwater_streams.dedup import Dedup
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Action, Check, InvalidCheckError, Level, On
+from headwater_streams.runtime.reached import functions_of, reached, tree_of
 from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
@@ -27,9 +24,6 @@ JobFunction = TypeVar("JobFunction", bound=Callable[..., Frames])
 Late = Literal["table", "count"]
 
 _CHECKS, _JOB = "__headwater_checks__", "__headwater_job__"
-_PARSING = (
-    Lock()
-)  # two threads of Python 3.11 that parse at once may fail each other (CPython's issue 106905)
 
 declared: ContextVar[list[Callable[..., Any]] | None] = ContextVar("headwater_declared", default=None)
 """The functions that `@job` met while a module is being loaded, in order; None outside the loader."""
@@ -148,21 +142,16 @@ class Job:
 
     @property
     def fingerprint(self) -> str:
-        """A digest of what decides the job's results: its function's syntax tree, or its SQL, and its declaration."""
-        tree = self.text or _tree_of(self.function)
+        """A digest of what decides the job's results: its function's syntax tree with what that reaches of its own
+        project (see `reached`), or its SQL, and its declaration."""
+        parsers = [function for topic in self.topics for function in functions_of(topic.format)]
+        tree = self.text or tree_of(self.function) + reached(self.function, *parsers)
         declaration = repr((dict(self.inputs), self.target, self.dedup, self.checks))
         if self.branches:
             declaration += repr(dict(self.branches))
         if self.lookups:
             declaration += repr(dict(self.lookups))
         return hashlib.sha256((tree + declaration).encode()).hexdigest()[:16]
-
-
-@cache
-def _tree_of(function: Callable[..., Any]) -> str:
-    """A function's syntax tree, read once: its file may be edited while the job runs."""
-    with _PARSING:
-        return ast.dump(ast.parse(textwrap.dedent(inspect.getsource(function))))
 
 
 def app_id(job: str, generation: int) -> str:
