@@ -5,6 +5,7 @@ within 24 hours; delay 8 hours: a row waits until no partner can come any more.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 from pyspark.sql import DataFrame
@@ -101,6 +102,31 @@ def test_join_job_crash_gives_each_pair_once(drive: Callable[..., JobDriver], st
         driver.run()
     driver.run()
     assert driver.rows("gold.flights", "flight_id") == [("a",)]
+
+
+@pytest.mark.parametrize("late", ["table", "count"])
+def test_join_job_takes_aside_what_a_check_of_one_side_rejects(
+    drive: Callable[..., JobDriver], late: Literal["table", "count"]
+) -> None:
+    @hw.job(target=hw.delta("gold.flights"), late=late)
+    @hw.check("departed_in_2013", "departed_at >= '2013-01-01'")
+    @hw.check("landed_in_2013", "landed_at >= '2013-01-01'")
+    @hw.check("named", "flight_id IS NOT NULL")
+    def of_2013(departures: DataFrame, arrivals: DataFrame) -> DataFrame:
+        return flights(departures, arrivals)
+
+    driver = drive(of_2013)
+    old = {"flight_id": "o", "departed_at": "2012-12-31T23:00:00Z", "landed_at": "2012-12-31T23:30:00Z"}
+    nobody = {"departed_at": "2013-01-01T10:00:00Z", "landed_at": "2013-01-01T10:30:00Z"}
+    driver.send("departures", departure("a", "01T10:00"), old, nobody, timestamp=AT)
+    driver.send("arrivals", arrival("a", "01T12:00"), old, nobody, timestamp=AT)
+    driver.run()
+    assert driver.rows("gold.flights", "flight_id") == [("a",)]
+    assert driver.rows("gold.flights__quarantine", "_check", "_topic", "_offset") == [
+        ("departed_in_2013", "departures", 1), ("landed_in_2013", "arrivals", 1),
+        ("named", "arrivals", 2), ("named", "departures", 2),
+    ]  # fmt: skip
+    assert driver.audit() == []
 
 
 offers = hw.topic("offers", schema="k STRING, at TIMESTAMP", event_time="at", watermark="8 hours")

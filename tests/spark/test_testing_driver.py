@@ -44,6 +44,16 @@ def test_driver_goes_on_behind_what_another_one_has_sent(drive: Callable[..., Jo
     assert second.rows("silver.clicks", "id", "_offset") == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
 
 
+def test_driver_sends_nothing_where_no_rows_are_given(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean)
+    driver.send("clicks", {"id": "a", "at": "2013-01-01T10:00:00Z"})
+    driver.run()
+    driver.send("clicks", *[])
+    driver.run()
+    assert driver.audit() == []
+    assert driver.rows("silver.clicks", "id") == [("a",)]
+
+
 def test_driver_resends_what_another_one_has_sent(drive: Callable[..., JobDriver]) -> None:
     at = "2013-01-01T10:00:00Z"
     first = drive(clean)

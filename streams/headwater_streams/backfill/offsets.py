@@ -2,17 +2,15 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import Ranges
+from headwater_streams.ledger.places import inside
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
 Pair = tuple[int, int]
@@ -90,13 +88,7 @@ class Offsets:
 
     def mask(self, coordinates: pa.Table) -> pa.Array:
         """True at the rows of a table `_topic, _partition, _offset` that are among them."""
-        partitions, at = coordinates[PARTITION].to_numpy(), coordinates[OFFSET].to_numpy()
-        mask = np.zeros(len(at), dtype=bool)
-        for (topic, partition), pairs in self.pairs.items():
-            of_topic: Any = pc.equal(coordinates[TOPIC], topic).to_numpy()
-            for start, end in pairs:
-                mask |= of_topic & (partitions == partition) & (at >= start) & (at < end)
-        return pa.array(mask)
+        return pa.array(inside(coordinates, self.pairs))
 
 
 def _in_one_of(pairs: Iterable[Pair]) -> Column:

@@ -4,19 +4,37 @@ A key is two 64-bit hashes of the key columns with different seeds: 24 bytes for
 arrays sorted by the first hash. Arrays of like size are merged, so that there are few whatever the number of batches.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 
+from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.verdicts import DUPLICATE
+from headwater_streams.durations import in_micros, parse_duration
 
 KEY_SCHEMA = pa.schema([("key", pa.int64()), ("more", pa.int64()), ("at_us", pa.int64())])
 """What is kept of a row: the two hashes and the event time in microseconds."""
 
 _Key = tuple[int, int]
+
+
+def key_columns(columns: Sequence[Column], at_us: Column) -> list[Column]:
+    """The columns of `KEY_SCHEMA`, of rows in Spark.
+
+    Args:
+        columns: The key's columns.
+        at_us: The event time, microseconds.
+    """
+    parts: list[Column] = []
+    for column in columns:  # a hash of NULL is that of nothing, so it is told apart
+        parts += [column.isNull(), column]
+    hashes = [F.xxhash64(F.lit(seed), *parts) for seed in (0, 1)]
+    return [c.alias(name) for name, c in zip(KEY_SCHEMA.names, (*hashes, at_us), strict=True)]
 
 
 @dataclass(frozen=True)
@@ -47,6 +65,11 @@ class RecentKeys:
 
     def __len__(self) -> int:
         return sum(chunk.num_rows for chunk in self._chunks)
+
+    @classmethod
+    def of(cls, dedup: ByKey, watermark: str) -> "RecentKeys":
+        """Those of a job, by its declaration and its input's."""
+        return cls(in_micros(parse_duration(dedup.within)), in_micros(parse_duration(watermark)))
 
     @property
     def horizon_us(self) -> int | None:

@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
 from headwater_streams.dedup import ByOffset
@@ -26,6 +26,7 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import handed, taking
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.requirements import require_watermark
+from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.sinks.target import DeltaTarget
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
@@ -45,15 +46,18 @@ def reads_directly(plan: JobPlan, source: RecordSource) -> bool:
     return plan.job.late == "count" and nothing_twice and folds
 
 
-def with_ingest(job: Job) -> list[Job]:
+def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
     """The jobs that run a stateful job: an ingest job for each topic that it names, then the job over their tables."""
-    jobs: list[Job] = []
+    job, jobs = plan.job, list[Job]()
     inputs: dict[str, Input] = {}
     for name, declared in job.inputs.items():
         if not isinstance(declared, TopicInput):
             inputs[name] = declared
             continue
         target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
+        checks = job.quarantining
+        if len(job.inputs) > 1:  # each of them speaks of one side, or of both
+            checks = speaking_of(spark.createDataFrame([], plan.inputs[name]), checks)
         jobs.append(
             Job(
                 f"{job.name}__ingest_{name}",
@@ -62,7 +66,7 @@ def with_ingest(job: Job) -> list[Job]:
                 target,
                 job.dedup,
                 job.late,
-                job.quarantining,
+                checks,
             )
         )
         inputs[name] = TableInput(target.name, declared.event_time, declared.watermark)

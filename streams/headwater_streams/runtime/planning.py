@@ -44,7 +44,7 @@ def _plan_one(
 ) -> list[JobPlan]:
     plan = analyse(job, context.spark, tables, written)
     alone = plan.kind in ("row", "scd") or reads_directly(plan, context.source)
-    parts = with_united(plan) if plan.unites else [job] if alone else with_ingest(job)
+    parts = with_united(plan) if plan.unites else [job] if alone else with_ingest(plan, context.spark)
     plans = [plan] if len(parts) == 1 else []
     if not plans:
         for part in parts:

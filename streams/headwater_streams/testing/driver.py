@@ -159,10 +159,13 @@ class JobDriver:
         self.send(topic, {**columns, str(declared[0].event_time): to}, partition=partition, timestamp=to)
 
     def _append(self, topic: str, partition: int, records: Sequence[dict[str, Any]]) -> None:
+        known = self._end(topic, partition)
+        if not records:
+            return
         offsets = [record["offset"] for record in records]
-        end = max(offsets, default=-1) + 1
-        self._next[topic, partition] = max(end, self._end(topic, partition))
-        self._log.append(topic, records, {partition: (min(offsets, default=0), end)})
+        end = max(offsets) + 1
+        self._next[topic, partition] = max(end, known)
+        self._log.append(topic, records, {partition: (min(offsets), end)})
 
     def _end(self, topic: str, partition: int) -> int:
         """The offset behind the last record, whichever driver over this home has sent it."""

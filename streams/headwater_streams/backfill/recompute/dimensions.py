@@ -1,10 +1,10 @@
 """The rows of a slowly changing dimension, recomputed: they follow from the set of all change events, taken at once."""
 
 from collections.abc import Sequence
-from functools import reduce
 
 from pyspark.sql import DataFrame
 
+from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order, compare
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
@@ -40,7 +40,7 @@ class DimensionRecomputation(RowRecomputation):
             NotRecomputableError: They cannot be, or are more than a sample.
             StreamsError: Nobody answers, or a look-up is gone.
         """
-        everything, parts = self._everything(), self._parts(self._input.there())
+        everything, parts = self._everything(), self._parts()
         gone = everything.count - sum(part.compared.count for part in parts)
         if not everything.count:
             raise NotRecomputableError("no record feeds what was written")
@@ -54,16 +54,15 @@ class DimensionRecomputation(RowRecomputation):
                 "the changes of a key may be anywhere, so it takes all offsets, and they are more than a sample; "
                 "--recompute all reads them"
             )
-        made = [(part, self._rows_of(part)) for part in parts]
+        made = self._rows_of(parts)
 
         def dimension(order: Order | None) -> DataFrame:
-            events = [self._result(part, good, order) for part, good in made]
-            return self._rows_after(reduce(DataFrame.unionByName, events))
+            return self._rows_after(self._results(parts, made, order))
 
         columns = [*self._written.columns, CHANGES]
         found = compare(dimension, self._written.rows, self._keys, columns, by_hash=False)
         if not found.same:
-            there = sum(self._input.located(part.read).count() for part in parts)
+            there = self._inputs.places(Offsets.union([part.read for part in parts])).count()
             if there < self._read:
                 raise NotRecomputableError(
                     f"{everything.topics} does not hold {counted(self._read - there, 'record')} that the job read any "

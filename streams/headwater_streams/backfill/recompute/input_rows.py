@@ -16,21 +16,17 @@ from pyspark.sql import functions as F
 from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Compared
+from headwater_streams.backfill.recompute.copies import copies_by_headers, copies_by_key, without_copies
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError
-from headwater_streams.backfill.recompute.reading import (
-    RawTable,
-    RawTopic,
-    require_told_copies,
-    without,
-    without_copies,
-)
+from headwater_streams.backfill.recompute.reading import RawTable, RawTopic, checks_on, without
+from headwater_streams.dedup import ByKey
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.sinks.side import MISSED
-from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS
+from headwater_streams.sources.coordinates import INPUT, PLACE, ROW_COLUMNS
 from headwater_streams.sources.decode import BAD
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.spec import CLOSED_UNTIL
@@ -84,11 +80,12 @@ class InputRows:
         Raises:
             NotRecomputableError: Which rows were given is not known.
         """
-        require_told_copies(job)
-        declared, checks = job.inputs[name], job.quarantining
+        declared, checks = job.inputs[name], checks_on(context.spark, job, plan.inputs[name])
         self.name, self.taken = name, taken
         self.by_headers = job.dedup is not None and job.dedup.by_headers
+        self.by_key = isinstance(job.dedup, ByKey)
         self._context, self._job, self._overlapping = context, job, overlapping
+        self._is_side = len(plan.job.inputs) > 1
         self._input: RawTopic | RawTable
         self._judging: RawTopic | RawTable
         if isinstance(declared, TopicInput):
@@ -136,6 +133,10 @@ class InputRows:
             good = self._not_in(good, self.taken.rejected, picked)
         return self._in_time(picked, self._new(picked, located, good))
 
+    def rejected(self) -> bool:
+        """Whether records of the offsets that were read stand in quarantine."""
+        return any(not self._side(path, self.taken.read).isEmpty() for path in self.taken.rejected)
+
     def not_quarantined(self, picked: Offsets) -> int:
         """How many records the checks reject, as they are now, that stand in no quarantine table: rows were deleted."""
         decoded = self._judging.decoded(self._input.located(picked))
@@ -150,29 +151,36 @@ class InputRows:
         return without(kept, self._input.located(picked)).count()
 
     def _new(self, picked: Offsets, located: DataFrame, good: DataFrame) -> DataFrame:
-        if not self.by_headers:
+        if not self.by_headers and not self.by_key:
             return good
-        chosen = [bool(picked.inside(batch.id.ranges).count) for batch in self.batches]
         reading = next(p for p in plan_jobs(self._context, [self._job]) if list(p.job.inputs) == [self.name])
-        return without_copies(good, reading, located, self.batches, chosen)
+        if self.by_key:
+            return without_copies(good, copies_by_key(reading, good, self.batches))
+        chosen = [bool(picked.inside(batch.id.ranges).count) for batch in self.batches]
+        return without_copies(good, copies_by_headers(reading, located, self.batches, chosen))
 
     def _in_time(self, picked: Offsets, good: DataFrame) -> DataFrame:
         """The records but the late ones; where a record is in several windows, with the last one that lacks it."""
         if self.taken.late is None:
             return good
-        if not self._overlapping:
-            return self._not_in(good, [self.taken.late], picked)
         late = self._side(self.taken.late, picked)
+        if self._is_side:
+            late = late.filter(F.col(INPUT) == self.name)
+        if not self._overlapping:
+            return without(good, late) if _is_filled(self.taken.late) else good
         closed = F.array_max(F.transform(MISSED, lambda window: window["end"])).alias(CLOSED_UNTIL)
         return good.join(late.select(*PLACE, closed), list(PLACE), "left")
 
     def _not_in(self, rows: DataFrame, paths: Sequence[Path], picked: Offsets) -> DataFrame:
         """Rows but those that stand in side tables; most of these are empty, and a join is not for nothing."""
-        filled = [path for path in paths if DeltaTable(str(path)).file_uris()]
-        return reduce(without, [self._side(path, picked) for path in filled], rows)
+        return reduce(without, [self._side(path, picked) for path in paths if _is_filled(path)], rows)
 
     def _side(self, path: Path, picked: Offsets) -> DataFrame:
         return self._context.spark.read.format("delta").load(str(path)).filter(picked.condition())
+
+
+def _is_filled(path: Path) -> bool:
+    return bool(DeltaTable(str(path)).file_uris())
 
 
 def compared_as_rejected(

@@ -53,12 +53,9 @@ class JoinRecomputation:
         """Args: the job as it is declared; the part of it that joins; what was written.
 
         Raises:
-            NotRecomputableError: Its rows cannot be recomputed.
+            NotRecomputableError: Which rows a side was given is not known.
         """
         self._plan, self._written = plan, written
-        left, right = ({topic for topic, _ in taken.read.pairs} for taken in written.taken.values())
-        if left & right:
-            raise NotRecomputableError(f"both sides of the join come from {', '.join(sorted(left & right))}")
         self._inputs = [InputRows(context, job, plan, name, taken) for name, taken in written.taken.items()]
 
     def run(self, how: Recompute) -> Recomputed:
@@ -72,7 +69,8 @@ class JoinRecomputation:
         here = Offsets.union([rows.there() for rows in self._inputs])
         if not all(rows.taken.read.count for rows in self._inputs):
             raise NotRecomputableError("no record feeds one side of the join")
-        if here != read:
+        self._require_told_apart()
+        if any(rows.there() != rows.taken.read for rows in self._inputs):
             raise NotRecomputableError(
                 f"{read.count - here.count:,} of {read.count:,} offsets are gone from {read.topics}, and which rows "
                 "they were joined with is not known"
@@ -87,6 +85,15 @@ class JoinRecomputation:
         )
         outcome = judged(found, counted(found.rows, "row"), here, read, 0)
         return replace(outcome, notes=(*outcome.notes, *notes))
+
+    def _require_told_apart(self) -> None:
+        """The quarantine does not say by which side a record was rejected."""
+        left, right = ({topic for topic, _ in rows.taken.read.pairs} for rows in self._inputs)
+        if left & right and any(rows.rejected() for rows in self._inputs):
+            raise NotRecomputableError(
+                f"both sides of the join come from {', '.join(sorted(left & right))}, some of whose records are in "
+                "quarantine, and by which side is not known"
+            )
 
     def _compared(self, by_checks: bool) -> tuple[Compared, tuple[str, ...]]:
         given = {rows.name: rows.given(rows.taken.read, by_checks=by_checks) for rows in self._inputs}

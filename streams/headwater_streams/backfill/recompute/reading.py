@@ -3,27 +3,29 @@
 from collections.abc import Sequence
 from functools import reduce
 
-import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
-from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order
-from headwater_streams.backfill.recompute.outcome import NotRecomputableError
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
-from headwater_streams.dedup.by_key import ByKey
-from headwater_streams.dedup.verdicts import judge, seen_from
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stages.row_pass import RowPass
+from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.sources.coordinates import OFFSET, PLACE
 from headwater_streams.sources.decode import Decoded, RecordDecoder, RowDecoder
 from headwater_streams.sources.inputs import TableInput, TopicInput
 from headwater_streams.sources.sequence import sequence_problem
+
+
+def checks_on(spark: SparkSession, job: Job, schema: T.StructType) -> tuple[Check, ...]:
+    """The checks that send rows of an input to quarantine: of several inputs' those that speak of its columns."""
+    if len(job.inputs) == 1:
+        return job.quarantining
+    return speaking_of(spark.createDataFrame([], schema), job.quarantining)
 
 
 class RawTopic:
@@ -94,55 +96,6 @@ class RawTable:
     def decoded(self, located: DataFrame) -> Decoded:
         """The rows as decoded records are, bad ones marked."""
         return self._decoder.decode(located)
-
-
-def require_told_copies(job: Job) -> None:
-    """Sees to it that a record tells of itself whether it is a copy.
-
-    Raises:
-        NotRecomputableError: The job removes duplicates by key.
-    """
-    if isinstance(job.dedup, ByKey):
-        raise NotRecomputableError(
-            "the job removes duplicates by key, and which of them stays depends on the order in which they came"
-        )
-
-
-def without_copies(
-    good: DataFrame,
-    plan: JobPlan,
-    located: DataFrame,
-    batches: Sequence[LiveBatch],
-    chosen: Sequence[bool],
-) -> DataFrame:
-    """The rows but the copies that a job with headers which tell these left out.
-
-    What had been seen is taken from the ledger once, where the chosen batches begin, and carried on from there.
-
-    Args:
-        good: The rows, with their coordinates.
-        plan: The job that reads the topic.
-        located: All records of the chosen batches.
-        batches: The job's batches, in their order.
-        chosen: Which of them are looked at.
-    """
-    dedup = plan.job.dedup
-    assert isinstance(dedup, ByOffset | BySequence)
-    coordinates = RowPass(plan).coordinates(located)
-    nothing = pa.table({name: coordinates[name].slice(0, 0) for name in PLACE})
-    found, seen = [nothing], None
-    generation = None
-    for batch, wanted in zip(batches, chosen, strict=True):
-        if not wanted or batch.id.generation != generation:
-            seen = None
-        generation = batch.id.generation
-        mine = coordinates.filter(Offsets.of([batch.id.ranges]).mask(coordinates)) if wanted else nothing
-        if mine.num_rows:
-            verdicts = judge(mine, seen_from(batch.seen) if seen is None else seen, dedup.max_jump)
-            found.append(verdicts.rows.select(list(PLACE)))
-            seen = verdicts.seen
-    copies = pa.concat_tables(found).combine_chunks()  # Spark reads nothing behind a piece without rows
-    return without(good, good.sparkSession.createDataFrame(copies)) if copies.num_rows else good
 
 
 def in_order(rows: DataFrame, order: Order | None) -> DataFrame:

@@ -1,34 +1,27 @@
 """The rows of a row-by-row job, recomputed: its function over all records that were picked, at once."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from itertools import accumulate
 from random import Random
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order, compare
+from headwater_streams.backfill.recompute.copies import without_copies
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
-from headwater_streams.backfill.recompute.reading import (
-    RawTable,
-    RawTopic,
-    in_order,
-    require_told_copies,
-    without,
-    without_copies,
-)
+from headwater_streams.backfill.recompute.reading import in_order, without
+from headwater_streams.backfill.recompute.row_inputs import RowInputs
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, hide, reveal
-from headwater_streams.sources.decode import BAD
-from headwater_streams.sources.inputs import Input, TopicInput
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,11 @@ class _Part:
     versions: Versions
     read: Offsets
     compared: Offsets
-    batches: tuple[int, ...] = ()
+    batches: tuple[int, ...]
+
+
+_Good = Mapping[str, DataFrame]
+"""Good records, each once, with their coordinates, by input."""
 
 
 class RowRecomputation:
@@ -74,14 +71,7 @@ class RowRecomputation:
             NotRecomputableError: Its rows cannot be recomputed.
         """
         self._context, self._plan, self._job, self._written = context, plan, plan.job, written
-        self._name, declared = next(iter(plan.job.inputs.items()))
-        if len(plan.job.inputs) > 1:
-            raise NotRecomputableError(
-                f"the job reads {', '.join(plan.job.inputs)}, and so far only one input is"
-            )
-        require_told_copies(plan.job)
-        self._input = _input_of(context, plan, declared, written)
-        self._by_headers = plan.job.dedup is not None and plan.job.dedup.by_headers
+        self._inputs = RowInputs(context, plan, written.batches, written.source)
         self._lookups = Lookups(context, plan)
 
     def run(self, how: Recompute, seed: str) -> Recomputed:
@@ -92,7 +82,7 @@ class RowRecomputation:
             StreamsError: Nobody answers, or a look-up is gone.
         """
         everything = self._everything()
-        parts = self._parts(self._input.there())
+        parts = self._parts()
         held = sum(part.compared.count for part in parts)
         if not held:
             raise NotRecomputableError(
@@ -100,15 +90,13 @@ class RowRecomputation:
             )
         limit = limit_of(everything.count)
         if how == "sample" and held > limit:
-            parts = [self._sampled(parts, limit, Random(seed))]
-        made = {number: self._rows_of(part) for number, part in enumerate(parts)}
+            parts = self._sampled(parts, limit, Random(seed))
+        made = self._rows_of(parts)
         read = Offsets.union([part.compared for part in parts])
         rows = self._written.rows
         rows = rows if read == everything else rows.filter(read.condition())
         found = compare(
-            lambda order: reduce(
-                DataFrame.unionByName, [self._result(parts[n], made[n], order) for n in made]
-            ),
+            lambda order: self._results(parts, made, order),
             rows,
             PLACE,
             self._written.columns,
@@ -118,8 +106,7 @@ class RowRecomputation:
         if not found.extra:
             return outcome
         # A compacted topic forgets records between the others.
-        records = reduce(DataFrame.unionByName, [self._input.located(part.read) for part in parts])
-        lost = without(rows, records).count()
+        lost = without(rows, self._inputs.places(Offsets.union([part.read for part in parts]))).count()
         kept = replace(found, extra=found.extra - lost)
         outcome = judged(kept, counted(found.rows, "row"), read, everything, everything.count - held)
         of_rows = counted(lost, "written row")
@@ -133,14 +120,24 @@ class RowRecomputation:
     def _wanted(self, offsets: Offsets) -> Offsets:
         return offsets if self._written.wanted is None else offsets.inside(self._written.wanted)
 
-    def _parts(self, there: Ranges) -> list[_Part]:
-        """What of the batches can be read, apart where they read other look-ups."""
+    def _parts(self) -> list[_Part]:
+        """What of the batches can be read, apart where they read other look-ups.
+
+        Raises:
+            NotRecomputableError: A look-up's version is not known, or copies of what is gone cannot be told.
+        """
+        there = self._inputs.there
         found: dict[tuple[tuple[str, LookupVersion], ...], list[int]] = {}
         for number, batch in enumerate(self._written.batches):
             of_batch = Offsets.of([batch.id.ranges])
-            # Copies are told beside the other records of their batch.
-            is_there = not self._by_headers or of_batch.inside(there) == of_batch
-            if is_there and self._wanted(of_batch.inside(there)).count:
+            is_whole = of_batch.inside(there) == of_batch
+            if self._inputs.by_key and not is_whole:
+                raise NotRecomputableError(
+                    f"offsets are gone from {of_batch.topics}, and which of the others' rows are copies of theirs is "
+                    "not known"
+                )
+            # Copies that headers tell are told beside the other records of their batch.
+            if (is_whole or not self._inputs.by_headers) and self._wanted(of_batch.inside(there)).count:
                 versions = {name: self._version(name, batch) for name in self._plan.lookups}
                 found.setdefault(tuple(sorted(versions.items(), key=str)), []).append(number)
         return [self._part(dict(versions), numbers, there) for versions, numbers in found.items()]
@@ -154,13 +151,15 @@ class RowRecomputation:
     def _part(self, versions: Versions, numbers: Sequence[int], there: Ranges) -> _Part:
         read = Offsets.of([self._written.batches[number].id.ranges for number in numbers]).inside(there)
         compared = self._wanted(read)
-        return _Part(versions, read if self._by_headers else compared, compared, tuple(numbers))
+        return _Part(versions, read if self._inputs.by_headers else compared, compared, tuple(numbers))
 
-    def _sampled(self, parts: Sequence[_Part], limit: int, rng: Random) -> _Part:
+    def _sampled(self, parts: Sequence[_Part], limit: int, rng: Random) -> list[_Part]:
+        if self._inputs.by_key:
+            return self._first(parts, limit)
         (part,) = rng.choices(parts, weights=[part.compared.count for part in parts])
-        if not self._by_headers:
+        if not self._inputs.by_headers:
             picked = pick_offsets(part.compared, limit, rng)
-            return replace(part, read=picked, compared=picked)
+            return [replace(part, read=picked, compared=picked)]
         # Whole batches that follow each other, one at least.
         first = rng.randrange(len(part.batches))
         numbers: list[int] = []
@@ -169,36 +168,45 @@ class RowRecomputation:
             if numbers and more.count > limit:
                 break
             numbers.append(number)
-        return self._part(part.versions, sorted(numbers), part.read.spans)
+        return [self._part(part.versions, sorted(numbers), part.read.spans)]
 
-    def _rows_of(self, part: _Part) -> DataFrame:
-        """The good records, each once, with their coordinates."""
-        located = self._input.located(part.read)
-        decoded = self._input.decoded(located)
-        good = decoded.frame.filter(~F.col(BAD))
-        if part.read != part.compared:
-            good = good.filter(part.compared.condition())
-        good = good.select(*decoded.columns.values(), *ROW_COLUMNS)
-        if self._by_headers:
-            chosen = [number in part.batches for number in range(len(self._written.batches))]
-            good = without_copies(good, self._plan, located, self._written.batches, chosen)
-        return good
+    def _first(self, parts: Sequence[_Part], limit: int) -> list[_Part]:
+        """The first batches: which of a key's rows stays depends on all that came before."""
+        sizes = (Offsets.of([batch.id.ranges]).count for batch in self._written.batches)
+        until = sum(read <= limit for read in accumulate(sizes))
+        if not until:
+            raise NotRecomputableError(
+                "which of a key's rows stays depends on all that came before, and the first batch has more of them "
+                "than a sample; --recompute all reads them"
+            )
+        some = [(part.versions, [number for number in part.batches if number < until]) for part in parts]
+        return [self._part(versions, numbers, self._inputs.there) for versions, numbers in some if numbers]
 
-    def _result(self, part: _Part, good: DataFrame, order: Order | None) -> DataFrame:
-        rows = in_order(good, order)
-        frames = self._lookups.at(part.versions).frames
-        with self._lookups.looked_at():
-            results = self._job.results(**{self._name: hide(rows, ROW_COLUMNS)}, **frames)
-        return reveal(results[self._written.table or self._job.target.name], ROW_COLUMNS)
+    def _rows_of(self, parts: Sequence[_Part]) -> list[_Good]:
+        """The records of each part."""
+        copies = None
+        if self._inputs.by_key:
+            numbers = sorted(number for part in parts for number in part.batches)
+            copies = self._inputs.copies(Offsets.union([part.read for part in parts]), numbers)
+        made: list[_Good] = []
+        for part in parts:
+            good: _Good = self._inputs.good(part.read)
+            if part.read != part.compared:
+                good = {name: rows.filter(part.compared.condition()) for name, rows in good.items()}
+            if self._inputs.by_headers:
+                copies = self._inputs.copies(part.read, part.batches)
+            if copies is not None:
+                good = {name: without_copies(rows, copies) for name, rows in good.items()}
+            made.append(good)
+        return made
 
-
-def _input_of(
-    context: StageContext, plan: JobPlan, declared: Input, written: WrittenRows
-) -> RawTopic | RawTable:
-    if isinstance(declared, TopicInput):
-        return RawTopic(context, declared, plan.job.dedup, plan.job.quarantining)
-    if written.source is None:
-        raise NotRecomputableError(f"nothing of {declared.name} was read")
-    (schema,) = plan.inputs.values()
-    read = merge_ranges([batch.id.ranges for batch in written.batches])
-    return RawTable(declared, schema.fieldNames(), written.source, read, plan.job.quarantining)
+    def _results(self, parts: Sequence[_Part], made: Sequence[_Good], order: Order | None) -> DataFrame:
+        """What the function makes of them."""
+        found = []
+        for part, good in zip(parts, made, strict=True):
+            frames = self._lookups.at(part.versions).frames
+            inputs = {name: hide(in_order(rows, order), ROW_COLUMNS) for name, rows in good.items()}
+            with self._lookups.looked_at():
+                results = self._job.results(**inputs, **frames)
+            found.append(reveal(results[self._written.table or self._job.target.name], ROW_COLUMNS))
+        return reduce(DataFrame.unionByName, found)

@@ -173,6 +173,7 @@ class WindowRecomputation:
         if (
             not self._window.closing
             or isinstance(self._window, CountWindow)
+            or self._rows.by_key
             or WINDOW_START not in rows.columns
         ):
             return {}
@@ -200,6 +201,8 @@ class WindowRecomputation:
             why = "its rows do not say of what time they are"
             if isinstance(self._window, CountWindow):
                 why = "its windows are counted from the first row of each key on"
+            if self._rows.by_key:
+                why = "which of a key's rows stays depends on all that came before"
             raise NotRecomputableError(f"{why}, so it takes all offsets, {gone if here != read else many}")
         margin = 0 if limit is None else limit // _MARGIN
         batches = [Offsets.of([b.id.ranges]) for b in self._rows.batches] if self._rows.by_headers else []

@@ -5,7 +5,6 @@ import pyarrow as pa
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.key_files import KeyFiles
 from headwater_streams.dedup.recent_keys import RecentKeys
-from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.checkpoint import batches_kept
 from headwater_streams.runtime.context import StageContext
@@ -21,8 +20,7 @@ class KeyLog:
         dedup, (declared,) = plan.job.dedup, plan.job.inputs.values()
         assert isinstance(dedup, ByKey)
         assert declared.watermark is not None, "the plan was checked"
-        delay_us = in_micros(parse_duration(declared.watermark))
-        self._keys = RecentKeys(in_micros(parse_duration(dedup.within)), delay_us)
+        self._keys = RecentKeys.of(dedup, declared.watermark)
         self._files = KeyFiles(context.home.checkpoint(plan.job.name, generation))
         self._batches_kept = batches_kept(context.spark)
         self._kept: pa.Table | None = None

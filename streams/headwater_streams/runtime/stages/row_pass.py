@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.dedup import ByKey, ByOffset, BySequence
-from headwater_streams.dedup.recent_keys import KEY_SCHEMA
+from headwater_streams.dedup.recent_keys import key_columns
 from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.errors import DataLossError, LookupKeyError
@@ -125,14 +125,11 @@ class RowPass:
         """
         (name,) = self._names
         decoded = self._decoded(name, located)
-        parts: list[Column] = []
-        for column in columns:  # a hash of NULL is that of nothing, so it is told apart
-            parts += [decoded.columns[column].isNull(), decoded.columns[column]]
-        hashes = [F.xxhash64(F.lit(seed), *parts) for seed in (0, 1)]
-        named = zip(KEY_SCHEMA.names, (*hashes, self._event_time_us(name, decoded)), strict=True)
+        of_key = [decoded.columns[column] for column in columns]
         good = decoded.frame.filter(~F.col(BAD))
         number = [_NUMBER] if self._is_numbered else []
-        return good.select(*[c.alias(name) for name, c in named], *PLACE, *number).toArrow()
+        named = key_columns(of_key, self._event_time_us(name, decoded))
+        return good.select(*named, *PLACE, *number).toArrow()
 
     def over(
         self,
