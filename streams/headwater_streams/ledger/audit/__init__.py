@@ -6,8 +6,8 @@ Every finding is a sentence. What is looked at:
 - batches follow each other without a gap or an overlap of offsets or of table versions, also from one generation to the
   next where that was warmed up: what it read for its state only is in no batch;
 - what was read of a topic is as much as the offsets span (`control` records are said apart by the caller);
-- a row table holds, for each batch, the rows that its commit wrote: one deleted by hand, slipped in or doubled is
-  named by its coordinates;
+- a row table holds, for each batch, the rows that its commit wrote, and in the ranges of repairs what the last of them
+  wrote: one deleted by hand, slipped in or doubled is named by its coordinates;
 - an as-of join's table likewise, and its rows with an answer and without are as many as the entries say;
 - the rows of a slowly changing dimension stand for as many change events as the entries say, and its table of changes
   has those that each batch kept;
@@ -19,19 +19,13 @@ from collections.abc import Sequence
 
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
 from headwater_streams.ledger.audit.found import TableAudit
-from headwater_streams.ledger.audit.rows import (
-    check_answers,
-    check_changes,
-    check_pairs,
-    check_rows,
-    check_windows,
-)
+from headwater_streams.ledger.audit.results import check_answers, check_changes, check_pairs, check_windows
+from headwater_streams.ledger.audit.rows import check_rows
 from headwater_streams.ledger.audit.sides import check_side
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows, is_undone
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.scd_target import CHANGES_SUFFIX
-from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
+from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX
 
 __all__ = ["TableAudit", "audit_home", "audit_table"]
 
@@ -58,7 +52,8 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     made = [c for c in made if c.entry is None or not any(is_undone(c.entry, begun) for begun in cleared)]
     live = [c for c in made if c.entry is not None and c.entry.is_batch]
     entries = [c.entry for c in live if c.entry is not None]
-    repairs = [c.entry for c in made if c.entry is not None and c.entry.kind == "backfill"]
+    repaired = [c for c in made if c.entry is not None and c.entry.kind == "backfill"]
+    repairs = [c.entry for c in repaired if c.entry is not None]
     for sequence in sequences(made, entries):
         sum_up(audit, sequence)
         check_sequence(audit, sequence)
@@ -68,13 +63,13 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
     audit.notes += [_lost(c.entry) for c in made if c.entry is not None and c.entry.extra.get("lost")]
     if last.kind == "row":
-        check_rows(audit, home, live, repairs)
+        check_rows(audit, home, live, repaired)
     elif last.kind == "scd":
         check_changes(audit, home, entries)
     elif last.kind == "window":
         check_windows(audit, home, entries, repairs)
     elif last.kind == "as_of":
-        check_rows(audit, home, live, repairs)
+        check_rows(audit, home, live, repaired)
         if entries:
             check_answers(audit, home, entries[-1])
     elif entries:

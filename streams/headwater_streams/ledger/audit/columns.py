@@ -13,8 +13,8 @@ def columns_of(path: Path, names: list[str]) -> pa.Table:
     return dataset_of(path).to_table(columns=names)
 
 
-def rows_by_batch(rows: pa.Table) -> Counter[tuple[int, int]]:
-    """How many rows each batch has."""
+def rows_by_batch(rows: pa.Table) -> Counter[tuple[int | None, int | None]]:
+    """How many rows each batch has; a row slipped in may say none."""
     found = rows.group_by(["_generation", "_batch"]).aggregate([([], "count_all")])
     columns = (found[name].to_pylist() for name in ("_generation", "_batch", "count_all"))
     return Counter({(generation, batch): count for generation, batch, count in zip(*columns, strict=True)})

@@ -1,164 +1,178 @@
-"""A table's rows against what its entries say of them, for each kind of stage."""
+"""A row table's rows against what its commits wrote: one that is gone, or slipped in, is named by its coordinates."""
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
-from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
 from headwater_streams.ledger.log import Commit
+from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.shared import shares_coordinates, tables_read
+from headwater_streams.plural import counted
 from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.scd_target import CHANGES
 
 _SAMPLES = 5
 
-Coordinates = tuple[str, int, int]
+_Coordinates = tuple[str | None, int | None, int | None]
+_PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
+_Pairs = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+"""Half-open stretches of offsets, by topic and partition."""
 
 
-def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: Sequence[LedgerEntry]) -> None:
-    """Checks that a table has, for each batch, the rows that its commit wrote."""
+def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: Sequence[Commit]) -> None:
+    """Checks that a table has, for each batch, the rows that its commit wrote, and for each repair those of its range.
+
+    Args:
+        audit: What is found.
+        home: Where the table is.
+        live: The batches' commits.
+        repairs: The swaps and their ways back, oldest first; the rows of a range are those of the last one.
+    """
     path = home.table(audit.table)
     rows = columns_of(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
     # A topic that was made again has the same offsets once more, in another generation.
-    twice = _places(_more_than_once(rows, ["_generation", "_topic", "_partition", "_offset"]))
+    placed = rows.filter(pa.compute.is_valid(rows["_offset"]))
+    twice = _places(_more_than_once(placed, ["_generation", "_topic", "_partition", "_offset"]))
     entries = [commit.entry for commit in live if commit.entry is not None]
     if twice and not any(shares_coordinates(home, name) for name in tables_read(entries)):
         audit.findings.append(f"{audit.table}: {len(twice)} rows stand there twice: {_named(twice)}")
-    if repairs:
-        return  # batches are no longer what the live commits wrote; the backfill's verdict accounts for them
-    there = rows_by_batch(rows)
+    ranges = [_pairs_of(repair) for repair in repairs]
+    own = rows.filter(~_in_one_of(rows, ranges)) if repairs else rows
+    there = rows_by_batch(own)
+    unknown = 0
     for commit in live:
         assert commit.entry is not None
         batch = (commit.entry.generation, commit.entry.batch)
-        if there.pop(batch, 0) == commit.rows_added:
-            continue
-        _name_difference(audit, path, commit, Counter(_places(_of_batch(rows, batch))))
+        count = there.pop(batch, 0)
+        told = f"{audit.table} batch {commit.entry.batch}"
+        if not any(_overlap(_pairs_of(commit), of) for of in ranges):
+            if count != commit.rows_added:
+                _name_difference(audit, told, path, commit, own.filter(_of_batch(own, batch)), [])
+        elif _written(path, commit) is not None:
+            _name_difference(audit, told, path, commit, own.filter(_of_batch(own, batch)), ranges)
+        else:
+            unknown += 1
     for (generation, batch_number), count in sorted(there.items(), key=str):
-        strangers = _places(_of_batch(rows, (generation, batch_number)))
+        strangers = _places(own.filter(_of_batch(own, (generation, batch_number))))
+        of = "no batch" if batch_number is None else f"batch {batch_number}"
         audit.findings.append(
-            f"{audit.table}: {count} rows of batch {batch_number}, which no commit wrote: {_named(strangers)}"
+            f"{audit.table}: {count} rows of {of}, which no commit wrote: {_named(strangers)}"
+        )
+    for number, repair in enumerate(repairs):
+        assert repair.entry is not None
+        later, told = ranges[number + 1 :], f"{audit.table}, {_action(repair)}"
+        mine = rows.filter(inside(rows, ranges[number]) & ~_in_one_of(rows, later))
+        if _written(path, repair) is not None:
+            _name_difference(audit, told, path, repair, mine, later, within=ranges[number])
+        elif any(_overlap(ranges[number], of) for of in later):
+            unknown += 1
+        elif mine.num_rows != repair.entry.totals["written"]:
+            audit.findings.append(
+                f"{told}: {mine.num_rows} rows are in its range where it wrote {repair.entry.totals['written']}; "
+                "its files were removed since, so the rows cannot be named"
+            )
+    if unknown:
+        audit.notes.append(
+            f"{audit.table}: of {counted(unknown, 'commit')}, part of whose rows a later repair replaced, the files "
+            "were removed since, so their other rows were not looked at"
         )
 
 
-def _name_difference(audit: TableAudit, path: Path, commit: Commit, now: Counter[Coordinates]) -> None:
+def _action(repair: Commit) -> str:
+    assert repair.entry is not None
+    return f"{repair.entry.extra['action']} of backfill {repair.entry.extra['backfill']}"
+
+
+def _pairs_of(commit: Commit) -> _Pairs:
+    """The offsets that a commit's rows come from."""
     assert commit.entry is not None
-    batch = commit.entry.batch
+    found: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    for source in commit.entry.sources:
+        for topic, partitions in source.ranges.items():
+            for partition, pair in partitions.items():
+                found.setdefault((topic, partition), []).append(pair)
+    return found
+
+
+def _overlap(one: _Pairs, other: _Pairs) -> bool:
+    return any(
+        max(start, low) < min(end, high)
+        for place, pairs in one.items()
+        for start, end in pairs
+        for low, high in other.get(place, ())
+    )
+
+
+def _in_one_of(rows: pa.Table, ranges: Sequence[_Pairs]) -> np.ndarray:
+    return reduce(np.logical_or, [inside(rows, of) for of in ranges], np.zeros(rows.num_rows, dtype=bool))
+
+
+def _written(path: Path, commit: Commit) -> pa.Table | None:
+    """The coordinates of the rows in a commit's files, as they were written; None where a file is gone.
+
+    A commit without a row has no file.
+    """
     files = [path / name for name in commit.added_paths]
-    if not files or not all(file.exists() for file in files):
+    if not all(file.exists() for file in files) or (commit.rows_added and not files):
+        return None
+    return ds.dataset([str(file) for file in files], _PLACES).to_table() if files else _PLACES.empty_table()
+
+
+def _name_difference(
+    audit: TableAudit,
+    told: str,
+    path: Path,
+    commit: Commit,
+    rows: pa.Table,
+    replaced: Sequence[_Pairs],
+    *,
+    within: _Pairs | None = None,
+) -> None:
+    """Names the rows that are gone from those that a commit wrote, and those that came to them.
+
+    Args:
+        audit: What is found.
+        told: The commit, for a sentence.
+        path: The table.
+        commit: The commit.
+        rows: Those that are there.
+        replaced: The ranges whose rows are a later commit's.
+        within: The range that the commit is about, where its files hold others' rows, too.
+    """
+    written = _written(path, commit)
+    if written is None:
         audit.findings.append(
-            f"{audit.table} batch {batch}: {now.total()} rows where its commit wrote {commit.rows_added}; "
-            "its files were removed since, so the rows cannot be named"
+            f"{told}: {rows.num_rows} rows where its commit wrote {commit.rows_added}; its files were removed since, "
+            "so the rows cannot be named"
         )
         return
-    wrote = Counter(
-        _places(ds.dataset([str(file) for file in files]).to_table(["_topic", "_partition", "_offset"]))
-    )
-    gone, new = sorted((wrote - now).elements()), sorted((now - wrote).elements())
-    if gone:
-        audit.findings.append(f"{audit.table} batch {batch}: {len(gone)} rows are gone: {_named(gone)}")
-    if new:
-        audit.findings.append(f"{audit.table} batch {batch}: {len(new)} rows slipped in: {_named(new)}")
+    meant = ~_in_one_of(written, replaced)
+    if within is not None:
+        meant &= inside(written, within)
+    wrote, now = written.filter(meant), rows.select(_PLACES.names)
+    for places, what in ((_more(wrote, now), "are gone"), (_more(now, wrote), "slipped in")):
+        if places:
+            audit.findings.append(f"{told}: {len(places)} rows {what}: {_named(places)}")
 
 
-def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]) -> None:
-    """Checks for how many change events the rows of a dimension stand."""
-    held = sum(entry.totals["held"] for entry in entries)
-    there = pa.compute.sum(columns_of(home.table(audit.table), [CHANGES])[CHANGES]).as_py() or 0
-    if there != held:
-        audit.findings.append(
-            f"{audit.table}: its rows stand for {there} change events, {held} were applied and hold"
-        )
-
-
-def check_windows(
-    audit: TableAudit, home: Home, entries: Sequence[LedgerEntry], repairs: Sequence[LedgerEntry]
-) -> None:
-    """Checks that windows count as many rows as were folded, swaps and their way back among them."""
-    folded = sum(counted_in_windows(terms) for entry in entries for terms in entry.accounting.values())
-    for entry in repairs:
-        for terms in entry.accounting.values():
-            folded += counted_in_windows(terms) - terms["before"]
-    _check_open(audit, entries)
-    counted = pa.compute.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
-    if counted != folded:
-        audit.findings.append(f"{audit.table}: its windows count {counted} rows, {folded} were folded")
-
-
-def _check_open(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
-    """Rows that wait for their window to be closed: placed, not written yet, and never fewer than none."""
-    waiting = 0
-    for entry in entries:
-        for terms in entry.accounting.values():
-            placed = terms.get("placed", terms["folded"])
-            if "open" in terms and placed != terms["emitted"] + terms["open"]:
-                audit.findings.append(
-                    f"{audit.table} batch {entry.batch}: placed {placed} is not {terms['emitted']} emitted + "
-                    f"{terms['open']} open"
-                )
-            waiting += terms.get("open", 0)
-        if waiting < 0:
-            audit.findings.append(
-                f"{audit.table} batch {entry.batch}: {-waiting} more rows left windows than came"
-            )
-            return
-
-
-def check_pairs(audit: TableAudit, home: Home, live: Sequence[Commit]) -> None:
-    """Checks that a join's rows are as many as its batches found, and of as many rows of each side."""
-    path = home.table(audit.table)
-    entries = [commit.entry for commit in live if commit.entry is not None]
-    sources = columns_of(path, ["_sources"]).column("_sources").to_pylist()
-    written = sum(commit.rows_added for commit in live)
-    pairs = sum(int(entry.extra.get("pairs", 0)) for entry in entries)
-    alone = sum(int(entry.extra.get("alone", 0)) for entry in entries)
-    if not len(sources) == written == pairs + alone:
-        found = f"{pairs} pairs and {alone} rows without a partner" if alone else f"{pairs} pairs"
-        audit.findings.append(
-            f"{audit.table}: {found} were found, {written} written, {len(sources)} are there"
-        )
-    is_semi = entries[-1].extra.get("how") == "semi"
-    paired = [places for places in sources if is_semi or None not in places]
-    for position, name in enumerate(_inputs_by_side(entries)):
-        if is_semi and position:
-            continue
-        matched = {(p[position]["topic"], p[position]["partition"], p[position]["start"]) for p in paired}
-        expected = audit.totals[name]["matched"]
-        if len(matched) != expected:
-            audit.findings.append(
-                f"{audit.table}: its rows name {len(matched)} rows of {name}, {expected} were matched"
-            )
-
-
-def check_answers(audit: TableAudit, home: Home, last: LedgerEntry) -> None:
-    """The rows with an answer and those without, as many as the entries say."""
-    sources = columns_of(home.table(audit.table), ["_sources"])["_sources"].to_pylist()
-    answered = sum(places[1] is not None for places in sources)
-    terms = audit.totals[last.extra["left"]]
-    expected = {
-        "matched": terms["matched"],
-        "unmatched": terms["unmatched"] if last.extra["how"] == "left" else 0,
-    }
-    there = {"matched": answered, "unmatched": len(sources) - answered}
-    for term, count in there.items():
-        if count != expected[term]:
-            audit.findings.append(
-                f"{audit.table}: {count} {term} rows are there, {expected[term]} were counted"
-            )
-    if terms["waiting"] < 0:
-        audit.findings.append(
-            f"{audit.table}: {-terms['waiting']} rows more were answered than were read and waited; "
-            "the left table holds rows that the job did not read"
-        )
-
-
-def _inputs_by_side(entries: Sequence[LedgerEntry]) -> list[str]:
-    sides: dict[str, str] = dict(entries[-1].extra["sides"])
-    return sorted(sides, key=lambda name: sides[name])
+def _more(one: pa.Table, other: pa.Table) -> list[_Coordinates]:
+    """The places of one that the other has not, or not as often."""
+    signs = [
+        rows.append_column("_times", pa.array(np.full(rows.num_rows, sign)))
+        for rows, sign in ((one, 1), (other, -1))
+    ]
+    times = pa.concat_tables(signs).group_by(_PLACES.names).aggregate([("_times", "sum")])
+    more = times.filter(pa.compute.greater(times["_times_sum"], 0))
+    return [
+        place
+        for place, n in zip(_places(more), more["_times_sum"].to_pylist(), strict=True)
+        for _ in range(n)
+    ]
 
 
 def _more_than_once(rows: pa.Table, names: list[str]) -> pa.Table:
@@ -169,17 +183,26 @@ def _more_than_once(rows: pa.Table, names: list[str]) -> pa.Table:
     return found.filter(pa.compute.greater(found["count_all"], 1))
 
 
-def _of_batch(rows: pa.Table, batch: tuple[int, int]) -> pa.Table:
-    of_generation = pa.compute.equal(rows["_generation"], batch[0])
-    return rows.filter(pa.compute.and_(of_generation, pa.compute.equal(rows["_batch"], batch[1])))
+def _of_batch(rows: pa.Table, batch: tuple[int | None, int | None]) -> pa.Array:
+    """Where the rows of a batch are; None for those that say none."""
+    parts = [
+        pa.compute.is_null(rows[name]) if number is None else pa.compute.equal(rows[name], number)
+        for name, number in zip(("_generation", "_batch"), batch, strict=True)
+    ]
+    return pa.compute.and_(*parts)
 
 
-def _places(rows: pa.Table) -> list[Coordinates]:
+def _places(rows: pa.Table) -> list[_Coordinates]:
     columns = (rows.column(name).to_pylist() for name in ("_topic", "_partition", "_offset"))
     return list(zip(*columns, strict=True))
 
 
-def _named(places: Sequence[Coordinates]) -> str:
+def _named(places: Sequence[_Coordinates]) -> str:
     first = sorted(places, key=lambda place: (str(place[0]), place[1] or 0, place[2] or 0))[:_SAMPLES]
-    told = ", ".join(f"{topic} {partition} offset {offset}" for topic, partition, offset in first)
+    told = ", ".join(
+        "one without coordinates"
+        if None in (topic, partition, offset)
+        else f"{topic} {partition} offset {offset}"
+        for topic, partition, offset in first
+    )
     return told + (f" and {len(places) - _SAMPLES} more" if len(places) > _SAMPLES else "")

@@ -35,7 +35,7 @@ def check_side(
             )
     if there:
         audit.findings.append(
-            f"{table}: {sum(there.values())} rows of batches {sorted({b for _, b in there})} that nobody wrote"
+            f"{table}: {sum(there.values())} rows of batches {sorted({b for _, b in there}, key=str)} that nobody wrote"
         )
 
 

@@ -1,0 +1,108 @@
+"""What stands in the tables of windows, joins and dimensions against what their entries say of it."""
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from headwater_streams.ledger.audit.columns import columns_of
+from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
+from headwater_streams.ledger.log import Commit
+from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.scd_target import CHANGES
+
+
+def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]) -> None:
+    """Checks for how many change events the rows of a dimension stand."""
+    held = sum(entry.totals["held"] for entry in entries)
+    there = pa.compute.sum(columns_of(home.table(audit.table), [CHANGES])[CHANGES]).as_py() or 0
+    if there != held:
+        audit.findings.append(
+            f"{audit.table}: its rows stand for {there} change events, {held} were applied and hold"
+        )
+
+
+def check_windows(
+    audit: TableAudit, home: Home, entries: Sequence[LedgerEntry], repairs: Sequence[LedgerEntry]
+) -> None:
+    """Checks that windows count as many rows as were folded, swaps and their way back among them."""
+    folded = sum(counted_in_windows(terms) for entry in entries for terms in entry.accounting.values())
+    for entry in repairs:
+        for terms in entry.accounting.values():
+            folded += counted_in_windows(terms) - terms["before"]
+    _check_open(audit, entries)
+    counted = pa.compute.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
+    if counted != folded:
+        audit.findings.append(f"{audit.table}: its windows count {counted} rows, {folded} were folded")
+
+
+def _check_open(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
+    """Rows that wait for their window to be closed: placed, not written yet, and never fewer than none."""
+    waiting = 0
+    for entry in entries:
+        for terms in entry.accounting.values():
+            placed = terms.get("placed", terms["folded"])
+            if "open" in terms and placed != terms["emitted"] + terms["open"]:
+                audit.findings.append(
+                    f"{audit.table} batch {entry.batch}: placed {placed} is not {terms['emitted']} emitted + "
+                    f"{terms['open']} open"
+                )
+            waiting += terms.get("open", 0)
+        if waiting < 0:
+            audit.findings.append(
+                f"{audit.table} batch {entry.batch}: {-waiting} more rows left windows than came"
+            )
+            return
+
+
+def check_pairs(audit: TableAudit, home: Home, live: Sequence[Commit]) -> None:
+    """Checks that a join's rows are as many as its batches found, and of as many rows of each side."""
+    path = home.table(audit.table)
+    entries = [commit.entry for commit in live if commit.entry is not None]
+    sources = columns_of(path, ["_sources"]).column("_sources").to_pylist()
+    written = sum(commit.rows_added for commit in live)
+    pairs = sum(int(entry.extra.get("pairs", 0)) for entry in entries)
+    alone = sum(int(entry.extra.get("alone", 0)) for entry in entries)
+    if not len(sources) == written == pairs + alone:
+        found = f"{pairs} pairs and {alone} rows without a partner" if alone else f"{pairs} pairs"
+        audit.findings.append(
+            f"{audit.table}: {found} were found, {written} written, {len(sources)} are there"
+        )
+    is_semi = entries[-1].extra.get("how") == "semi"
+    paired = [places for places in sources if is_semi or None not in places]
+    for position, name in enumerate(_inputs_by_side(entries)):
+        if is_semi and position:
+            continue
+        matched = {(p[position]["topic"], p[position]["partition"], p[position]["start"]) for p in paired}
+        expected = audit.totals[name]["matched"]
+        if len(matched) != expected:
+            audit.findings.append(
+                f"{audit.table}: its rows name {len(matched)} rows of {name}, {expected} were matched"
+            )
+
+
+def check_answers(audit: TableAudit, home: Home, last: LedgerEntry) -> None:
+    """The rows with an answer and those without, as many as the entries say."""
+    sources = columns_of(home.table(audit.table), ["_sources"])["_sources"].to_pylist()
+    answered = sum(places[1] is not None for places in sources)
+    terms = audit.totals[last.extra["left"]]
+    expected = {
+        "matched": terms["matched"],
+        "unmatched": terms["unmatched"] if last.extra["how"] == "left" else 0,
+    }
+    there = {"matched": answered, "unmatched": len(sources) - answered}
+    for term, count in there.items():
+        if count != expected[term]:
+            audit.findings.append(
+                f"{audit.table}: {count} {term} rows are there, {expected[term]} were counted"
+            )
+    if terms["waiting"] < 0:
+        audit.findings.append(
+            f"{audit.table}: {-terms['waiting']} rows more were answered than were read and waited; "
+            "the left table holds rows that the job did not read"
+        )
+
+
+def _inputs_by_side(entries: Sequence[LedgerEntry]) -> list[str]:
+    sides: dict[str, str] = dict(entries[-1].extra["sides"])
+    return sorted(sides, key=lambda name: sides[name])

@@ -1,0 +1,108 @@
+"""What the audit names in a table of rows: what is gone, or slipped in, beside repairs and in their ranges.
+
+offset   0   1   2   3 | 4   5   6   7 | 8   9   10  11     three batches; [3, 6) is repaired, then [5, 9)
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.ledger.audit import audit_home
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.testing import JobDriver
+
+sold = hw.topic("sold", schema="id STRING, price DOUBLE")
+NAME = "silver.sold"
+
+
+def job(rate: float) -> Job:
+    @hw.job(name="clean", target=hw.delta(NAME), dedup=hw.by_offset())
+    def clean(sold: DataFrame) -> DataFrame:
+        return sold.withColumn("tax", F.col("price") * rate)
+
+    return bind(clean)
+
+
+@pytest.fixture
+def driver(drive: Callable[..., JobDriver]) -> JobDriver:
+    found = drive(job(0.2))
+    for batch in range(3):
+        found.send("sold", *[{"id": str(batch * 4 + n), "price": 1.0} for n in range(4)])
+        found.run()
+    assert found.audit() == []
+    return found
+
+
+def table(driver: JobDriver) -> DeltaTable:
+    return DeltaTable(str(driver.home.table(NAME)))
+
+
+def repaired(driver: JobDriver, start: int, end: int, rate: float) -> str:
+    made = job(rate)
+    planned = backfill.plan(driver.context, made, offsets={"sold": {0: (start, end)}})
+    backfill.run(driver.context, planned.id, made)
+    assert backfill.verify(driver.context, planned.id, made).passed
+    backfill.swap(driver.context, planned.id)
+    return planned.id
+
+
+def test_audit_names_rows_beside_repairs_and_in_their_ranges(driver: JobDriver) -> None:
+    table(driver).delete("_offset = 2")
+    gone = f"{NAME} batch 0: 1 rows are gone: sold 0 offset 2"
+    assert driver.audit() == [gone]
+    first = repaired(driver, 3, 6, 0.25)
+    assert driver.audit() == [gone], "a repair elsewhere does not bring it back"
+    second = repaired(driver, 5, 9, 0.3)
+    assert driver.audit() == [gone]
+
+    table(driver).delete("_offset = 4 OR _offset = 6 OR _offset = 10")
+    others = [
+        f"{NAME} batch 2: 1 rows are gone: sold 0 offset 10",
+        f"{NAME}, swap of backfill {first}: 1 rows are gone: sold 0 offset 4",
+        f"{NAME}, swap of backfill {second}: 1 rows are gone: sold 0 offset 6",
+    ]
+    assert driver.audit() == [gone, *others]
+
+
+def test_audit_names_rows_after_a_rollback(driver: JobDriver) -> None:
+    repair = repaired(driver, 3, 6, 0.25)
+    backfill.rollback(driver.context, repair)
+    assert driver.audit() == []
+    table(driver).delete("_offset = 1 OR _offset = 5")
+    assert driver.audit() == [
+        f"{NAME} batch 0: 1 rows are gone: sold 0 offset 1",
+        f"{NAME}, rollback of backfill {repair}: 1 rows are gone: sold 0 offset 5",
+    ]
+
+
+def test_audit_counts_where_the_files_of_a_repair_were_removed(driver: JobDriver) -> None:
+    repair = repaired(driver, 3, 6, 0.25)
+    table(driver).optimize.compact()
+    table(driver).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    (audit,) = audit_home(driver.home, [NAME])
+    assert audit.findings == []
+    assert audit.notes[-1] == (
+        f"{NAME}: of 2 commits, part of whose rows a later repair replaced, the files were removed since, so their "
+        "other rows were not looked at"
+    )
+    table(driver).delete("_offset = 4 OR _offset = 9")
+    found = driver.audit()
+    assert f"{NAME} batch 2: 3 rows where its commit wrote 4; its files were removed since" in found[0]
+    assert f"{NAME}, swap of backfill {repair}: 2 rows are in its range where it wrote 3" in found[1]
+
+
+def test_audit_names_a_row_without_coordinates(driver: JobDriver) -> None:
+    path: Path = driver.home.table(NAME)
+    driver.context.spark.sql(
+        f"INSERT INTO delta.`{path}` (id, price, tax) VALUES ('x', 1.0, 0.2), ('y', 1.0, 0.2)"
+    )
+    told = "2 rows of no batch, which no commit wrote: one without coordinates, one without coordinates"
+    assert driver.audit() == [f"{NAME}: {told}"]
+    repaired(driver, 3, 6, 0.25)
+    assert driver.audit() == [f"{NAME}: {told}"]
