@@ -1,12 +1,15 @@
 """Headwater's face: `import headwater as hw` gives the job API; beside it the CLI, the configuration, the stack.
 
 `dir(hw)` lists the API's names, and `help(hw.job)`, `help(hw.tumbling)`, `help(hw.join)`, ... tell of each. It needs
-PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it.
+PySpark and is loaded when its first name is used, so that a broker or the CLI runs without it. `hw.backfill` has the
+verbs of `headwater backfill`.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater import backfill as backfill
     from headwater_streams.api import *  # noqa: F403
 
 __version__ = "0.1.0"
@@ -17,7 +20,7 @@ def __dir__() -> list[str]:
         from headwater_streams import api
     except ModuleNotFoundError:
         return ["__version__"]
-    return sorted([*api.__all__, "__version__"])
+    return sorted([*api.__all__, "__version__", "backfill"])
 
 
 def __getattr__(name: str) -> Any:
@@ -29,6 +32,8 @@ def __getattr__(name: str) -> Any:
         raise ModuleNotFoundError(
             f"headwater.{name} needs {error.name}; install it with: pip install 'headwater[spark]'"
         ) from error
+    if name == "backfill":
+        return import_module("headwater.backfill")
     if name not in api.__all__:
         raise AttributeError(f"headwater has no {name!r}; it has {', '.join(api.__all__)}")
     return getattr(api, name)

@@ -1,9 +1,62 @@
 """What Spark says is wrong, for a person."""
 
-from pyspark.errors import PySparkException
+import re
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException, PythonException
+
+_GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST\].*? reading file (?:file:/*(?=/))?(\S+?)\.? ")
+_PLACE = re.compile(r'File "([^"]+)", line (\d+)')
 
 
 def first_sentence(error: PySparkException) -> str:
     """The error's first line, without its code."""
     message = (error.getMessage() or str(error)).strip().splitlines()[0]
     return message.split(" SQLSTATE")[0]
+
+
+def reason_of(error: BaseException) -> str | None:
+    """Why rows could not be computed, in a line, where the error itself only says where in Spark that was.
+
+    Of an exception in a user's Python it is that, with the line that raised it.
+    """
+    if isinstance(error, PythonException):
+        return _of_python(str(error))
+    if not isinstance(error, Py4JJavaError):
+        return None
+    innermost = list(_causes(error))[-1]
+    text = str(innermost.getMessage() or innermost.toString()).strip()
+    if text.startswith("Traceback"):
+        return _of_python(text)
+    return text.splitlines()[0].split(" SQLSTATE")[0]
+
+
+def missing_file(error: BaseException) -> str | None:
+    """The data file whose absence an error is about; None where it is about something else."""
+    texts = [str(error)]
+    if isinstance(error, Py4JJavaError):
+        texts += [str(cause.toString()) for cause in _causes(error)]
+    return next((found[1] for text in texts if (found := _GONE.search(text))), None)
+
+
+def _causes(error: Py4JJavaError) -> Iterator[Any]:
+    java = error.java_exception
+    while java is not None:
+        yield java
+        java = java.getCause()
+
+
+def _of_python(text: str) -> str:
+    """The exception that a traceback ends with, and the last place in it that is not the library's or Spark's."""
+    lines = text.split("JVM stacktrace:", maxsplit=1)[0].rstrip().splitlines()
+    ends = [
+        n
+        for n, line in enumerate(lines)
+        if re.match(r"\w[\w.]*(Error|Exception|Warning|Exit|Interrupt)\b", line)
+    ]
+    told = lines[ends[-1]].strip() if ends else lines[-1].strip()
+    places = [found for line in lines if (found := _PLACE.search(line)) and "pyspark" not in found[1]]
+    return f"{PurePath(places[-1][1]).name}, line {places[-1][2]}: {told}" if places else told

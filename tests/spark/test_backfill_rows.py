@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -253,3 +254,30 @@ def test_row_backfill_of_two_topics_reads_both(
         ("f1", "west", 0),
         ("f2", "east", 1),
     ]
+
+
+def vacuumed(driver: JobDriver, name: str) -> None:
+    table = DeltaTable(str(driver.home.table(name)))
+    table.optimize.compact()
+    table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+
+def test_row_backfill_whose_earlier_version_was_vacuumed_says_so(drive: Callable[..., JobDriver]) -> None:
+    driver, job = live(drive), mended()
+    context = driver.context
+    planned = backfill.plan(context, job, offsets=RANGE)
+    backfill.run(context, planned.id, job)
+    assert backfill.verify(context, planned.id, job).passed
+    driver.send("departures", event(7, 7), timestamp=AT)
+    driver.run()
+    vacuumed(driver, "silver.departures")
+    told = f"^the backfill '{planned.id}' needs .*parquet, a file of an earlier version of the table that is gone: it"
+    with pytest.raises(DataLossError, match=f"{told} was vacuumed since; plan again$"):
+        backfill.swap(context, planned.id)
+    again = backfill.plan(context, job, offsets=RANGE)
+    backfill.run(context, again.id, job)
+    assert backfill.verify(context, again.id, job).passed
+    backfill.swap(context, again.id)
+    vacuumed(driver, "silver.departures")
+    with pytest.raises(DataLossError, match=f"{told} was vacuumed".replace(planned.id, again.id)):
+        backfill.rollback(context, again.id)

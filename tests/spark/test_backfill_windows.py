@@ -212,3 +212,20 @@ def test_window_backfill_of_offsets_over_a_rewritten_input_survives_kill_and_con
 def hours(span: tuple[int, int] | None) -> tuple[int, int]:
     assert span is not None
     return span[0] // 3_600_000_000 % 24, span[1] // 3_600_000_000 % 24
+
+
+def test_window_backfill_mends_a_window_that_stands_twice(drive: Callable[..., JobDriver]) -> None:
+    driver, job = live(drive), bind(delays)
+    table = driver.home.table("gold.delays")
+    doubled = (
+        driver.table("gold.delays").filter("hour(window_start) = 10 AND carrier = 'UA'").localCheckpoint()
+    )
+    doubled.write.format("delta").mode("append").save(str(table))
+    assert len(windows(driver)) == len(CUT) + 1
+    planned = backfill.plan(driver.context, job)
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    backfill.swap(driver.context, planned.id)
+    assert [row[:2] for row in windows(driver)] == [row[:2] for row in CUT]
+    assert driver.audit() == []

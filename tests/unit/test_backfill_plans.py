@@ -15,7 +15,7 @@ from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, FurtherTable, PinnedInput
 from headwater_streams.backfill.rewind.versions import require_unrepaired
 from headwater_streams.backfill.status import list_backfills, pause, status
-from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
 from headwater_streams.backfill.values import LiveBatchId, iso, micros
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.repairs import half_done
@@ -299,3 +299,20 @@ def test_backfill_list_of_an_empty_home_is_an_empty_array(
 ) -> None:
     assert main(["backfill", "list", "--json", "--home", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "[]\n"
+
+
+def test_plan_of_a_job_whose_file_was_moved_says_where_it_is_now(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    first = stored(home, plan_of(id="", reference="/jobs/sales.py:delays"), 0)
+    again = stored(home, plan_of(id="", reference="/jobs/moved.py:delays"), 1)
+    assert again.id == first.id
+    assert BackfillFolder(home, first.id).plan().reference == "/jobs/moved.py:delays"
+    assert stored(home, plan_of(id="", reference=""), 2).reference == "/jobs/moved.py:delays"
+
+
+@pytest.mark.parametrize("number", ["1762041600000", "1762041600", "2013"])
+def test_number_is_no_moment(number: str) -> None:
+    with pytest.raises(
+        BackfillError, match=f"^timestamps: '{number}' is a number and no time; write 2013-01-01T"
+    ):
+        Selection.of(None, (number, "2013-01-01"), None, None)

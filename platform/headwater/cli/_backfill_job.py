@@ -14,24 +14,6 @@ if TYPE_CHECKING:
     from headwater_streams.runtime.job import Job
 
 
-def one_job(reference: str) -> tuple["Job", str]:
-    """The job that a person names, and the words for it that hold in any folder.
-
-    Raises:
-        UsageError: There is none, or there are several.
-    """
-    from headwater.running.environment import find_jobs
-
-    jobs = find_jobs([reference])
-    if len(jobs) != 1:
-        names = ", ".join(job.name for job in jobs)
-        raise UsageError(f"{reference} has several jobs: write {reference}:NAME with one of {names}")
-    # Another folder may be the current one when the backfill is run.
-    module = reference.rpartition(":")[0] or reference
-    where = str(Path(module).resolve()) if Path(module).is_file() else module
-    return jobs[0], f"{where}:{jobs[0].name}"
-
-
 def home_of(home: Path) -> "Home":
     """The home, whatever the current folder becomes."""
     from headwater_streams.runtime.home import Home
@@ -97,6 +79,7 @@ def planned_job(
         needs_broker: Whether a row job's records are read from the brokers.
         only_repairs: Whether they are for a repair alone.
     """
+    from headwater.running.environment import one_job
     from headwater_streams.backfill import BackfillPlan
     from headwater_streams.backfill.store import BackfillFolder
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from headwater.cli._backfill_job import errors, home_of, one_job, planned_job, planned_session, session_of
+from headwater.cli._backfill_job import errors, home_of, planned_job, planned_session, session_of
 from headwater.cli._backfill_run import run_planned, stand_back
 from headwater.cli._common import (
     DEFAULT_HOME,
@@ -139,6 +139,7 @@ def plan_backfill(
       headwater backfill plan jobs/requests.py:split_requests --rewind 12 --table silver.bots
     """
     from headwater.cli._backfill import parse_offsets, print_plan, print_whole
+    from headwater.running.environment import one_job
     from headwater_streams.backfill.repair.selection import Selection
 
     if (start is None) != (end is None):
@@ -334,6 +335,7 @@ def list_versions(
       headwater backfill versions jobs/requests.py:split_requests --table silver.bots --limit 100
     """
     from headwater.cli._backfill import print_versions
+    from headwater.running.environment import one_job
     from headwater_streams import backfill
 
     job, _ = one_job(reference)

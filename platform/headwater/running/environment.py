@@ -85,6 +85,22 @@ def find_jobs(references: Sequence[str]) -> list[Job]:
         raise UsageError(str(error)) from error
 
 
+def one_job(reference: str) -> tuple[Job, str]:
+    """The job that a person names, and the words for it that hold in any folder.
+
+    Raises:
+        UsageError: There is none, or there are several.
+    """
+    jobs = find_jobs([reference])
+    if len(jobs) != 1:
+        names = ", ".join(job.name for job in jobs)
+        raise UsageError(f"{reference} has several jobs: write {reference}:NAME with one of {names}")
+    # Another folder may be the current one when the job is wanted again.
+    module = reference.rpartition(":")[0] or reference
+    where = str(Path(module).resolve()) if Path(module).is_file() else module
+    return jobs[0], f"{where}:{jobs[0].name}"
+
+
 def default_references() -> list[str]:
     """The job modules and SQL files of the current folder's jobs/, or the shipped ones."""
     return [str(path) for path in job_files(Path("jobs") if Path("jobs").is_dir() else shipped_dir("jobs"))]

@@ -173,6 +173,9 @@ def stored(home: Home, made: Plan, now_ms: int) -> Plan:
             folder.write("plan", replace(made, id=name, created_at=utc_text(now_ms)).to_json())
         found = folder.plan()
         assert isinstance(found, type(made)), "the mode is part of the content"
+        if made.reference and found.reference != made.reference:  # the job's file was moved
+            found = replace(found, reference=made.reference)
+            folder.write("plan", found.to_json())
         return found
     raise BackfillError(
         f"the same backfill of {made.target} was aborted a thousand times; remove some folders"

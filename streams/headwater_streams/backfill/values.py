@@ -41,6 +41,10 @@ def micros(moment: str | datetime) -> int:
     Raises:
         ValueError: The text is not ISO 8601.
     """
+    if isinstance(moment, str) and moment.isdigit() and len(moment) != len("20130101"):
+        raise ValueError(
+            f"{moment!r} is a number and no time"
+        )  # as Python reads it, of the year of its first digits
     parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
     parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     return (parsed - _EPOCH) // timedelta(microseconds=1)

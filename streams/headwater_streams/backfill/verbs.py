@@ -4,6 +4,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+
 from headwater_streams.backfill import handover
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import SHOWN, Diff
@@ -22,8 +25,10 @@ from headwater_streams.backfill.rewind import swapping as rewind_swapping
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillFolder
 from headwater_streams.backfill.verdict import Verdict
+from headwater_streams.errors import DataLossError
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
+from headwater_streams.spark_errors import missing_file
 
 
 def run(
@@ -83,7 +88,8 @@ def preview_tables(
         BackfillError: As `preview`.
     """
     folder = BackfillFolder(context.home, backfill)
-    return previewed(context, folder, folder.plan(), job, limit)
+    with _told_if_vacuumed(backfill, "plan again"):
+        return previewed(context, folder, folder.plan(), job, limit)
 
 
 def verify(context: StageContext, backfill: str, job: Job, *, recompute: Recompute = "sample") -> Verdict:
@@ -143,7 +149,7 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
         DataLossError: What was there before is gone.
     """
     folder = BackfillFolder(context.home, backfill)
-    with folder.held():
+    with folder.held(), _told_if_vacuumed(backfill, "what was there before cannot be put back"):
         planned = folder.plan()
         if isinstance(planned, BackfillPlan):
             return repair_swapping.rollback(context, folder, planned)
@@ -154,6 +160,21 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
 def _opened(context: StageContext, backfill: str) -> Iterator[tuple[BackfillFolder, AnyPlan]]:
     """A backfill that was not given up, held for this process alone while the block runs."""
     folder = BackfillFolder(context.home, backfill)
-    with folder.held():
+    with folder.held(), _told_if_vacuumed(backfill, "plan again"):
         folder.require_open()
         yield folder, folder.plan()
+
+
+@contextmanager
+def _told_if_vacuumed(backfill: str, remedy: str) -> Iterator[None]:
+    """Says in a sentence that a version which a plan rests on has lost a file."""
+    try:
+        yield
+    except (Py4JJavaError, PySparkException) as error:
+        file = missing_file(error)
+        if file is None:
+            raise
+        raise DataLossError(
+            f"the backfill {backfill!r} needs {file}, a file of an earlier version of the table that is gone: it was "
+            f"vacuumed since; {remedy}"
+        ) from error

@@ -67,6 +67,8 @@ def plan(
         DataLossError: Records of the range are gone from the topic.
     """
     selection = Selection.of(offsets, timestamps, event_time, since_version, rows)
+    if lookups not in ("as_read", "newest"):
+        raise BackfillError(f"lookups={lookups!r} is neither 'as_read' nor 'newest'")
 
     def repaired(plans: Sequence[JobPlan]) -> JobPlan:
         require_united_alike(context, plans)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso, micros, ranges_to_json
@@ -51,6 +51,8 @@ class Selection:
             raise BackfillError(
                 "give one of offsets, timestamps, event time, since version and rows, not several"
             )
+        if rows is not None and rows not in get_args(Rows):
+            raise BackfillError(f"rows={rows!r} is neither 'quarantined' nor 'late'")
         for topic, partitions in (offsets or {}).items():
             for partition, (start, end) in partitions.items():
                 if not 0 <= start < end:

@@ -163,7 +163,7 @@ def _accounted(
     assert planned.pinned is not None
     replay = WindowReplay(context, job_plan, planned.pinned)
     rows, keys, folded = _distinct_windows(inside, part.keys)
-    accounting = _window_accounting(terms, folded, before)
+    accounting = _window_accounting(terms, folded, before, part.keys)
     shared = shares_coordinates(context.home, planned.pinned.table)
     findings = _window_findings(planned, entries, accounting, terms, replay, shared=shared)
     now, notes = counted_in_windows(accounting), []
@@ -195,8 +195,12 @@ def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
     )
 
 
-def _window_accounting(terms: dict[str, int], now: int, before: DataFrame) -> dict[str, int]:
-    replaced = before.agg(F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")).first()
+def _window_accounting(
+    terms: dict[str, int], now: int, before: DataFrame, keys: Sequence[str]
+) -> dict[str, int]:
+    # One that was slipped in beside the job's own was never accounted for.
+    once = before.groupBy(*[F.col(f"`{key}`") for key in keys]).agg(F.max(ROWS).alias(ROWS))
+    replaced = once.agg(F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")).first()
     assert replaced is not None
     # Where windows overlap, a row is counted in several.
     counted_now = {"folded": terms["folded"], "placed": now} if "placed" in terms else {"folded": now}

@@ -205,10 +205,9 @@ class WindowReplay:
         target = self._context.home.table(backfill.target)
         live = read_version(self._context.spark, target, backfill.base_version).filter(affected.condition())
         names = {key: f"_live_{place}" for place, key in enumerate(backfill.keys)}
-        live = live.select(
-            *[F.col(f"`{key}`").alias(name) for key, name in names.items()],
-            F.col(BATCH).alias("_live_batch"),
-            F.col(GENERATION).alias("_live_generation"),
+        newest = F.max(F.struct(GENERATION, BATCH))  # one that was slipped in twice stands there once again
+        live = live.groupBy(*[F.col(f"`{key}`").alias(name) for key, name in names.items()]).agg(
+            newest[BATCH].alias("_live_batch"), newest[GENERATION].alias("_live_generation")
         )
         match: Column = F.lit(True)
         for key, name in names.items():

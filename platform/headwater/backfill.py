@@ -1,0 +1,304 @@
+"""Backfills from Python: the verbs of `headwater backfill`, in a notebook or a program.
+
+    planned = hw.backfill.plan(delays, start="2013-01-05", end="2013-01-06")    # records of these timestamps
+    hw.backfill.preview(planned)                # the keyed diff; nothing is written
+    hw.backfill.run(planned)                    # into a shadow; killed, it goes on where it was
+    hw.backfill.verify(planned).passed          # the verdict is stored with the plan
+    hw.backfill.swap(planned)                   # one commit
+    hw.backfill.rollback(planned)               # one commit back
+
+Each verb takes the plan or its id, and is idempotent. They work in the Spark session that there is, else in one that
+they start and leave open. `home` is the home of the tables, by default `$HEADWATER_HOME`, else `.headwater`;
+`bootstrap` the brokers, by default those of the home's running stack. A job is the function that `@hw.job` declares, or
+`"PATH_OR_MODULE:job"`; where a plan was made from a module, the other verbs find it there again.
+"""
+
+import builtins
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from pyspark.sql import SparkSession
+
+from headwater.running.environment import one_job, open_environment
+from headwater.running.status import known_bootstrap
+from headwater.stack.local import bootstrap_of
+from headwater_streams import backfill as _backfill
+from headwater_streams.backfill import (
+    BackfillError,
+    BackfillPlan,
+    BatchVersion,
+    Progress,
+    RewindPlan,
+    Verdict,
+)
+from headwater_streams.backfill.diff import SHOWN, Diff
+from headwater_streams.backfill.rebuild.spec import RebuildPlan
+from headwater_streams.backfill.repair.selection import Moment, Rows
+from headwater_streams.backfill.store import AnyPlan, BackfillFolder
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.sources.reader import KafkaSource
+
+__all__ = [
+    "BackfillError",
+    "BackfillPlan",
+    "RebuildPlan",
+    "RewindPlan",
+    "Verdict",
+    "abort",
+    "list",
+    "pause",
+    "plan",
+    "preview",
+    "resume",
+    "rollback",
+    "run",
+    "status",
+    "swap",
+    "verify",
+    "versions",
+]
+
+AnyJob = Job | Callable[..., Any] | str
+"""A job as a person has it: the decorated function, or where it is."""
+Planned = AnyPlan | str
+"""A plan, or its id."""
+_PATH = Path | str | None
+
+
+def plan(
+    job: AnyJob,
+    *,
+    start: Moment | None = None,
+    end: Moment | None = None,
+    offsets: Ranges | None = None,
+    event_time: tuple[Moment, Moment] | None = None,
+    since_version: int | None = None,
+    rows: Rows | None = None,
+    rebuild: bool = False,
+    behind: Sequence[Planned] = (),
+    rewind: int | None = None,
+    table: str | None = None,
+    lookups: Literal["as_read", "newest"] = "as_read",
+    home: _PATH = None,
+    bootstrap: str | None = None,
+) -> AnyPlan:
+    """Plans a repair of a range, a rebuild or a rewind, and stores the plan; the same again gives the same plan.
+
+    Ranges are half-open. Without one, all that the job has read is repaired.
+
+    Args:
+        job: The job, with the code that is to run.
+        start: The records' timestamps from here on, with `end`; ISO 8601 or a datetime, UTC where it does not say.
+        end: The records' timestamps before this.
+        offsets: Topic -> partition -> (start, end).
+        event_time: (start, end) of the event time; aligned outwards to whole windows.
+        since_version: What the job committed after this version of its table.
+        rows: `"quarantined"`, the records in quarantine; `"late"`, the windows that lack late rows.
+        rebuild: The whole table anew beside the live one, with its checkpoint.
+        behind: With `rebuild`, the rebuilds whose tables it reads, which are not swapped in yet.
+        rewind: Tables, checkpoint and offsets back to this version of the job's table.
+        table: With `rewind`, which of the job's tables the version is of.
+        lookups: Look-ups at the versions that the live batches read, or as they are now.
+        home: The home of the tables.
+        bootstrap: The brokers.
+
+    Raises:
+        BackfillError: The arguments contradict each other, or it cannot be done; the sentence says why.
+        DataLossError: Records of the range are gone from the topic.
+    """
+    if (start is None) != (end is None):
+        raise BackfillError("give start and end together; the end is exclusive")
+    timestamps = None if start is None or end is None else (start, end)
+    ranges = [offsets, timestamps, event_time, since_version, rows, rebuild or None, rewind]
+    if sum(given is not None for given in ranges) > 1:
+        raise BackfillError(
+            "give one of start and end, offsets, event_time, since_version, rows, rebuild and rewind, not several"
+        )
+    if behind and not rebuild:
+        raise BackfillError(
+            "behind= names rebuilds whose tables another one reads; give it with rebuild=True"
+        )
+    if table is not None and rewind is None:
+        raise BackfillError("table= says which table the version of rewind= is of; give both")
+    found, reference = _job_of(job)
+    context = _context(home, bootstrap, reads=found)
+    if rebuild:
+        return _backfill.plan_rebuild(
+            context, found, reference=reference, behind=[_id_of(planned) for planned in behind]
+        )
+    if rewind is not None:
+        return _backfill.plan_rewind(context, found, version=rewind, table=table, reference=reference)
+    return _backfill.plan(
+        context,
+        found,
+        offsets=offsets,
+        timestamps=timestamps,
+        event_time=event_time,
+        since_version=since_version,
+        rows=rows,
+        reference=reference,
+        lookups=lookups,
+    )
+
+
+def preview(
+    planned: Planned,
+    job: AnyJob | None = None,
+    *,
+    limit: int = SHOWN,
+    home: _PATH = None,
+    bootstrap: str | None = None,
+) -> Diff:
+    """The keyed diff that a swap would make of the job's table; nothing is written. See `plan` for the arguments.
+
+    Args:
+        limit: The most rows of each kind in the samples.
+
+    Raises:
+        BackfillError: There is no such backfill, the job is not the planned one, or there is nothing to compare.
+    """
+    found = _planned_job(home, planned, job)
+    return _backfill.preview(_context(home, bootstrap), _id_of(planned), found, limit=limit)
+
+
+def run(
+    planned: Planned,
+    job: AnyJob | None = None,
+    *,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+    home: _PATH = None,
+    bootstrap: str | None = None,
+) -> Progress:
+    """Runs what is left of a backfill; killed at any point, the next call goes on from the last step committed.
+
+    Args:
+        on_progress: Called after each step.
+
+    Raises:
+        BackfillError: There is no such backfill, it was aborted, another process runs it, or the code was changed.
+    """
+    found = _planned_job(home, planned, job)
+    return _backfill.run(_context(home, bootstrap), _id_of(planned), found, on_progress=on_progress)
+
+
+def verify(
+    planned: Planned,
+    job: AnyJob | None = None,
+    *,
+    recompute: Literal["all", "sample", "none"] = "sample",
+    home: _PATH = None,
+    bootstrap: str | None = None,
+) -> Verdict:
+    """Proves a finished run and stores the verdict: accounting, offsets, checks, a keyed diff, rows recomputed.
+
+    Args:
+        recompute: How much is recomputed from the raw topic by another path.
+
+    Raises:
+        BackfillError: The run is not complete, or the job is not the one that was planned.
+    """
+    found = _planned_job(home, planned, job)
+    return _backfill.verify(_context(home, bootstrap), _id_of(planned), found, recompute=recompute)
+
+
+def swap(planned: Planned, *, accept_diff: str | None = None, home: _PATH = None) -> Mapping[str, Any]:
+    """Puts what a backfill made in the place of what there is, in one commit.
+
+    Args:
+        accept_diff: The digest of the diff that was read; the swap is refused if it has another one.
+
+    Returns:
+        The version that it made, and the proof of what it did.
+
+    Raises:
+        BackfillError: There is no passing verdict, or what it was given on has changed.
+    """
+    return _backfill.swap(_context(home, None), _id_of(planned), accept_diff=accept_diff)
+
+
+def rollback(planned: Planned, *, home: _PATH = None) -> Mapping[str, Any]:
+    """Puts back what was there before the swap, in one commit.
+
+    Raises:
+        BackfillError: It was never swapped in, or what it made has changed since.
+    """
+    return _backfill.rollback(_context(home, None), _id_of(planned))
+
+
+def status(planned: Planned, *, home: _PATH = None) -> Mapping[str, Any]:
+    """Where a backfill is. No Spark is started, as by the verbs below.
+
+    Raises:
+        BackfillError: There is no such backfill, here and below.
+    """
+    return _backfill.status(_home(home), _id_of(planned))
+
+
+def pause(planned: Planned, *, home: _PATH = None) -> Mapping[str, Any]:
+    """Makes a run stop after the step that it is at; it stays so until `resume`."""
+    return _backfill.pause(_home(home), _id_of(planned))
+
+
+def resume(planned: Planned, *, home: _PATH = None) -> Mapping[str, Any]:
+    """Takes a pause back; `run` goes on with what is left."""
+    return _backfill.resume(_home(home), _id_of(planned))
+
+
+def abort(planned: Planned, *, home: _PATH = None) -> Mapping[str, Any]:
+    """Gives a backfill up that was not swapped in, and removes its shadow."""
+    return _backfill.abort(_home(home), _id_of(planned))
+
+
+def list(*, home: _PATH = None) -> "builtins.list[dict[str, Any]]":  # noqa: A001 - the verb's name
+    """The backfills of a home, the oldest first."""
+    return _backfill.list_backfills(_home(home))
+
+
+def versions(job: AnyJob, *, table: str | None = None, home: _PATH = None) -> "builtins.list[BatchVersion]":
+    """The versions of a job's table that its batches made, for `plan(job, rewind=VERSION)`."""
+    return _backfill.versions(_home(home), _job_of(job)[0], table=table)
+
+
+def _home(home: _PATH) -> Home:
+    return Home(Path(home or os.environ.get("HEADWATER_HOME") or ".headwater").resolve())
+
+
+def _context(home: _PATH, bootstrap: str | None, *, reads: Job | None = None) -> StageContext:
+    """The session with the home and the brokers, which there must be where a job's topics are read."""
+    where, spark = _home(home), SparkSession.getActiveSession()
+    needs_broker = reads is not None and bool(reads.topics)
+    if spark is None:
+        name = "headwater backfill"
+        return open_environment(where.root, bootstrap, app_name=name, needs_broker=needs_broker).context
+    address = bootstrap or (bootstrap_of if needs_broker else known_bootstrap)(where.root)
+    return StageContext(spark, where, KafkaSource(address))
+
+
+def _id_of(planned: Planned) -> str:
+    return planned if isinstance(planned, str) else planned.id
+
+
+def _job_of(job: AnyJob) -> tuple[Job, str]:
+    """The job, and where the command line finds it again; empty where it does not."""
+    if isinstance(job, str):
+        return one_job(job)
+    found = job if isinstance(job, Job) else bind(job)
+    code = found.function.__code__
+    # A program or a notebook is not run a second time for a job in it, and nobody finds one within a function.
+    is_found = found.function.__module__ != "__main__" and code.co_name == code.co_qualname
+    is_found = is_found and Path(code.co_filename).is_file()
+    return found, f"{Path(code.co_filename).resolve()}:{found.name}" if is_found else ""
+
+
+def _planned_job(home: _PATH, planned: Planned, job: AnyJob | None) -> Job:
+    if job is not None:
+        return _job_of(job)[0]
+    stored = BackfillFolder(_home(home), _id_of(planned)).plan()
+    if not stored.reference:
+        raise BackfillError(f"{stored.id} does not say where its job is; give the job behind the plan, too")
+    return one_job(stored.reference)[0]
