@@ -20,7 +20,17 @@ def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
     """
     files = SubTreeFileSystem(str(table), LocalFileSystem())
     opened = DeltaTable(str(table)) if at is None else at
-    return opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS)
+    opened_at = Path(opened.table_uri.removeprefix("file://"))
+    try:
+        return opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS)
+    except BaseException as error:  # a panic in Rust is no Exception
+        # deltalake cannot read the statistics of a date outside of the years 1 to 9999; it goes without any then.
+        of_statistics = type(error).__name__ == "PanicException" or isinstance(error, ValueError)
+        if not of_statistics or opened.metadata().partition_columns:
+            raise
+    paths = [str(Path(uri.removeprefix("file://")).relative_to(opened_at)) for uri in opened.file_uris()]
+    read = ds.ParquetFileFormat(read_options=_MICROSECONDS)
+    return ds.dataset(paths, pa.schema(opened.schema().to_arrow()), format=read, filesystem=files)
 
 
 def data_files(files: Sequence[Path | str], schema: pa.Schema | None = None) -> ds.Dataset:

@@ -24,7 +24,8 @@ def clean(events: DataFrame) -> DataFrame:
 
 def send(driver: JobDriver, n: int, *sent: object, partition: int = 0) -> None:
     names = ("id", "epoch", "sequence")
-    headers = {f"headwater-producer-{k}": str(v).encode() for k, v in zip(names, sent, strict=False)}
+    values = [value if isinstance(value, bytes) else str(value).encode() for value in sent]
+    headers = {f"headwater-producer-{k}": value for k, value in zip(names, values, strict=False)}
     driver.send("events", {"n": n}, partition=partition, timestamp=AT, headers=headers)
 
 
@@ -47,11 +48,13 @@ def test_by_sequence_any_order_and_any_resends_give_each_record_once(drive: Call
     send(driver, 101, "p", 0)
     send(driver, 102, "p", "x", 1)
     send(driver, 103, "p", 1, 5000)
+    send(driver, 104, b"\xff", 0, 0)
+    send(driver, 105, "p\tq", 0, 0)
     driver.run()
     assert (100,) in driver.rows("silver.events", "n")
     reasons = [reason for (reason,) in driver.rows("silver.events__quarantine", "_reason")]
-    malformed = "the headwater-producer headers are incomplete or not decimal numbers"
-    assert reasons == [malformed, malformed, "the sequence is far beyond all that was seen of its producer"]
+    malformed = "the headwater-producer headers are incomplete, not decimal numbers or not text"
+    assert reasons == [*[malformed] * 4, "the sequence is far beyond all that was seen of its producer"]
     assert [finding for audit in audit_home(driver.home) for finding in audit.findings] == []
 
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.runtime.analysis import analyse
+from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.tables import table_problems
 from headwater_streams.testing import JobDriver
@@ -117,6 +118,8 @@ def test_drift_is_told_by_a_plan_without_a_run(run: Callable[..., JobDriver]) ->
     for function, told in ((first, 0), (longer, 0), (shorter, 0), (as_short, 0), (as_text, 1), (as_long, 1)):
         plan = analyse(job_of(function, SILVER), driver.context.spark, {})
         assert len(table_problems(driver.context, plan)) == told, function.__name__
+        kept = [each for each in since_last_run(driver.context, plan) if each.what.startswith("column ")]
+        assert len(kept) == (function is as_short), "not what is refused: that it goes on is not so"
 
 
 GOLD = hw.delta("gold.clicks", keys=["id", "window_start"], mode="update")

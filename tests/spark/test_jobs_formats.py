@@ -82,3 +82,27 @@ def test_formats_json_lines_of_a_shipped_file_are_one_record_each(drive: Callabl
     ]
     (entry,) = driver.ledger("silver.objects")
     assert entry.accounting["objects"]["duplicate"] == 1
+
+
+dated = hw.topic("dated", schema="day DATE, at TIMESTAMP", event_time="at", watermark="1 hour")
+
+
+@hw.job(target=hw.delta("silver.dated"))
+def from_dated(dated: DataFrame) -> DataFrame:
+    return dated
+
+
+def test_formats_dates_and_times_that_no_reader_knows_are_in_quarantine(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(from_dated)
+    good = {"day": "9999-12-31", "at": "2013-01-01T10:00:00Z"}
+    nanoseconds = {**good, "at": 1_704_067_200_000_000_000}
+    far = [{**good, "day": day} for day in ("+10000-01-01", "0000-12-31", "+5881580-07-11")]
+    driver.send("dated", good, *far, nanoseconds, timestamp="2013-01-01T10:00:00Z")
+    driver.run()
+    assert driver.rows("silver.dated", "_offset") == [(0,)]
+    not_known, before = "day is not a date of the years 1 to 9999", "at is before the year 1"
+    found = driver.rows("silver.dated__quarantine", "_offset", "_reason")
+    assert found == [(1, not_known), (2, not_known), (3, not_known), (4, before)]
+    assert driver.audit() == []

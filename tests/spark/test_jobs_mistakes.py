@@ -4,7 +4,7 @@ batch: there it would be a stack trace, or a column that nobody finds again."""
 from collections.abc import Callable
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -66,9 +66,27 @@ def reserved_name(clicks: DataFrame) -> DataFrame:
     return clicks.withColumn("_batch", F.lit(1))
 
 
+twice = hw.topic("twice", schema="Id INT, id INT")
+
+
+@hw.job(target=hw.delta("silver.twice"))
+def two_names(twice: DataFrame) -> DataFrame:
+    return twice
+
+
+@hw.job(target=hw.delta("silver.clicks"))
+def own_offset(clicks: DataFrame) -> DataFrame:
+    return clicks.withColumn("_offset", F.lit(1))
+
+
 @hw.job(target=hw.delta("silver.clicks"))
 def one_name_to_spark(clicks: DataFrame) -> DataFrame:
     return clicks.select("k", F.upper("k").alias("K"))
+
+
+@hw.job(target=hw.delta("silver.clicks", keys=["k"], mode="update"))
+def rows_by_key(clicks: DataFrame) -> DataFrame:
+    return clicks
 
 
 @pytest.mark.parametrize(
@@ -81,6 +99,11 @@ def one_name_to_spark(clicks: DataFrame) -> DataFrame:
         (as_of_across_types, "as_of: 'k' is STRING on the left side, and 'k' is INT on the right; cast"),
         (enriched_across_types, "enrich: 'k' is STRING on the left side, and 'code' is INT on the right"),
         (reserved_name, "the column '_batch' of the result begins with '_', which is reserved; rename it"),
+        (
+            rows_by_key,
+            "a row-by-row function adds rows, and its target's mode is 'append'; for the newest row",
+        ),
+        (own_offset, "the column '_offset' of the result begins with '_', which is reserved; rename it"),
         (one_name_to_spark, "the result has two columns named 'k'; rename one"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -94,3 +117,56 @@ def test_jobs_mistakes_are_told_when_planned(
         plan_jobs(driver.context, driver._jobs)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_job_may_name_the_coordinates_as_they_came(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=hw.delta("silver.clicks"))
+    def named(clicks: DataFrame) -> DataFrame:
+        return clicks.select("k", "_offset", F.col("_offset").alias("place"))
+
+    driver = drive(named)
+    driver.send("clicks", {"k": "a", "at": "2013-01-01T10:00:00Z"}, timestamp="2013-01-01T10:00:00Z")
+    driver.run()
+    assert driver.rows("silver.clicks", "k", "place", "_offset") == [("a", 0, 0)]
+
+
+def test_schema_with_one_name_to_spark_is_told_when_planned(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(two_names)
+    with pytest.raises(
+        JobDefinitionError, match=r"topic 'twice': the schema has two columns named 'id'; rename one"
+    ):
+        plan_jobs(driver.context, driver._jobs)
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda df: hw.tumbling(df, "at", "1 hour", by="k"), "tumbling: by='k' is not a list; write ['k']"),
+        (lambda df: hw.hopping(df, "at", "1 hour", "1 minute", by="k"), "hopping: by='k' is not a list"),
+        (
+            lambda df: hw.cumulative(df, "at", "1 hour", "1 minute", by="k"),
+            "cumulative: by='k' is not a list",
+        ),
+        (lambda df: hw.session(df, "at", "1 hour", by="k"), "session: by='k' is not a list"),
+        (lambda df: hw.count_window(df, "at", 2, by="k"), "count_window: by='k' is not a list"),
+        (lambda df: hw.grouped(df, by="k", state="unbounded"), "grouped: by='k' is not a list"),
+        (lambda df: hw.latest(df, by="k", order="at", state="unbounded"), "latest: by='k' is not a list"),
+        (lambda df: hw.enrich(df, df, on="k"), "enrich: on='k' is not a list"),
+        (lambda df: hw.top(1, "at", "k"), "top: columns='k' is not a list"),
+        (lambda _: hw.delta("gold.x", keys="k"), "table 'gold.x': keys='k' is not a list"),
+        (
+            lambda df: hw.join(df, df, on="k", left_time="at", right_time="at", within="1 hour"),
+            "join: on='k' is not a list",
+        ),
+        (
+            lambda df: hw.as_of(df, df, by="k", left_time="at", right_time="at"),
+            "as_of: by='k' is not a list",
+        ),
+    ],
+)
+def test_one_name_for_a_list_of_them_is_told(
+    spark: SparkSession, call: Callable[[DataFrame], object], told: str
+) -> None:
+    with pytest.raises(JobDefinitionError) as error:
+        call(spark.createDataFrame([], "k STRING, at TIMESTAMP"))
+    assert told in str(error.value)

@@ -99,6 +99,24 @@ def test_row_job_copies_in_one_batch_and_in_a_later_one_count_once(drive: Callab
     assert not second.imbalances()
 
 
+@pytest.mark.parametrize("name", ["cluster", "topic"])
+@pytest.mark.parametrize("value", [b"\xff", b"a\tb"], ids=["not UTF-8", "a tab"])
+def test_row_job_record_whose_origin_is_no_name_goes_to_quarantine(
+    drive: Callable[..., JobDriver], name: str, value: bytes
+) -> None:
+    """Each stopped the job for ever, or was taken for another origin's record."""
+    driver = drive(silver)
+    origin = {"cluster": b"a", "topic": b"b", "partition": b"0", "offset": b"5"}
+    for sent in (origin, {**origin, name: value}):
+        headers = {f"headwater-origin-{k}": v for k, v in sent.items()}
+        driver.send("departures", event(1), timestamp=AT, headers=headers)
+    driver.run()
+    assert driver.rows("silver.departures", "_offset") == [(0,)]
+    told = "the headwater-origin headers are incomplete, not decimal numbers or not text"
+    assert driver.rows("silver.departures__quarantine", "_offset", "_reason") == [(1, told)]
+    assert driver.audit() == []
+
+
 def test_row_job_files_have_no_dictionary_of_what_never_comes_twice(drive: Callable[..., JobDriver]) -> None:
     driver = drive(projecting)
     driver.send("departures", *[event(n) for n in range(50)], timestamp=AT)

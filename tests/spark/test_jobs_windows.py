@@ -66,6 +66,21 @@ def test_window_job_late_row_goes_to_the_late_table(drive: Callable[..., JobDriv
     assert open_window["_rows"] == 2
 
 
+def test_window_job_rows_before_spark_s_first_watermark_are_late(drive: Callable[..., JobDriver]) -> None:
+    """Spark begins at 1970, and dropped them without a trace, counted as folded."""
+    driver = drive(delays)
+    old = [
+        event("10:00") | {"departed_at": f"{time}:00Z"} for time in ("1969-12-31T22:30", "1969-12-31T23:30")
+    ]
+    open_still = event("10:00") | {"departed_at": "1970-01-01T00:00:00Z"}
+    driver.send("departures", *old, open_still, timestamp="1970-01-01T01:00:00+00:00")
+    driver.run()
+    assert windows(driver) == [("UA", 0, 1)]
+    assert driver.rows("gold.delays__late", "_offset") == [(0,), (1,)]
+    assert driver.accounting("gold.delays")["late"] == 2
+    assert driver.audit() == []
+
+
 def test_window_job_accounts_for_commits_of_its_input_that_brought_no_row(
     drive: Callable[..., JobDriver], spark: SparkSession
 ) -> None:

@@ -74,3 +74,17 @@ def test_times_have_statistics_in_their_files(spark: SparkSession, tmp_path: Pat
     metadata = pq.ParquetFile(file).metadata
     assert metadata.schema.column(0).physical_type == "INT64"
     assert metadata.row_group(0).column(0).statistics.has_min_max
+
+
+@pytest.mark.parametrize("day", ["+5881580-07-11", "+12345-07-11", "-0044-03-15", "2013-01-01"])
+def test_table_with_a_date_that_python_does_not_know_is_read(
+    spark: SparkSession, tmp_path: Path, day: str
+) -> None:
+    """deltalake cannot read such a date in a file's statistics, and the whole table could not be opened."""
+    path = tmp_path / "dates"
+    rows = spark.range(1).select(F.lit(day).cast("date").alias("day"), F.lit("ann").alias("who"))
+    rows.write.format("delta").save(str(path))
+    (days,) = spark.read.format("delta").load(str(path)).select(F.unix_date("day")).first() or ()
+    found = open_table(TableRef("silver", "dates", path)).dataset().to_table()
+    assert found["who"].to_pylist() == ["ann"]
+    assert found["day"].cast(pa.int32()).to_pylist() == [days]

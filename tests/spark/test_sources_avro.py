@@ -157,6 +157,9 @@ def test_avro_confluent_values_are_read_by_the_schema_that_wrote_them(decode: De
     ]
 
 
+UNKNOWN = "the schema 3 is not known, or not to be read as the job's"
+
+
 def test_avro_registry_is_asked_once_for_each_new_schema(decode: Decode) -> None:
     asked: list[int] = []
 
@@ -169,12 +172,35 @@ def test_avro_registry_is_asked_once_for_each_new_schema(decode: Decode) -> None
     assert decode(declared, [NEW], first, second) == [
         (None, NO_HEADER),
         (("UA", None), None),
-        (None, "the schema 3 is not known"),
+        (None, UNKNOWN),
         (("DL", 9), None),
         (("AA", None), None),
-        (None, "the schema 3 is not known"),
+        (None, UNKNOWN),
     ]
     assert asked == [1, 3, 2]
+
+
+def test_avro_schema_of_a_registry_that_cannot_be_read_is_a_reason_for_quarantine(
+    decode: Decode, caplog: pytest.LogCaptureFixture
+) -> None:
+    poison = {
+        1: '{"type": "string"}',
+        2: "{no json",
+        3: record(("carrier", "int"), ("delay", "int")),
+        4: record(("other", "string")),
+        5: record(("carrier", "strnig")),
+        6: "flight.avsc",
+    }
+    declared = hw.topic("t", format=hw.avro(READER, writers=lambda number: poison.get(number, FLIGHT)))
+    values = [wire(number, NEW) for number in (*poison, 7)]
+    told = "the schema {} is not known, or not to be read as the job's"
+    assert decode(declared, values) == [*[(None, told.format(n)) for n in poison], (("DL", 9), None)]
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == len(poison)
+    assert warned[0] == (
+        "values with the schema 1 go to quarantine: hw.avro: the schema is not a record's with fields, so it has no "
+        "columns"
+    )
 
 
 @pytest.mark.parametrize(

@@ -347,6 +347,7 @@ def status(
       headwater jobs status jobs/flights.py --watch
     """
     from headwater.cli._accounts import terms_told
+    from headwater.running.progress import progress_of
     from headwater.running.status import job_status
 
     names = [job.name for job in _jobs(references)] if references else None
@@ -369,7 +370,12 @@ def status(
         for each in found
     ]
     columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
-    print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
+    failed = [each for each in progress_of(home, names) if each.state == "failed"]
+    without = [each for each in failed if not any(_is_of(of["job"], [each.job]) for of in found)]
+    if rows or not without:
+        print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
+    for each in without:
+        console().print(f"{each.job} failed before it had committed anything: {each.message}", markup=False)
 
 
 @app.command()

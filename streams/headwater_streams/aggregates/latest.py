@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.aggregates.grouped import grouped
+from headwater_streams.arguments import require_list
 from headwater_streams.windows.grouping import require_columns
 from headwater_streams.windows.spec import quoted
 
@@ -38,6 +39,7 @@ def latest(df: DataFrame, *, by: Sequence[str], order: str | Sequence[str], stat
     Raises:
         JobDefinitionError: A column is not there, `by` is empty, or `state` is something else.
     """
+    require_list("latest", "by", by)
     first = (order,) if isinstance(order, str) else tuple(order)
     require_columns("latest", df, first)
     rest = tuple(name for name in df.columns if name not in (*by, *first))

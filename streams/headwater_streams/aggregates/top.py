@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError
 
 
@@ -29,6 +30,7 @@ def top(n: int, order: str, columns: Sequence[str] = ()) -> Column:
     Raises:
         JobDefinitionError: `n` is below 1.
     """
+    require_list("top", "columns", columns)
     if n < 1:
         raise JobDefinitionError(f"top: n={n} is below 1")
     names = [order, *[name for name in columns if name != order]]

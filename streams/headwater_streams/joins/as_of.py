@@ -32,6 +32,7 @@ from typing import Literal, get_args
 from pyspark.sql import Column, DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
+from headwater_streams.arguments import require_list
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.columns import (
@@ -164,6 +165,7 @@ def as_of(
             f"as_of: direction={direction!r}, how={how!r}: the directions are 'backward', 'forward', 'nearest', and "
             "how is 'left' or 'inner'"
         )
+    require_list("as_of", "by", by)
     keys = dict(by) if isinstance(by, Mapping) else {name: name for name in by}
     bound = None if tolerance is None else parse_duration(tolerance)
     spec = AsOf(tuple(keys.items()), left_time, right_time, direction, bound, how)

@@ -14,6 +14,7 @@ from typing import Literal, get_args
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError, LookupKeyError
 from headwater_streams.joins.columns import require_apart, require_columns, require_equatable, revealed
 from headwater_streams.runtime.operators import is_recording
@@ -48,6 +49,7 @@ def enrich(
         JobDefinitionError: A column is missing or stands on both sides.
         LookupKeyError: The table has several rows for one key, so rows would be doubled.
     """
+    require_list("enrich", "on", on)
     keys = dict(on) if isinstance(on, Mapping) else {name: name for name in on}
     if not keys or how not in get_args(How):
         raise JobDefinitionError(

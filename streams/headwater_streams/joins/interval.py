@@ -23,6 +23,7 @@ from typing import Literal, get_args
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.arguments import require_list
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.columns import require_apart, require_columns, require_equatable, source_range
@@ -113,6 +114,7 @@ def join(
     """
     if how not in get_args(How):
         raise JobDefinitionError(f"join: how={how!r} is not one of {', '.join(get_args(How))}")
+    require_list("join", "on", on)
     spec = IntervalJoin(tuple(on), left_time, right_time, parse_duration(within), how)
     _check_columns(left, right, spec)
     record(spec)

@@ -12,6 +12,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.dedup import ByKey, BySequence
 from headwater_streams.errors import JobDefinitionError, StreamsError
+from headwater_streams.gateway import to_list
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
@@ -82,6 +83,8 @@ def analyse(
         except Exception as error:
             place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
             raise JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}") from error
+    for result in results.values():
+        _require_own_names(job, frames, result)
     plan = _understand(job, recorder.operators, results[job.target.name], schemas)
     if job.branches:
         plan = _with_branches(plan, results)
@@ -103,6 +106,23 @@ def analyse(
     if plan.kind in ("row", "scd"):
         return plan
     return replace(plan, state=state_shape(results[job.target.name]))
+
+
+def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFrame) -> None:
+    """Checks that a result's columns have no names of the library's, but for the coordinates as they came."""
+    reserved = [name for name in result.columns if name.startswith("_")]
+    if reserved and "Union" not in node_names(result):  # whose columns are others than those of its parts
+        hidden = (frame._jdf.queryExecution().analyzed().metadataOutput() for frame in frames.values())  # noqa: SLF001
+        there = {str(each.exprId()) for attributes in hidden for each in to_list(attributes)}
+        made = to_list(result._jdf.queryExecution().analyzed().output())  # noqa: SLF001
+        reserved = [
+            str(each.name()) for each in made if each.name() in reserved and str(each.exprId()) not in there
+        ]
+    reserved = [name for name in reserved if name not in ROW_COLUMNS or "Union" not in node_names(result)]
+    if reserved:
+        raise JobDefinitionError(
+            f"job {job.name!r}: the column {reserved[0]!r} of the result begins with '_', which is reserved; rename it"
+        )
 
 
 def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:
@@ -159,11 +179,6 @@ def _understand(
             "hw.union(...), and let this one read its table"
         )
     own = as_nullable(T.StructType([f for f in result.schema.fields if not f.name.startswith("_")]))
-    reserved = [n for n in result.columns if n.startswith("_") and n not in ROW_COLUMNS]
-    if reserved:
-        raise JobDefinitionError(
-            f"job {job.name!r}: the column {reserved[0]!r} of the result begins with '_', which is reserved; rename it"
-        )
     times = Counter(name.lower() for name in own.fieldNames())  # to Spark and Delta `K` is `k`
     twice = sorted(name for name in own.fieldNames() if times[name.lower()] > 1)
     if twice:
@@ -226,6 +241,11 @@ def _understand(
         require_one_input(job, "a slowly changing dimension")
         check_changes(job, job.target, own, result)
         return JobPlan(job, "scd", None, own, schemas)
+    if job.target.mode != "append":
+        raise JobDefinitionError(
+            f"job {job.name!r}: a row-by-row function adds rows, and its target's mode is 'append'; for the newest row "
+            "of each key let it return hw.latest(...), or write target=hw.scd1(...)"
+        )
     return JobPlan(job, "row", None, own, schemas)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from pyspark.sql import types as T
+
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import IncompatibleStateError
 from headwater_streams.ledger.log import last_entry, next_commit
@@ -19,6 +21,7 @@ from headwater_streams.runtime.generations import current_generation, mends_chec
 from headwater_streams.runtime.ingest import union_ingest
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.delta_table import column_problems
 from headwater_streams.sources.inputs import TableInput
 
 Remedy = Literal["keep", "renew", "rebuild"]
@@ -60,7 +63,16 @@ def differences(context: StageContext, plan: JobPlan, checkpoint: Path) -> list[
     if before is None:
         return []
     found = compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
+    refused = _refused_columns(context, plan)
+    found = [each for each in found if each.what not in refused]
     return [*found, *_replaced(context, plan, checkpoint)]
+
+
+def _refused_columns(context: StageContext, plan: JobPlan) -> set[str]:
+    """What a difference is about that the job's table cannot hold; `table_problems` says what to do."""
+    table, name = context.home.table(plan.job.target.name), plan.job.target.name
+    each = [T.StructType([field]) for field in plan.target_schema.fields]
+    return {_column(schema.fieldNames()[0]) for schema in each if column_problems(table, name, schema)}
 
 
 def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
@@ -283,8 +295,8 @@ def _state(before: RunFacts, now: RunFacts, *, renewable: bool) -> Iterator[Diff
 def _result(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
     for name in before.columns.keys() & now.columns.keys():
         old, new = before.columns[name], now.columns[name]
-        if old != new:  # where the table cannot hold the new one, `table_problems` says so
-            yield Difference(f"column {name}", old, new, "keep", "the table's column keeps its type")
+        if old != new:
+            yield Difference(_column(name), old, new, "keep", "the table's column keeps its type")
     added = [name for name in now.columns if name not in before.columns]
     gone = [name for name in before.columns if name not in now.columns]
     if added:
@@ -297,6 +309,10 @@ def _result(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
     elif before.fingerprint != now.fingerprint:
         why = "rows before are as the old one made them"
         yield Difference("function or declaration", before.fingerprint, now.fingerprint, "keep", why)
+
+
+def _column(name: str) -> str:
+    return f"column {name}"
 
 
 def _keys(facts: RunFacts) -> str:

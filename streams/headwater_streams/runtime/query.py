@@ -42,6 +42,7 @@ from headwater_streams.runtime.tables import require_tables
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 from headwater_streams.runtime.warm_up import WATERMARK, WarmUp, plan_warm_up
+from headwater_streams.spark_errors import reason_of
 
 _ASKING_S = 5.0
 
@@ -390,6 +391,8 @@ def explain(error: BaseException) -> str:
         return str(error)
     if (told := away(error)) is not None:
         return f"a broker does not answer ({told})"
+    if (why := reason_of(error)) is not None:
+        return why
     text = str(error)
     if isinstance(error, StreamingQueryException):
         text = text.split("=== Streaming Query ===", maxsplit=1)[0]

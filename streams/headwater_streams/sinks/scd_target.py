@@ -29,13 +29,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sinks.target import DeltaTarget
+from headwater_streams.sinks.target import CHANGES_SUFFIX, DeltaTarget
 from headwater_streams.sources.coordinates import COMMIT_FIELDS, ROW_FIELDS
 from headwater_streams.sources.problems import Problem
 
 ScdType = Literal[1, 2]
-CHANGES_SUFFIX = "__changes"
 DELETED, CHANGES = "_deleted", "_changes"
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 
@@ -256,8 +256,7 @@ def _scd(
         ("except_columns", except_columns),
         ("track_history_columns", track),
     ):
-        if isinstance(listed, str):
-            raise JobDefinitionError(f"table {name!r}: {what}={listed!r} is not a list; write [{listed!r}]")
+        require_list(f"table {name!r}", what, listed)
     if track is not None and not track:
         raise JobDefinitionError(
             f"table {name!r}: track_history_columns is empty, and nothing would begin a version; use hw.scd1"

@@ -4,11 +4,13 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError
 
 Mode = Literal["append", "update"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")
-LATE_SUFFIX, QUARANTINE_SUFFIX = "__late", "__quarantine"
+LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX = "__late", "__quarantine", "__changes"
+_OWN_SCHEMA, _OWN_PART = "headwater", "__ingest_"
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,8 @@ class DeltaTarget:
             raise JobDefinitionError(
                 f"table {self.name!r}: write schema.table, both of letters, digits and '_'"
             )
+        if self.sides_of is None:
+            self._require_free()
         if self.mode not in get_args(Mode):
             raise JobDefinitionError(
                 f"table {self.name!r}: mode {self.mode!r} is not one of {get_args(Mode)}; "
@@ -40,6 +44,21 @@ class DeltaTarget:
         if self.mode == "update" and not self.keys:
             raise JobDefinitionError(
                 f"table {self.name!r}: mode 'update' needs keys=[...], the columns that name a row"
+            )
+
+    def _require_free(self) -> None:
+        schema, _, table = self.name.lower().partition(".")
+        if schema == _OWN_SCHEMA:
+            raise JobDefinitionError(
+                f"table {self.name!r}: the schema {_OWN_SCHEMA!r} is Headwater's own; name another"
+            )
+        suffix = next(
+            (s for s in (LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX) if table.endswith(s)), None
+        )
+        if suffix is not None or _OWN_PART in table:
+            raise JobDefinitionError(
+                f"table {self.name!r}: names with {suffix or _OWN_PART!r} are of tables that the library puts beside a "
+                "job's; take another"
             )
 
     @property
@@ -60,4 +79,5 @@ def is_table_name(name: str) -> bool:
 
 def delta(name: str, *, keys: list[str] | tuple[str, ...] = (), mode: Mode = "append") -> DeltaTarget:
     """Declares a Delta target; see `DeltaTarget` for the arguments."""
+    require_list(f"table {name!r}", "keys", keys)
     return DeltaTarget(name, tuple(keys), mode)

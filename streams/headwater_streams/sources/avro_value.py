@@ -6,8 +6,9 @@ bytes behind each value: they are read back as they are if, and only if, the rec
 """
 
 import json
+import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.problems import Problem
 
 END = "_end"
+_log = logging.getLogger(__name__)
 _MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it is its beginning: bytes left over cannot look like it
 _ID = "_writer"
 
@@ -62,10 +64,15 @@ class Avro:
         kind = empty.schema["value"].dataType
         assert isinstance(kind, T.StructType)
         for number, writer in self.writers or ():
-            self._check_writer(spark, number, writer)
+            self.check_writer(spark, number, writer)
         return T.StructType([f for f in kind.fields if f.name != END])
 
-    def _check_writer(self, spark: SparkSession, number: int, writer: str) -> None:
+    def check_writer(self, spark: SparkSession, number: int, writer: str) -> None:
+        """Checks that what was written with a schema can be read.
+
+        Raises:
+            JobDefinitionError: It cannot.
+        """
         parser = jvm_class(spark, "org.apache.avro.Schema$Parser")
         compatibility = jvm_class(spark, "org.apache.avro.SchemaCompatibility")
         try:
@@ -92,7 +99,8 @@ def avro(
         writers: For values with the header of Confluent's wire format: the schemas that they were written with, by
             id, or a function from an id to its schema, which is where a schema registry is asked. The function is
             called once for each new id, and raises `LookupError` for one that it does not know; a batch is then read
-            once more, for its ids.
+            once more, for its ids. Values of an id that it does not know, or whose schema cannot be read as the
+            job's, go to quarantine.
 
     Raises:
         JobDefinitionError: A schema is not a record's, or its file is not there.
@@ -113,11 +121,7 @@ class AvroReader:
         self._value = self._parsed()
 
     def value(self, records: DataFrame) -> Column:
-        """The record of each value, with `_end`; NULL where its schema is not known.
-
-        Raises:
-            JobDefinitionError: The registry gave what is no schema.
-        """
+        """The record of each value, with `_end`; NULL where its schema is not known, or cannot be read."""
         if self._form.lookup is not None:
             new = [number for number in self._ids(records) if number not in self._known]
             if new:
@@ -133,7 +137,12 @@ class AvroReader:
         reason = reason.when(F.octet_length(raw) == 0, F.lit("the value is empty"))
         if self._form.has_header:
             reason = reason.when(~_has_header(raw), F.lit(NO_HEADER))
-            unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(" is not known"))
+            told = (
+                " is not known"
+                if self._form.lookup is None
+                else " is not known, or not to be read as the job's"
+            )
+            unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(told))
             reason = reason.when(value.isNull(), unknown)
         reason = reason.when(end.isNull(), F.lit("the value is cut off, or not of the schema"))
         return Problem("value", condition, reason.otherwise(F.lit("bytes are left over behind the record")))
@@ -148,8 +157,13 @@ class AvroReader:
             text = self._form.lookup(number)
         except LookupError:
             return None
-        checked = replace(self._form, writers=((number, _schema_text(text)),))
-        checked.columns()
+        # Any producer can register a schema, and none of them may stop the job.
+        try:
+            text = _record_schema(text)
+            self._form.check_writer(SparkSession.active(), number, text)
+        except JobDefinitionError as error:
+            _log.warning(f"values with the schema {number} go to quarantine: {error}")
+            return None
         return text
 
     def _parsed(self) -> Column:
@@ -204,9 +218,18 @@ def _schema_text(given: str | Path) -> str:
                 f"hw.avro: {Path(given).absolute()} cannot be read ({error.strerror}); "
                 "give a record's schema as JSON, or its .avsc file"
             ) from error
+    return _record_schema(text)
+
+
+def _record_schema(text: str) -> str:
+    """A record's schema in one line.
+
+    Raises:
+        JobDefinitionError: It is something else.
+    """
     try:
         value: Any = json.loads(text)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise JobDefinitionError(f"hw.avro: the schema is not JSON: {error}") from error
     if not isinstance(value, dict) or value.get("type") != "record" or not value.get("fields"):
         raise JobDefinitionError("hw.avro: the schema is not a record's with fields, so it has no columns")

@@ -5,8 +5,10 @@ declared columns) and `_bad`. Why a record is bad costs more to say than to see,
 rejected rows alone (`Decoded.rejected`).
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -25,7 +27,7 @@ from headwater_streams.sources.coordinates import (
     TIMESTAMP,
     TOPIC,
 )
-from headwater_streams.sources.headers import header_value, incomplete
+from headwater_streams.sources.headers import header_value, incomplete, is_name
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.values import value_columns, values_of
@@ -35,6 +37,8 @@ _UNREAD = "_unread"
 HEADERS_TYPE = T.ArrayType(
     T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
 )
+_FIRST_DAY, _LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
+_DAY_US = 86_400_000_000
 ORIGIN_HEADERS = {name: f"headwater-origin-{name}" for name in ORIGIN_TYPE.fieldNames()}
 
 
@@ -102,7 +106,8 @@ class RecordDecoder(_Decoder):
         problems = [self._values.problem]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
-        super().__init__(schema.fieldNames(), checks, time_problems(declared, ahead=True), problems)
+        of_columns = [*time_problems(declared, ahead=True), *_date_problems(schema)]
+        super().__init__(schema.fieldNames(), checks, of_columns, problems)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
         where = origin_of(F.col("_origin_texts")) if origin else F.lit(None).cast(ORIGIN_TYPE)
@@ -172,6 +177,12 @@ def value_schema(declared: TopicInput) -> T.StructType:
             raise JobDefinitionError(
                 f"topic {declared.name!r}: the column {name!r} begins with '_', which is reserved"
             )
+    times = Counter(name.lower() for name in schema.fieldNames())  # to Spark `Id` is `id`
+    twice = [name for name in schema.fieldNames() if times[name.lower()] > 1]
+    if twice:
+        raise JobDefinitionError(
+            f"topic {declared.name!r}: the schema has two columns named {twice[-1]!r}; rename one"
+        )
     if declared.event_time is not None and declared.event_time not in schema.fieldNames():
         raise JobDefinitionError(
             f"topic {declared.name!r}: event_time {declared.event_time!r} is not a column; "
@@ -186,7 +197,8 @@ def value_schema(declared: TopicInput) -> T.StructType:
 
 
 def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
-    """What can be wrong with a row's event time: missing, or (`ahead`) far beyond its record's timestamp."""
+    """What can be wrong with a row's event time: missing, or (`ahead`) far beyond its record's timestamp or before the
+    year 1, as a number of nanoseconds in JSON is that Spark takes for seconds."""
     if declared.event_time is None:
         return []
     time = F.col(f"{VALUE}.`{declared.event_time}`")
@@ -196,7 +208,19 @@ def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
         limit_us = F.unix_micros(TIMESTAMP) + F.lit(in_micros(parse_duration(declared.max_ahead)))
         reason = f"{declared.event_time} is more than {declared.max_ahead} ahead of the record's timestamp"
         problems.append(Problem("event_time", F.unix_micros(time) > limit_us, reason))
+        before = F.unix_micros(time) < F.lit(_FIRST_DAY * _DAY_US)
+        problems.append(Problem("event_time", before, f"{declared.event_time} is before the year 1"))
     return problems
+
+
+def _date_problems(schema: T.StructType) -> list[Problem]:
+    """Dates that Spark reads and hardly anybody else: with one in a file's statistics deltalake opens no table."""
+    found = []
+    for name in (f.name for f in schema.fields if isinstance(f.dataType, T.DateType)):
+        day = F.unix_date(F.col(f"{VALUE}.`{name}`"))
+        far = F.coalesce((day < _FIRST_DAY) | (day > _LAST_DAY), F.lit(False))
+        found.append(Problem("value", far, f"{name} is not a date of the years 1 to 9999"))
+    return found
 
 
 def origin_texts(headers: Column) -> Column:
@@ -217,9 +241,9 @@ def origin_texts(headers: Column) -> Column:
 
 
 def origin_of(texts: Column) -> Column:
-    """The origin that the headers name, NULL where they are incomplete or not decimal numbers."""
+    """The origin that the headers name, NULL where they are incomplete, not decimal numbers or not text."""
     partition, offset = texts["partition"], texts["offset"]
-    complete = texts["cluster"].isNotNull() & texts["topic"].isNotNull()
+    complete = is_name(texts["cluster"]) & is_name(texts["topic"])
     numbers = _is_decimal(partition, "int", 9) & _is_decimal(offset, "long", 18)
     return F.when(
         complete & numbers,

@@ -12,8 +12,14 @@ def header_value(headers: Column, key: str) -> Column:
     return F.try_element_at(wanted, F.lit(1))["value"]
 
 
+def is_name(text: Column) -> Column:
+    """Whether a header's text names something, NULL where there is none: one that is not UTF-8 could not be told in
+    Python, nor one with a tab, which stands between the parts of a name, from two of them."""
+    return F.is_valid_utf8(text) & ~F.contains(text, F.lit("\t"))
+
+
 def incomplete(family: str, headers: Column, found: Column) -> Problem:
     """A record that has headers of the family, and from which nothing could be made (`found` is NULL)."""
     named = F.exists(headers, lambda header: header["key"].startswith(f"headwater-{family}-"))
-    reason = f"the headwater-{family} headers are incomplete or not decimal numbers"
+    reason = f"the headwater-{family} headers are incomplete, not decimal numbers or not text"
     return Problem(family, found.isNull() & named, reason)

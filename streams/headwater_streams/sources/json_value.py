@@ -14,7 +14,9 @@ CORRUPT = "_corrupt_record"
 def parse_json(text: Column, schema: T.StructType) -> Column:
     """The declared columns of a value, and the text itself in `_corrupt_record` where it does not fit them."""
     whole = T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])
-    return F.from_json(text, whole, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
+    # Else "20240101" would be a date of the year 57385: so many days after 1970, as Spark wrote dates long ago.
+    return F.from_json(text, whole, {**options, "enableDateTimeParsingFallback": "false"})
 
 
 def not_json(text: Column) -> Column:

@@ -4,19 +4,20 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.sources.decode import HEADERS
-from headwater_streams.sources.headers import header_value, incomplete
+from headwater_streams.sources.headers import header_value, incomplete, is_name
 from headwater_streams.sources.problems import Problem
 
 _DIGITS = "^[0-9]{1,18}$"
 
 
 def sequence_of(headers: Column) -> Column:
-    """The struct `id, epoch, sequence` that the headers name, NULL where they are incomplete or not decimal numbers."""
+    """The struct `id, epoch, sequence` that the headers name, NULL where they are incomplete, not decimal numbers or
+    not text."""
     id_, epoch, sequence = (
         header_value(headers, f"headwater-producer-{name}").cast("string")
         for name in ("id", "epoch", "sequence")
     )
-    whole = id_.isNotNull() & epoch.rlike(_DIGITS) & sequence.rlike(_DIGITS)
+    whole = is_name(id_) & epoch.rlike(_DIGITS) & sequence.rlike(_DIGITS)
     numbers = [epoch.try_cast("long").alias("epoch"), sequence.try_cast("long").alias("sequence")]
     return F.when(whole, F.struct(id_.alias("id"), *numbers))
 

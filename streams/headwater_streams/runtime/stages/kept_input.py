@@ -148,7 +148,9 @@ class KeptInput(StatefulInput):
         assert self._declared.watermark is not None
         # In microseconds: to subtract an interval, Spark makes a date in a time zone of each row's time.
         delay_us = in_micros(parse_duration(self._declared.watermark))
-        return self._marked(decoded, F.timestamp_micros(F.unix_micros(SEEN_UNTIL) - F.lit(delay_us)))
+        # Spark's watermark begins at 1970, and drops what ends before.
+        at_us = F.greatest(F.unix_micros(SEEN_UNTIL) - F.lit(delay_us), F.lit(0))
+        return self._marked(decoded, F.timestamp_micros(at_us))
 
     def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
         there = set(self._columns)
