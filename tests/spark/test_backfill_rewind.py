@@ -222,9 +222,6 @@ def test_rewind_leaves_what_repairs_did_to_the_quarantine(drive: Callable[..., J
     with pytest.raises(BackfillError, match=r"was repaired by clean-\w+ since the backfill"):
         backfill.swap(driver.context, planned.id)
     backfill.rollback(driver.context, half.id)
-    with pytest.raises(BackfillError, match=r"and that was rolled back in version \d+, .* plan a rebuild"):
-        backfill.plan_rewind(driver.context, job, version=version)
-
     send(driver, click("10:00", "u4", 4), of=4)
     driver.run()
     send(driver, click("10:00", None, 5), of=5)
@@ -236,6 +233,76 @@ def test_rewind_leaves_what_repairs_did_to_the_quarantine(drive: Callable[..., J
     driver.run()
     assert [offset for (offset,) in driver.rows("silver.clicks__quarantine", "_offset")] == [1, 5]
     assert driver.audit() == []
+
+
+def test_rewind_goes_back_behind_repairs_and_undoes_them(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(name="clean", target=hw.delta("silver.clicks"), dedup=hw.by_offset(origin=True))
+    @hw.check("late_enough", "pages > 1", action="quarantine")
+    def clean_better(clicks: DataFrame) -> DataFrame:
+        return clicks.withColumn("who", F.coalesce("who", F.lit("nobody")))
+
+    driver, job, better = drive(clean), bind(clean), bind(clean_better)
+
+    def rejected() -> list[int]:
+        return [offset for (offset,) in driver.rows("silver.clicks__quarantine", "_offset")]
+
+    for number in range(4):
+        send(driver, click("10:00", None if number == 2 else f"u{number}", number), of=number)
+        driver.run()
+    everything = rows(driver)
+    assert (len(everything), rejected()) == (3, [2])
+    planned = backfill.plan(driver.context, better, offsets={"clicks": {0: (0, 3)}})
+    backfill.run(driver.context, planned.id, better)
+    assert backfill.verify(driver.context, planned.id, better).passed
+    backfill.swap(driver.context, planned.id)
+    repaired = [("nobody", 2), ("u3", 3)]
+    assert (rows(driver), rejected()) == (repaired, [0, 1])
+    send(driver, click("10:00", None, 4), of=4)
+    driver.run()
+    assert (rows(driver), rejected()) == (repaired, [0, 1, 4])
+
+    # Back to before the repair: of its rows and of its quarantine nothing is left.
+    rewound = put_back(driver, job, version_at(driver, batch=2))
+    (note,) = [note for note in rewound.notes if "repair" in note]
+    assert note.startswith(f"the repair {planned.id}, swapped in with version ")
+    assert note.endswith(", is undone, too")
+    assert (rows(driver), rejected()) == (everything[:2], [2])
+    assert driver.audit() == []
+    driver.run()
+    assert (rows(driver), rejected()) == (everything, [2, 4])
+    assert driver.audit() == []
+
+    backfill.rollback(driver.context, rewound.id)
+    driver.run()
+    assert (rows(driver), rejected()) == (repaired, [0, 1, 4])
+    assert driver.audit() == []
+
+
+def test_rewind_of_windows_goes_back_behind_a_repair_and_its_rollback(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = drive(clean, pages), bind(pages)
+    for number, time in enumerate(("10:00", "10:10", "11:40")):
+        send(driver, click(time, "a", 10**number))
+        driver.run()
+    driver.send("clicks", click("10:30", "a", 5), timestamp=AT)  # late
+    driver.run()
+    everything = driver.rows("gold.pages", "pages")
+    planned = backfill.plan(driver.context, job, rows="late")
+    backfill.run(driver.context, planned.id, job)
+    assert backfill.verify(driver.context, planned.id, job).passed
+    backfill.swap(driver.context, planned.id)
+    folded_in = driver.rows("gold.pages", "pages")
+    assert folded_in != everything
+    put_back(driver, job, version_of(driver, "gold.pages", 1))
+    assert driver.rows("gold.pages", "pages") == [(11,)]
+    assert driver.audit() == []
+    driver.run()
+    assert driver.rows("gold.pages", "pages") == everything
+    assert len(driver.late("gold.pages")) == 1
+    assert driver.audit() == []
+    # The late row is of nobody's repair now.
+    assert backfill.plan(driver.context, job, rows="late").id != planned.id
 
 
 def test_rewind_of_a_window_has_the_state_of_that_time(drive: Callable[..., JobDriver]) -> None:

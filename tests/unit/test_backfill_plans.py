@@ -1,11 +1,15 @@
 """Backfills without Spark: ranges as people write them, plans as they are stored, history as the ledger tells it."""
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import DataFrame
 
+import headwater as hw
 from headwater.cli import main
 from headwater.cli._backfill import parse_offsets
 from headwater.cli._backfill_run import told_how_to_go_on
@@ -13,13 +17,22 @@ from headwater.errors import UsageError
 from headwater_streams.backfill.history import TableHistory, intersection, require_none_half_done
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, FurtherTable, PinnedInput
-from headwater_streams.backfill.rewind.versions import require_unrepaired
+from headwater_streams.backfill.rewind.sides import why_not_undone
 from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
 from headwater_streams.backfill.values import LiveBatchId, iso, micros
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.repairs import half_done
 from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.job import bind
+
+
+clicks = hw.topic("clicks", schema="n INT")
+
+
+@hw.job(target=hw.delta("silver.a"))
+def clean(clicks: DataFrame) -> DataFrame:
+    return clicks
 
 
 def plan_of(**changes: Any) -> BackfillPlan:
@@ -125,14 +138,20 @@ def test_repair_of_a_generation_before_the_tables_were_emptied_is_over(tmp_path:
     assert half_done(home, "silver.a", ("silver.q",)) is None
 
 
-def test_rewind_behind_a_repair_of_another_table_is_refused(tmp_path: Path) -> None:
-    log(tmp_path, batch_entry(0, 0, 4), backfill_entry("one", "swap", 3), batch_entry(1, 4, 6))
-    history = TableHistory(tmp_path, "silver.bots", "clean")
-    require_unrepaired(history, 2)
-    with pytest.raises(
-        BackfillError, match=r"silver\.bots cannot be put back to version 0: it was repaired by one"
-    ):
-        require_unrepaired(history, 0)
+def test_rewind_behind_a_repair_of_a_shared_side_table_is_refused(tmp_path: Path) -> None:
+    home, job = Home(tmp_path), bind(clean)
+    side, repairs = home.table("silver.a__quarantine"), {"one": {"swap": 1}}
+    log(side, batch_entry(0, 0, 4), backfill_entry("one", "swap", 3))
+    assert why_not_undone(home, job, repairs, 0) is None
+    shutil.rmtree(side)
+    ingest = replace(batch_entry(0, 0, 4), job="clean__ingest_clicks")
+    log(side, batch_entry(0, 0, 4), ingest, backfill_entry("one", "swap", 3))
+    told = why_not_undone(home, job, repairs, 0)
+    assert told is not None
+    assert told.startswith(
+        "it was repaired by one since, which wrote silver.a__quarantine anew, where rows of the job"
+    )
+    assert why_not_undone(home, job, repairs, 1) is None, "it came before"
 
 
 def test_times_go_there_and_back_to_the_microsecond() -> None:

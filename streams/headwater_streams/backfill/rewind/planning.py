@@ -2,8 +2,9 @@
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.remembered import require_remembered
+from headwater_streams.backfill.rewind.sides import told_undone
 from headwater_streams.backfill.rewind.spec import RewindPlan
-from headwater_streams.backfill.rewind.versions import batch_at, require_unrepaired, table_of
+from headwater_streams.backfill.rewind.versions import batch_at, table_of
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
@@ -32,7 +33,8 @@ def plan_rewind(
         reference: Where the job was loaded from; the command line loads it from there again.
 
     Raises:
-        BackfillError: There is no such batch, its checkpoint is gone, or a repair came after it.
+        BackfillError: There is no such batch, its checkpoint is gone, or a later repair changed a side table that
+            another job writes, too.
         DataLossError: Records that would be read again are gone.
     """
     found = plan_jobs(context, [job])[-1]
@@ -40,13 +42,11 @@ def plan_rewind(
     named, names = table_of(job, table), (job.target.name, *job.other_tables)
     targets = [target.name for target in job.targets]
     histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
-    wanted = batch_at(context.home, histories[named], job.name, version)
+    wanted = batch_at(context.home, histories[named], job, version)
     placed = {
         name: (_made_by if name in targets else _changes_after)(history, wanted)
         for name, history in histories.items()
     }
-    for name, commit in placed.items():
-        require_unrepaired(histories[name], commit.version)
     at_version, at = placed[job.target.name].version, placed[job.target.name].entry
     assert at is not None, "it is the batch's commit"
     checkpoint = context.home.checkpoint(job.name, at.generation)
@@ -64,7 +64,10 @@ def plan_rewind(
         ranges=again,
         versions={name: commit.version for name, commit in placed.items() if name != job.target.name},
         rows=sum(entry.totals["read"] for entry in later),
-        notes=() if halts is None else (f"put back there, {halts}",),
+        notes=(
+            *told_undone(history.repairs(), at_version),
+            *(() if halts is None else (f"put back there, {halts}",)),
+        ),
     )
     return stored(context.home, made, context.now_ms())
 

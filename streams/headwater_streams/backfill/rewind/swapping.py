@@ -22,11 +22,11 @@ from headwater_streams.backfill.handover import (
 )
 from headwater_streams.backfill.history import require_none_half_done
 from headwater_streams.backfill.rewind.remembered import require_remembered
+from headwater_streams.backfill.rewind.sides import undone_of
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
-from headwater_streams.ledger.entry import LedgerEntry, is_undone
-from headwater_streams.ledger.log import commits
+from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.repairs import repairs_of
 from headwater_streams.plural import counted
 from headwater_streams.runtime.checkpoint import is_committed
@@ -170,23 +170,22 @@ def _put_back_beside(context: StageContext, planned: RewindPlan, name: str, of_t
     if REWIND in made_by(table, planned.id):
         return
     transaction = FileSwap(context.spark, table)
-    void = {
-        path
-        for commit in commits(table)
-        if commit.entry is not None and commit.entry.job == planned.job and is_undone(commit.entry, of_target)
-        for path in commit.added_paths
-    }
-    extra = {
+    later = repairs_of(context.home, planned.target)
+    undone = undone_of(table, planned.job, of_target, later, planned.version)
+    extra: dict[str, Any] = {
         "action": REWIND,
         "backfill": planned.id,
         "starts": {},
         "lost": {},
         "after": of_target.extra["after"],
     }
-    beside = replace(of_target, table=name, seen=None, extra=extra)
     now = snapshot_of(context.spark, table, transaction.version, with_files=False)
-    removed = [file for file in transaction.all_files() if file.name in void]
+    added, removed = now, [file for file in transaction.all_files() if file.name in undone.files]
+    if undone.before is not None:
+        added, removed = snapshot_of(context.spark, table, undone.before), transaction.all_files()
+        extra["restored_version"] = undone.before
+    beside = replace(of_target, table=name, seen=None, extra=extra)
     # The table's own marks are of later batches, too, which will come again.
     marks = marks_as(planned, now, planned.generation, origin=planned.origin)
     marks = {name: min(batch, planned.batch) for name, batch in marks.items()}
-    exchange(context, planned, transaction, beside, removed, now, marks)
+    exchange(context, planned, transaction, beside, removed, added, marks)

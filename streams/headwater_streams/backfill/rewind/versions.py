@@ -6,10 +6,10 @@ from typing import Any
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rewind.remembered import why_forgotten
+from headwater_streams.backfill.rewind.sides import Repairs, why_not_undone
 from headwater_streams.backfill.store import BackfillError, utc_text
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import Commit
-from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 
@@ -65,7 +65,7 @@ def versions(home: Home, job: Job, *, table: str | None = None) -> list[BatchVer
             utc_text(commit.timestamp_ms),
             entry.totals["read"],
             commit.rows_added,
-            "it is the last one" if version == last else _why_not(home, repairs, version, entry),
+            "it is the last one" if version == last else _why_not(home, job, repairs, version, entry),
         )
         for version, (commit, entry) in batches.items()
     ]
@@ -92,12 +92,13 @@ def batches_of(history: TableHistory, job: str) -> list[tuple[Commit, LedgerEntr
     ]
 
 
-def batch_at(home: Home, history: TableHistory, job: str, version: int) -> LedgerEntry:
+def batch_at(home: Home, history: TableHistory, declared: Job, version: int) -> LedgerEntry:
     """The last batch of a job that its table has at a version.
 
     Raises:
         BackfillError: There is none that the table can be put back to.
     """
+    job = declared.name
     mine = batches_of(history, job)
     if not mine:
         raise BackfillError(
@@ -121,40 +122,15 @@ def batch_at(home: Home, history: TableHistory, job: str, version: int) -> Ledge
             f"{mine[-1][0].version}"
         )
     commit, entry = earlier[-1]
-    why_not = _why_not(home, history.repairs(), commit.version, entry)
+    why_not = _why_not(home, declared, history.repairs(), commit.version, entry)
     if why_not is not None:
         raise BackfillError(f"{history.name} cannot be put back to version {commit.version}: {why_not}")
     return entry
 
 
-def require_unrepaired(history: TableHistory, version: int) -> None:
-    """Sees to it that no repair of a table came after a version: another table of its job may have it before.
-
-    Raises:
-        BackfillError: One did.
-    """
-    why_not = _why_not_unrepaired(history.repairs(), version)
-    if why_not is not None:
-        raise BackfillError(f"{history.name} cannot be put back to version {version}: {why_not}")
-
-
-def _why_not(
-    home: Home, repairs: Mapping[str, Mapping[str, int]], version: int, at: LedgerEntry
-) -> str | None:
-    repaired = _why_not_unrepaired(repairs, version)
+def _why_not(home: Home, job: Job, repairs: Repairs, version: int, at: LedgerEntry) -> str | None:
+    repaired = why_not_undone(home, job, repairs, version)
     return repaired or why_forgotten(at.job, home.checkpoint(at.job, at.generation), at.batch)
-
-
-def _why_not_unrepaired(repairs: Mapping[str, Mapping[str, int]], version: int) -> str | None:
-    for repair, made in repairs.items():
-        if made.get(ROLLBACK, -1) > version:
-            return (
-                f"it was repaired by {repair}, and that was rolled back in version {made[ROLLBACK]}, which wrote rows "
-                "anew; plan a rebuild: headwater backfill plan JOB --rebuild"
-            )
-        if ROLLBACK not in made and made.get(SWAP, -1) > version:
-            return f"it was repaired by {repair} in version {made[SWAP]}; roll that back first"
-    return None
 
 
 def _taken_back(history: TableHistory) -> Iterator[tuple[int, int]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.ledger.log import commits
+from headwater_streams.ledger.log import commits, lineage
 from headwater_streams.runtime.home import Home
 
 
@@ -22,7 +22,8 @@ def check_side(
     ingest = {entry.job for entry in made} - {audit.job}
     if ingest:
         return  # an ingest job shares the table; its own audit looks at it
-    repairs = [entry for entry in made if entry.kind == "backfill" and entry.generation >= since]
+    standing = (c.entry for c in lineage(path) if c.entry is not None)  # a rewind undoes repairs, too
+    repairs = [entry for entry in standing if entry.kind == "backfill" and entry.generation >= since]
     if repairs:
         _check_repaired_side(audit, path, table, term, entries, repairs)
         return
