@@ -329,9 +329,7 @@ def test_recompute_of_jobs_that_read_a_table_takes_its_rows(drive: Callable[...,
     backfill.run(driver.context, planned.id, bind(hours))
     verdict = backfill.verify(driver.context, planned.id, bind(hours))
     assert verdict.passed, verdict.findings
-    assert (
-        verdict.findings[-1].detail == "9 of 9 windows from 8 of 8 offsets of clicks, as they are written"
-    )
+    assert verdict.findings[-1].detail == "9 of 9 windows from 8 of 8 offsets of clicks, as they are written"
 
 
 def test_recompute_of_rows_without_the_copies_of_a_key_judges_all_batches_again(

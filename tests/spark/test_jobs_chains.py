@@ -159,7 +159,7 @@ def test_chain_of_a_join_a_row_job_and_windows_counts_every_pair(
     path = driver.home.table("silver.pairs")
     spark.sql(f"DELETE FROM delta.`{path}` WHERE r_at = '2013-01-01T10:10:00Z'")
     (audit,) = audit_home(driver.home, ["silver.pairs"])
-    assert audit.findings == ["silver.pairs batch 0: 1 rows are gone: left 0 offset 0"]
+    assert audit.findings == ["silver.pairs batch 0: 1 row is gone: left 0 offset 0"]
 
 
 def test_chain_by_offset_over_a_join_s_table_is_refused_for_pairs_share_coordinates(planned: Planned) -> None:

@@ -1,6 +1,7 @@
 """Jobs in SQL: their tables are what the same SELECT gives over all rows at once, and the ledger adds up."""
 
 import random
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -125,7 +126,11 @@ def test_sql_join_is_of_its_kind(spark: SparkSession, tmp_path: Path, words: str
             "SELECT carrier, count(*) AS n FROM {d}\nGROUP BY carrier, window(at, '1 hours ago')",
             "line 3: .*a duration",
         ),
-        ("SELECT explode(array(delay)) AS x FROM {d}", "cannot use explode"),
+        (
+            "SELECT carrier, count(*) AS n,\n delay AS d FROM {d} GROUP BY carrier, window(at, '1 hour')",
+            'line 2: .*"delay" is based on columns which are not participating in the GROUP BY',
+        ),
+        ("SELECT explode(array(delay)) AS x FROM {d}", "line 1: .* cannot use explode"),
         ("SELECT count(*) AS x FROM {d}", "cannot use a grouping"),
     ],
 )
@@ -137,3 +142,51 @@ def test_sql_what_spark_refuses_is_told_with_its_line(
         analyse(job, spark, {})  # type: ignore[arg-type]
     assert str(refused.value).startswith("job 'x': ")
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("column", ["l.delay", "d.nothere"])
+def test_sql_join_has_no_names_but_those_of_its_inputs(
+    spark: SparkSession, tmp_path: Path, column: str
+) -> None:
+    select = PAIRS.replace("carrier", f"\n{column} AS x")
+    pairs = select.format(departures=DEPARTURES, arrivals=ARRIVALS)
+    (job,) = load(tmp_path, f"CREATE STREAMING TABLE gold.pairs AS {pairs}")
+    with pytest.raises(JobDefinitionError, match=r"line 2: .* Did you mean .*`") as refused:
+        analyse(job, spark, {})  # type: ignore[arg-type]
+    suggested = str(refused.value).partition("Did you mean")[2]
+    assert "`l`" not in suggested
+    assert "`r`" not in suggested
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (
+            "(\n CONSTRAINT a EXPECT (x > 0),\n CONSTRAINT b EXPECT (xx > 0))\nAS SELECT x FROM {t}",
+            "line 3: .*`xx`",
+        ),
+        ("(CONSTRAINT c EXPECT (\n max(xx) > 0) ON VIOLATION FAIL) AS SELECT x FROM {t}", "line 2: .*`xx`"),
+        (
+            "AS SELECT x\nFROM topic('t', schema => 'x INTT')",
+            "line 2: topic 't': schema 'x INTT' is not Spark DDL",
+        ),
+        ("AS SELECT x\nFROM silver.gone", "line 2: there is no table 'silver.gone'"),
+        (
+            "\nWITH (mode = 'scd2', keys = (x), sequence_by = 'zz') AS SELECT x FROM {t}",
+            "line 2: .*names 'zz'",
+        ),
+        (
+            "\nWITH (mode = 'scd1', keys = (z), sequence_by = 'x') AS SELECT x FROM {t}",
+            "line 2: .*the key 'z'",
+        ),
+        ("AS SELECT x, x FROM {t}", "line 1: the result has two columns named 'x'"),
+    ],
+)
+def test_sql_what_does_not_fit_a_statement_is_told_with_its_line(
+    spark: SparkSession, tmp_path: Path, statement: str, told: str
+) -> None:
+    text = f"CREATE STREAMING TABLE gold.x {statement}".format(t="topic('t', schema => 'x INT')")
+    (job,) = load(tmp_path, text)
+    with pytest.raises(JobDefinitionError) as refused:
+        analyse(job, spark, {})  # type: ignore[arg-type]
+    assert re.match(rf"job 'x': {tmp_path}/jobs\.sql, {told}", str(refused.value)), refused.value

@@ -143,7 +143,7 @@ def test_union_of_topics_and_a_table_keeps_coordinates_and_books_whatever_is_kil
         driver.run()
     assert len(driver.rows("silver.visits", "_offset")) == 7
     spark.sql(f"DELETE FROM delta.`{driver.home.table('silver.visits')}` WHERE page IS NULL AND amount = 2")
-    assert any("1 rows are gone: shop 0 offset 1" in finding for finding in driver.audit())
+    assert any("1 row is gone: shop 0 offset 1" in finding for finding in driver.audit())
 
 
 @hw.job(target=hw.delta("silver.placed"), dedup=hw.by_offset())

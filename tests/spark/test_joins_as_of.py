@@ -229,7 +229,7 @@ def test_as_of_streams_rows_wait_until_final_and_are_answered_once_whatever_is_k
     spark.sql(f"DELETE FROM delta.`{driver.home.table('gold.departures_weather')}` WHERE flight = 'a'")
     audit = audit_table(driver.home, "gold.departures_weather")
     assert audit is not None
-    assert any("1 rows are gone: departures 0 offset 0" in finding for finding in audit.findings)
+    assert any("1 row is gone: departures 0 offset 0" in finding for finding in audit.findings)
 
 
 def test_as_of_streams_account_for_commits_of_an_input_that_brought_no_row(

@@ -54,7 +54,7 @@ def repaired(driver: JobDriver, start: int, end: int, rate: float) -> str:
 
 def test_audit_names_rows_beside_repairs_and_in_their_ranges(driver: JobDriver) -> None:
     table(driver).delete("_offset = 2")
-    gone = f"{NAME} batch 0: 1 rows are gone: sold 0 offset 2"
+    gone = f"{NAME} batch 0: 1 row is gone: sold 0 offset 2"
     assert driver.audit() == [gone]
     first = repaired(driver, 3, 6, 0.25)
     assert driver.audit() == [gone], "a repair elsewhere does not bring it back"
@@ -63,9 +63,9 @@ def test_audit_names_rows_beside_repairs_and_in_their_ranges(driver: JobDriver) 
 
     table(driver).delete("_offset = 4 OR _offset = 6 OR _offset = 10")
     others = [
-        f"{NAME} batch 2: 1 rows are gone: sold 0 offset 10",
-        f"{NAME}, swap of backfill {first}: 1 rows are gone: sold 0 offset 4",
-        f"{NAME}, swap of backfill {second}: 1 rows are gone: sold 0 offset 6",
+        f"{NAME} batch 2: 1 row is gone: sold 0 offset 10",
+        f"{NAME}, swap of backfill {first}: 1 row is gone: sold 0 offset 4",
+        f"{NAME}, swap of backfill {second}: 1 row is gone: sold 0 offset 6",
     ]
     assert driver.audit() == [gone, *others]
 
@@ -76,8 +76,8 @@ def test_audit_names_rows_after_a_rollback(driver: JobDriver) -> None:
     assert driver.audit() == []
     table(driver).delete("_offset = 1 OR _offset = 5")
     assert driver.audit() == [
-        f"{NAME} batch 0: 1 rows are gone: sold 0 offset 1",
-        f"{NAME}, rollback of backfill {repair}: 1 rows are gone: sold 0 offset 5",
+        f"{NAME} batch 0: 1 row is gone: sold 0 offset 1",
+        f"{NAME}, rollback of backfill {repair}: 1 row is gone: sold 0 offset 5",
     ]
 
 

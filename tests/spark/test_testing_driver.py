@@ -21,6 +21,15 @@ def clean(clicks: DataFrame) -> DataFrame:
     return clicks
 
 
+@hw.job(target=hw.delta("silver.plain"), dedup=hw.by_offset())
+def plain(clicks: DataFrame) -> DataFrame:
+    return clicks
+
+
+def noop(clicks: DataFrame) -> DataFrame:
+    return clicks
+
+
 def test_driver_refuses_what_was_never_sent(drive: Callable[..., JobDriver]) -> None:
     driver = drive(clean)
     driver.send("clicks", {"id": "a"}, {"id": "b"}, offset=7)
@@ -42,6 +51,31 @@ def test_driver_goes_on_behind_what_another_one_has_sent(drive: Callable[..., Jo
     second.send("clicks", {"id": "d", "at": at})
     second.run()
     assert second.rows("silver.clicks", "id", "_offset") == [("a", 0), ("b", 1), ("c", 2), ("d", 3)]
+
+
+def test_driver_runs_what_is_sent_again_and_what_is_new_in_one_go(drive: Callable[..., JobDriver]) -> None:
+    """Records between that were not sent again were taken for lost ones."""
+    at = "2013-01-01T10:00:00Z"
+    driver = drive(plain)
+    driver.send("clicks", *[{"id": each, "at": at} for each in "abcde"], timestamp=at)
+    driver.run()
+    driver.resend("clicks", 1)
+    driver.send("clicks", {"id": "f", "at": at}, timestamp=at)
+    driver.resend("clicks", 5)
+    driver.resend("clicks", 3)
+    driver.run()
+    assert [name for name, _ in driver.rows("silver.plain", "id", "_offset")] == list("abcdef")
+    assert driver.accounting("silver.plain") == {"read": 9, "written": 6, "duplicate": 3}
+    assert driver.audit() == []
+
+
+def test_driver_tells_what_is_no_job_and_what_is_no_table(drive: Callable[..., JobDriver]) -> None:
+    with pytest.raises(
+        TypeError, match=r"^'noop' is no job; decorate the function with @hw\.job\(target=\.\.\.\)$"
+    ):
+        drive(noop)
+    with pytest.raises(ValueError, match=r"^there is no table 'silver\.clicks'; there are none$"):
+        drive(clean).rows("silver.clicks", "id")
 
 
 def test_driver_sends_nothing_where_no_rows_are_given(drive: Callable[..., JobDriver]) -> None:
@@ -102,7 +136,7 @@ def test_driver_audit_names_a_row_that_is_gone(drive: Callable[..., JobDriver]) 
     path = str(driver.home.table("silver.clicks"))
     left = DeltaTable(path).to_pyarrow_dataset().to_table(filter=pc.field("id") == "c0")
     write_deltalake(path, left, mode="overwrite")
-    assert driver.audit() == ["silver.clicks batch 0: 1 rows are gone: clicks 0 offset 1"]
+    assert driver.audit() == ["silver.clicks batch 0: 1 row is gone: clicks 0 offset 1"]
 
 
 def test_driver_audit_names_rows_that_stand_there_twice(drive: Callable[..., JobDriver]) -> None:

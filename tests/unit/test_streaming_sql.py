@@ -78,6 +78,22 @@ def test_sql_inputs_take_the_librarys_arguments(tmp_path: Path) -> None:
     assert (third.name, third.target.mode) == ("copy", "append")
 
 
+def test_sql_names_of_arguments_are_taken_in_any_case(tmp_path: Path) -> None:
+    (job,) = jobs_of(
+        tmp_path,
+        "create streaming table a.b with (DEDUP = BY_KEY((k), WITHIN => '1 hour')) as select k "
+        "from TOPIC('t', SCHEMA => 'k INT', Format => CSV(Sep => ';'))",
+    )
+    assert job.inputs == {"t": hw.topic("t", schema="k INT", format=hw.csv(sep=";"))}
+    assert job.dedup == hw.by_key(["k"], within="1 hour")
+
+
+def test_sql_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    (job,) = jobs_of(tmp_path, "\ufeffCREATE STREAMING TABLE a.b AS SELECT x FROM a.c")
+    assert job.target == hw.delta("a.b")
+    assert refused(tmp_path, "\ufeff\nDROP").startswith("delays.sql, line 2: CREATE was to come")
+
+
 def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Path) -> None:
     def fingerprint(query: str) -> str:
         (job,) = jobs_of(tmp_path, f"CREATE STREAMING TABLE a.b AS {query}")
@@ -93,7 +109,16 @@ def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Pat
     [
         ("", "delays.sql: no job in it; write CREATE STREAMING TABLE schema.table AS SELECT ..."),
         ("\nCREATE TABLE a.b AS SELECT 1", "delays.sql, line 2: STREAMING was to come, and there is 'TABLE'"),
-        ("CREATE STREAMING TABLE a.b AS SELECT 'x", "delays.sql: Error tokenizing"),
+        (
+            "CREATE STREAMING TABLE a.b AS\nSELECT 'x AS y\nFROM topic('t', schema => 'a INT')",
+            "delays.sql, line 2: the text or comment that begins here is not closed; end it with its quote, or with */",
+        ),
+        ("SELECT 'x\ny' AS z,\n `a FROM b", "line 3: the text or comment that begins here is not closed"),
+        (
+            "SELECT 1 /* one */\n/* two /* three */",
+            "line 2: the text or comment that begins here is not closed",
+        ),
+        ("\nSELECT x'0g'", "line 2: x'...' takes hexadecimal digits"),
         ("CREATE STREAMING TABLE a.b AS\nSELECT x", "line 2: FROM was to come, and the file ends"),
         ("CREATE STREAMING TABLE b AS SELECT x FROM a.c", "line 1: table 'b': write schema.table"),
         ("CREATE STREAMING TABLE a.b WITH (mod = 'x') AS", "WITH has no 'mod'; it has mode, keys, dedup"),
@@ -113,7 +138,10 @@ def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Pat
         ),
         ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c ORDER BY x", "a table has no order"),
         ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c\nLIMIT 5", "line 2: a stream has no end"),
-        ("CREATE STREAMING TABLE a.b AS SELECT DISTINCT x FROM a.c", "WITH (dedup = ...)"),
+        (
+            "CREATE STREAMING TABLE a.b AS\nSELECT DISTINCT x FROM a.c",
+            "line 2: SELECT DISTINCT would have to keep every row for ever; remove what comes twice by WITH (dedup",
+        ),
         ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c, a.d", "two streams are joined by [LEFT | RIGHT"),
         (
             "CREATE STREAMING TABLE a.b AS SELECT c,\ncount(*) FROM a.c GROUP BY c, window(t, '1 hour')",

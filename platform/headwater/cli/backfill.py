@@ -141,6 +141,7 @@ def plan_backfill(
     from headwater.cli._backfill import parse_offsets, print_plan, print_whole
     from headwater.running.environment import one_job
     from headwater_streams.backfill.repair.selection import Selection
+    from headwater_streams.backfill.store import BackfillError
 
     if (start is None) != (end is None):
         raise UsageError("give --start and --end together; the end is exclusive")
@@ -156,8 +157,10 @@ def plan_backfill(
         raise UsageError("--table says which table the VERSION of --rewind is of; give both")
     ranges = parse_offsets(offsets) if offsets else None
     timestamps = None if start is None or end is None else (start, end)
-    with errors():
+    try:
         Selection.of(ranges, timestamps, event_time, since_version)  # before Spark starts
+    except BackfillError as error:
+        raise UsageError(str(error)) from error
     job, where = one_job(reference)
     with errors(), session_of(home, bootstrap, needs_broker=bool(job.topics)) as context:
         from headwater_streams import backfill

@@ -1,7 +1,8 @@
 """What a job is, learnt by calling its function once on empty input: its kind, its operators, its result's columns."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from traceback import walk_tb
 from types import MappingProxyType
@@ -46,7 +47,7 @@ from headwater_streams.sources.coordinates import (
     hide,
 )
 from headwater_streams.sources.decode import value_schema
-from headwater_streams.sources.inputs import Input, TopicInput
+from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark_errors import first_sentence
 from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.spec import WindowSpec
@@ -69,7 +70,10 @@ def analyse(
     Raises:
         JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
     """
-    schemas = {name: _own_schema(job, declared, tables) for name, declared in job.inputs.items()}
+    schemas: dict[str, T.StructType] = {}
+    for name, declared in job.inputs.items():
+        with _telling(job, f"input {name}"):
+            schemas[name] = _own_schema(job, declared, tables)
     frames = {name: _empty(spark, name, schema) for name, schema in schemas.items()}
     found = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
     statics = {name: spark.createDataFrame([], schema) for name, schema in found.items()}
@@ -83,9 +87,10 @@ def analyse(
         except Exception as error:
             place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
             raise JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}") from error
-    for result in results.values():
-        _require_own_names(job, frames, result)
-    plan = _understand(job, recorder.operators, results[job.target.name], schemas)
+    with _telling(job, "target"):
+        for result in results.values():
+            _require_own_names(job, frames, result)
+        plan = _understand(job, recorder.operators, results[job.target.name], schemas)
     if job.branches:
         plan = _with_branches(plan, results)
     plan = replace(plan, lookups=found)
@@ -96,16 +101,34 @@ def analyse(
             f"job {job.name!r}: only a row-by-row job can look things up in {', '.join(found)}; enrich the rows in a "
             f"job of its own, and let this {plan.kind} job read that job's table"
         )
-    for declared in job.tables:
-        require_readable(plan, declared, tables[declared.name], written.get(declared.name, WrittenAs()))
+    for name, declared in job.inputs.items():
+        if isinstance(declared, TableInput):
+            with _telling(job, f"input {name}"):
+                require_readable(
+                    plan, declared, tables[declared.name], written.get(declared.name, WrittenAs())
+                )
     if plan.kind == "window" and not isinstance(plan.operator, CountWindow):
-        check_streamable(job, schemas, job.target.mode, spark)
+        with _telling(job, "target"):
+            check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
     if job.unites_for is not None:
         return replace(plan, state=whole_shape(results[job.target.name]))
     if plan.kind in ("row", "scd"):
         return plan
     return replace(plan, state=state_shape(results[job.target.name]))
+
+
+@contextmanager
+def _telling(job: Job, part: str) -> Iterator[None]:
+    """What is wrong with a part of a job in SQL is told with its place."""
+    try:
+        yield
+    except JobDefinitionError as error:
+        if part not in job.places:
+            raise
+        about = f"job {job.name!r}: "
+        told = str(error).removeprefix(about)
+        raise JobDefinitionError(f"{about}{job.places[part]}: {told}") from error
 
 
 def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFrame) -> None:
@@ -297,4 +320,5 @@ def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Seque
             except PySparkException as error:
                 errors.append(first_sentence(error))
         if len(errors) == len(where):
-            raise JobDefinitionError(f"job {job.name!r}, check {check.name!r}: {errors[0]}")
+            with _telling(job, f"check {check.name}"):
+                raise JobDefinitionError(f"job {job.name!r}: check {check.name!r}: {errors[0]}")

@@ -53,6 +53,7 @@ class Job:
         text: What says what the function does, where it is not the function's own source.
         lookups: The tables that it looks things up in, by the function's parameter names.
         unites_for: Of the part of a windowed job that unites its inputs, see `ingest`: the window that folds its rows.
+        places: Of a job in SQL, where its parts stand (`"x.sql, line 3"`): `"input NAME"`, `"check NAME"`, `"target"`.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Job:
     text: str = ""
     lookups: Mapping[str, LookupInput] = field(default_factory=dict)
     unites_for: WindowSpec | None = None
+    places: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def targets(self) -> tuple[DeltaTarget, ...]:

@@ -78,7 +78,7 @@ def call(script: Script, name: str, place: Place) -> Any:
             script.expect(",")
         value = argument(script)
         if script.take("=>"):
-            named[str(value)] = argument(script)
+            named[str(value).lower()] = argument(script)
         else:
             given.append(value)
     signature = inspect.signature(function)

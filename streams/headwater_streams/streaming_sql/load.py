@@ -23,7 +23,7 @@ def load_sql(path: Path) -> list[Job]:
         JobDefinitionError: The file is not UTF-8, or a statement is wrong; the message has the file and the line.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise JobDefinitionError(f"{path} is not UTF-8: {error}") from error
     script = Script(path, text)
@@ -61,6 +61,7 @@ def _job(statement: Statement) -> Job:
         late,
         statement.checks,
         text=statement.text,
+        places={part: str(place) for part, place in statement.places.items()},
     )
 
 

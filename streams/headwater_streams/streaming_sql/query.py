@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.aggregates import grouped
+from headwater_streams.errors import StreamsError
 from headwater_streams.joins.interval import How, join
 from headwater_streams.joins.union import union
 from headwater_streams.sources.inputs import Input
@@ -115,14 +116,14 @@ class Query:
             rows = condition.place.of(lambda: rows.filter(condition.text))
         if self.group is not None:
             return self._grouped(rows, self.group)
-        return _judged(rows, self.items, lambda: rows.selectExpr(*[item.text for item in self.items]))
+        return _judged(rows.selectExpr, [(item.place, item.text) for item in self.items])
 
     def _joined(self, frames: Mapping[str, DataFrame]) -> DataFrame:
         first, *others = (frames[source.name] for source in self.sources)
         if self.join is None:
             return first
         how, right = self.join, others[0]
-        return how.place.of(
+        joined = how.place.of(
             lambda: join(
                 first,
                 right,
@@ -133,12 +134,13 @@ class Query:
                 how=how.kind,
             )
         )
+        return joined.toDF(*joined.columns)  # without the aliases that `join` gave its sides
 
     def _grouped(self, rows: DataFrame, group: Group) -> DataFrame:
         windowed = group.place.of(lambda: _windowed(rows, group))
         aggregates = [output for output in group.outputs if output.column is None]
-        columns = [F.expr(output.piece.text).alias(output.name) for output in aggregates]
-        found = _judged(rows, [output.piece for output in aggregates], lambda: windowed.agg(*columns))
+        columns = [(o.piece.place, F.expr(o.piece.text).alias(o.name)) for o in aggregates]
+        found = _judged(windowed.agg, columns)
         order = [F.col(f"`{output.column or output.name}`").alias(output.name) for output in group.outputs]
         return group.place.of(lambda: found.select(*order))
 
@@ -160,11 +162,11 @@ def _windowed(rows: DataFrame, group: Group) -> Windowed | CountedRows:
     return window(rows, time, *arguments, by=group.by)
 
 
-def _judged(rows: DataFrame, pieces: Sequence[Piece], make: Callable[[], DataFrame]) -> DataFrame:
-    """Makes a frame; where Spark refuses, it is asked which of the pieces it refuses."""
+def _judged(make: Callable[..., DataFrame], columns: Sequence[tuple[Place, Any]]) -> DataFrame:
+    """Makes a frame of columns; where they are refused, each is tried alone."""
     try:
-        return make()
-    except PySparkException:
-        for piece in pieces:
-            piece.place.of(partial(rows.selectExpr, piece.text))
+        return make(*[column for _, column in columns])
+    except (PySparkException, StreamsError):
+        for place, column in columns:
+            place.of(partial(make, column))
         raise

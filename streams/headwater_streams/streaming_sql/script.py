@@ -24,9 +24,12 @@ class Place:
     path: Path
     line: int
 
+    def __str__(self) -> str:
+        return f"{self.path}, line {self.line}"
+
     def fail(self, message: str, cause: BaseException | None = None) -> NoReturn:
         """Raises `JobDefinitionError` with the place before the message."""
-        raise JobDefinitionError(f"{self.path}, line {self.line}: {message}") from cause
+        raise JobDefinitionError(f"{self}: {message}") from cause
 
     def of(self, call: Callable[[], Found]) -> Found:
         """What the call gives; what it says is wrong is said of this place.
@@ -68,13 +71,16 @@ class Script:
         """Takes a file apart.
 
         Raises:
-            JobDefinitionError: A quote or a comment is not closed.
+            JobDefinitionError: A quote or a comment is not closed, or a `x'...'` is none.
         """
         self.path, self._text, self._at = path, text, 0
         try:
-            self._tokens: list[Token] = Dialect.get_or_raise("spark").tokenize(text)
+            self._tokens = _tokens(text)
         except TokenError as error:
-            raise JobDefinitionError(f"{path}: {str(error).splitlines()[0]}") from error
+            told = "the text or comment that begins here is not closed; end it with its quote, or with */"
+            if "Numeric" in str(error.__cause__):
+                told = "x'...' takes hexadecimal digits"
+            Place(path, _broken_line(text)).fail(told, error)
 
     @property
     def is_read(self) -> bool:
@@ -185,3 +191,21 @@ class Script:
         if self.is_read:
             self.place.fail(f"{message}, and the file ends")
         self.place.fail(f"{message}, and there is {self._tokens[self._at].text!r}")
+
+
+def _tokens(text: str) -> list[Token]:
+    found: list[Token] = Dialect.get_or_raise("spark").tokenize(text)
+    return found
+
+
+def _broken_line(text: str) -> int:
+    """The line behind the last one up to which a text can be taken apart: a quote that is left out in it turns those
+    of the following lines around, and the tokenizer sees the fault in the last of them."""
+    begin, lines = 0, text.split("\n")
+    for end in range(1, len(lines) + 1):
+        try:
+            _tokens("\n".join(lines[begin:end]))
+        except TokenError:
+            continue
+        begin = end
+    return begin + 1

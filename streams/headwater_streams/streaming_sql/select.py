@@ -61,7 +61,10 @@ def read_select(script: Script) -> Query:
 def _read_one(script: Script) -> Query:
     script.expect("SELECT")
     if script.next_word == "DISTINCT":
-        script.fail("SELECT was to name columns; what comes twice is removed by WITH (dedup = ...),")
+        script.place.fail(
+            "SELECT DISTINCT would have to keep every row for ever; remove what comes twice by "
+            "WITH (dedup = by_key((a, b), within => '2 days'))"
+        )
     items = _split(script)
     script.expect("FROM")
     sources = [_source(script)]

@@ -28,6 +28,7 @@ class Statement:
         options: What WITH says.
         checks: Its constraints.
         query: The SELECT.
+        places: Where its parts stand, see `Job`.
         place: Where it begins.
         text: All of it in one line, without comments.
     """
@@ -36,6 +37,7 @@ class Statement:
     options: Mapping[str, Any]
     checks: tuple[Check, ...]
     query: Query
+    places: Mapping[str, Place]
     place: Place
     text: str
 
@@ -53,7 +55,9 @@ def read_statement(script: Script) -> Statement:
     script.expect("STREAMING")
     script.expect("TABLE")
     table_name = script.dotted("the table's name, schema.table,")
-    checks = _constraints(script) if script.take("(") else ()
+    places: dict[str, Place] = {}
+    checks = _constraints(script, places) if script.take("(") else ()
+    places["target"] = script.place if script.next_word == "WITH" else place
     options = _options(script) if script.take("WITH") else {}
     script.expect("AS")
     query = read_select(script)
@@ -65,10 +69,11 @@ def read_statement(script: Script) -> Statement:
     text = script.normal(begin)
     if not script.take(";") and not script.is_read:
         script.fail("the statement's end, or a clause that a stream has, was to come")
-    return Statement(table_name, options, checks, query, place, text)
+    places |= {f"input {source.name}": source.place for source in query.inputs}
+    return Statement(table_name, options, checks, query, places, place, text)
 
 
-def _constraints(script: Script) -> tuple[Check, ...]:
+def _constraints(script: Script, places: dict[str, Place]) -> tuple[Check, ...]:
     found: list[Check] = []
     while not script.take(")"):
         if found:
@@ -81,11 +86,12 @@ def _constraints(script: Script) -> tuple[Check, ...]:
         condition = script.until()
         if not condition:
             script.fail("the constraint's condition was to come")
-        text = script.piece(condition).text
+        piece = script.piece(condition)
+        places[f"check {name}"] = piece.place
         script.expect(")")
         where = next((side for side in ("input", "output") if script.take("ON", side.upper())), None)
         action = script.name("QUARANTINE, FAIL or WARN").lower() if script.take("ON", "VIOLATION") else None
-        found.append(_check(name, text, where, action, place))
+        found.append(_check(name, piece.text, where, action, place))
     return tuple(found)
 
 

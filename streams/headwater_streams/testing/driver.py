@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -58,12 +59,14 @@ class JobDriver:
     def __init__(self, spark: SparkSession, home: Path, jobs: Sequence[Any]) -> None:
         """Args: a session with Delta; a folder of the test's own; jobs, or functions that `@hw.job` decorated."""
         self.home = Home(home)
-        self._jobs: list[Job] = [bind(job) if is_job(job) else job for job in jobs]
+        self._jobs: list[Job] = [_job_of(job) for job in jobs]
         self._log = RecordLog(spark, home / "records")
         self._crash: tuple[str, str | None] | None = None
         self._spark = spark
         self._planned: tuple[list[Job], Sequence[JobPlan]] | None = None
         self._next: dict[tuple[str, int], int] = {}
+        self._unread: dict[tuple[str, int], tuple[int, int]] = {}
+        self._later: list[_Delivery] = []
         self._context = StageContext(spark, self.home, self._log, step=self._step)
         for job in self._jobs:
             for declared in job.topics:
@@ -131,6 +134,9 @@ class JobDriver:
             ValueError: There is no such record.
         """
         sent = self._log.records(topic, partition)
+        for delivery in self._later:
+            if delivery.place == (topic, partition):
+                sent |= {record["offset"]: record for record in delivery.records}
         for offset in offsets:
             if offset not in sent:
                 raise ValueError(f"{topic} {partition} has no offset {offset}; there are {sorted(sent)}")
@@ -163,9 +169,23 @@ class JobDriver:
         if not records:
             return
         offsets = [record["offset"] for record in records]
-        end = max(offsets) + 1
-        self._next[topic, partition] = max(end, known)
-        self._log.append(topic, records, {partition: (min(offsets), end)})
+        delivery = _Delivery((topic, partition), records, (min(offsets), max(offsets) + 1))
+        self._next[topic, partition] = max(delivery.span[1], known)
+        if self._later or not self._follows(delivery):
+            self._later.append(delivery)
+        else:
+            self._deliver(delivery)
+
+    def _follows(self, delivery: "_Delivery") -> bool:
+        """Whether a batch may have the delivery beside those that wait: it is one stretch of offsets, each once."""
+        waiting = self._unread.get(delivery.place)
+        return waiting is None or waiting[1] == delivery.span[0] or delivery.span[1] == waiting[0]
+
+    def _deliver(self, delivery: "_Delivery") -> None:
+        (topic, partition), span = delivery.place, delivery.span
+        waiting = self._unread.get(delivery.place, span)
+        self._unread[delivery.place] = min(waiting[0], span[0]), max(waiting[1], span[1])
+        self._log.append(topic, delivery.records, {partition: span})
 
     def _end(self, topic: str, partition: int) -> int:
         """The offset behind the last record, whichever driver over this home has sent it."""
@@ -188,11 +208,19 @@ class JobDriver:
         return next_commit(path) - 1
 
     def run(self) -> None:
-        """Runs every job over what was sent and not read yet.
+        """Runs every job over what was sent and not read yet: in one batch, or in several where records were sent
+        again, as a batch has each offset once, and all from its first to its last.
 
         Raises:
             SimulatedCrash: A crash was asked for and its step was reached.
         """
+        self._run_batches()
+        while self._later:
+            while self._later and self._follows(self._later[0]):
+                self._deliver(self._later.pop(0))
+            self._run_batches()
+
+    def _run_batches(self) -> None:
         plans = self._planned[1] if self._planned is not None and self._planned[0] == self._jobs else None
         runner = JobRunner(self._context, self._jobs, progress_every_s=None, plans=plans)
         if not any(job.table_names for job in self._jobs):
@@ -204,13 +232,22 @@ class JobDriver:
             failures = [query.failure() for query in runner.queries.values()]
             found = next((failure for failure in failures if failure is not None), error)
             raise found from None
+        self._unread.clear()
 
     def crash_at(self, step: str, job: str | None = None) -> None:
         """Makes the next run die at one of `STEPS` (or a backfill's), of any job or of the one named."""
         self._crash = (step, job)
 
     def table(self, name: str) -> DataFrame:
-        """A table as it is now."""
+        """A table as it is now.
+
+        Raises:
+            ValueError: There is none of that name.
+        """
+        if name not in self.home.tables():
+            raise ValueError(
+                f"there is no table {name!r}; there are {', '.join(self.home.tables()) or 'none'}"
+            )
         return self._spark.read.format("delta").load(str(self.home.table(name)))
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
@@ -224,6 +261,8 @@ class JobDriver:
 
     def _plain_rows(self, name: str, columns: Sequence[str]) -> list[tuple[Any, ...]] | None:
         """Columns whose values are the same with and without Spark, without it: 10 ms in place of 300."""
+        if name not in self.home.tables():
+            return None
         table = DeltaTable(str(self.home.table(name)))
         kinds = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
         if not columns or not all(name in kinds and _is_plain(kinds[name]) for name in columns):
@@ -270,6 +309,25 @@ def _is_plain(kind: pa.DataType) -> bool:
     types = pa.types
     is_text = types.is_string(kind) or types.is_large_string(kind)
     return bool(is_text or types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+
+
+@dataclass(frozen=True)
+class _Delivery:
+    """Records that were sent together, their topic and partition, and the stretch of their offsets."""
+
+    place: tuple[str, int]
+    records: Sequence[dict[str, Any]]
+    span: tuple[int, int]
+
+
+def _job_of(job: Any) -> Job:
+    if isinstance(job, Job):
+        return job
+    if not is_job(job):
+        raise TypeError(
+            f"{getattr(job, '__name__', job)!r} is no job; decorate the function with @hw.job(target=...)"
+        )
+    return bind(job)
 
 
 def _encode(value: Value) -> bytes | None:

@@ -221,14 +221,22 @@ def _require_unmoved(
     name: str | None = None,
     version: int | None = None,
 ) -> None:
-    """Checks that commits since a version (by default the one planned on) left the affected rows alone."""
+    """Checks that commits since a version, by default the one planned on, else its swap's, left affected rows alone."""
+    is_back = version is not None
     name, version = name or planned.target, planned.base_version if version is None else version
     table, affected = context.home.table(name), planned.affected.condition()
-    if not is_unmoved(context, table, affected, version, transaction.version):
+    if is_unmoved(context, table, affected, version, transaction.version):
+        return
+    changed = f"rows of {name} in the affected range changed between version {version} and version"
+    if is_back:
         raise BackfillError(
-            f"rows of {name} in the affected range changed between version {version} and version "
-            f"{transaction.version}, so the backfill {planned.id!r} does not fit any more; plan again"
+            f"{changed} {transaction.version}, so those before the backfill {planned.id!r} cannot be put in their "
+            "place; repair the range again, or go back to before the swap: headwater backfill plan JOB --rewind "
+            f"{version - 1}"
         )
+    raise BackfillError(
+        f"{changed} {transaction.version}, so the backfill {planned.id!r} does not fit any more; plan again"
+    )
 
 
 def _entry(

@@ -40,7 +40,8 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
     twice = _places(_more_than_once(placed, ["_generation", "_topic", "_partition", "_offset"]))
     entries = [commit.entry for commit in live if commit.entry is not None]
     if twice and not any(shares_coordinates(home, name) for name in tables_read(entries)):
-        audit.findings.append(f"{audit.table}: {len(twice)} rows stand there twice: {_named(twice)}")
+        stand = counted(len(twice), "row stands", "rows stand")
+        audit.findings.append(f"{audit.table}: {stand} there twice: {_named(twice)}")
     ranges = [_pairs_of(repair) for repair in repairs]
     own = rows.filter(~_in_one_of(rows, ranges)) if repairs else rows
     there = rows_by_batch(own)
@@ -61,7 +62,7 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
         strangers = _places(own.filter(_of_batch(own, (generation, batch_number))))
         of = "no batch" if batch_number is None else f"batch {batch_number}"
         audit.findings.append(
-            f"{audit.table}: {count} rows of {of}, which no commit wrote: {_named(strangers)}"
+            f"{audit.table}: {counted(count, 'row')} of {of}, which no commit wrote: {_named(strangers)}"
         )
     for number, repair in enumerate(repairs):
         assert repair.entry is not None
@@ -155,9 +156,11 @@ def _name_difference(
     if within is not None:
         meant &= inside(written, within)
     wrote, now = written.filter(meant), rows.select(_PLACES.names)
-    for places, what in ((_more(wrote, now), "are gone"), (_more(now, wrote), "slipped in")):
-        if places:
-            audit.findings.append(f"{told}: {len(places)} rows {what}: {_named(places)}")
+    gone, new = _more(wrote, now), _more(now, wrote)
+    if gone:
+        audit.findings.append(f"{told}: {counted(len(gone), 'row is', 'rows are')} gone: {_named(gone)}")
+    if new:
+        audit.findings.append(f"{told}: {counted(len(new), 'row')} slipped in: {_named(new)}")
 
 
 def _more(one: pa.Table, other: pa.Table) -> list[_Coordinates]:
