@@ -56,6 +56,18 @@ def as_of_across_types(clicks: DataFrame, buys: DataFrame) -> DataFrame:
     return hw.as_of(clicks, buys.drop("tags"), by=["k"], left_time="at", right_time="bought_at")
 
 
+@hw.job(target=hw.delta("gold.pairs"))
+def joined_with_itself(clicks: DataFrame) -> DataFrame:
+    other = clicks.withColumnRenamed("at", "then").drop("tags")
+    return hw.join(clicks, other, on=["k"], left_time="at", right_time="then", within="1 hour")
+
+
+@hw.job(targets={"first": hw.delta("gold.first"), "second": hw.delta("gold.second")})
+def windows_among_several(clicks: DataFrame) -> dict[str, DataFrame]:
+    hourly = hw.tumbling(clicks, "at", "1 hour", by=["k"]).agg(F.count("*").alias("n"))
+    return {"first": clicks, "second": hourly}
+
+
 @hw.job(target=hw.delta("silver.clicks"))
 def enriched_across_types(clicks: DataFrame, prices: DataFrame) -> DataFrame:
     return hw.enrich(clicks, prices, on={"k": "code"})
@@ -97,6 +109,11 @@ def rows_by_key(clicks: DataFrame) -> DataFrame:
         (joined_by_map, "join: 'tags' holds a map, and maps cannot be compared"),
         (joined_across_types, "join: 'k' is STRING on the left side, and 'k' is INT on the right; cast"),
         (as_of_across_types, "as_of: 'k' is STRING on the left side, and 'k' is INT on the right; cast"),
+        (
+            joined_with_itself,
+            "hw.join takes two inputs, and the job has clicks; a side that is the other",
+        ),
+        (windows_among_several, "only a row-by-row function has targets={...}; write one job for each table"),
         (enriched_across_types, "enrich: 'k' is STRING on the left side, and 'code' is INT on the right"),
         (reserved_name, "the column '_batch' of the result begins with '_', which is reserved; rename it"),
         (
@@ -170,3 +187,8 @@ def test_one_name_for_a_list_of_them_is_told(
     with pytest.raises(JobDefinitionError) as error:
         call(spark.createDataFrame([], "k STRING, at TIMESTAMP"))
     assert told in str(error.value)
+
+
+def test_target_and_targets_together_are_told() -> None:
+    with pytest.raises(JobDefinitionError, match="target= and targets= are both given"):
+        hw.job(target=hw.delta("gold.one"), targets={"two": hw.delta("gold.two")})

@@ -152,3 +152,19 @@ def test_fingerprint_of_a_function_that_reaches_nothing_is_that_of_its_text(tmp_
     (job,) = load_jobs([str(tmp_path / "plain.py")])
     assert reached(job.function) == ""
     assert "FunctionDef" in tree_of(job.function)
+
+
+def test_object_that_does_not_let_itself_be_looked_at_is_told_by_its_type() -> None:
+    class Shy:
+        def __getattr__(self, name: str) -> object:
+            raise RuntimeError(name)
+
+        __dict__ = property(lambda _: 1 / 0)  # type: ignore[assignment]
+
+    shy, deep = Shy(), [[]]  # type: ignore[var-annotated]
+    deep[0] = deep
+
+    def job() -> tuple[object, object]:
+        return shy, deep
+
+    assert "<locals>.Shy" in reached(job)

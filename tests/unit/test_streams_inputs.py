@@ -29,6 +29,16 @@ def test_topic_wrong_declaration_is_refused_in_a_sentence(arguments: dict[str, o
     assert told in str(refused.value)
 
 
+@pytest.mark.parametrize("name", ["", "a b", "a/c", "..", "x" * 250])
+def test_topic_that_no_broker_has_is_refused(name: str) -> None:
+    with pytest.raises(
+        JobDefinitionError, match=r"a topic's name is 1 to 249 letters, digits, '\.', '_' and '-'$"
+    ):
+        topic(name, schema="a INT")
+    with pytest.raises(JobDefinitionError, match="a topic's name is 1 to 249"):
+        topic("fine", name, schema="a INT")
+
+
 def test_topic_parsers_of_other_text_are_other_declarations() -> None:
     formats = [
         "access",

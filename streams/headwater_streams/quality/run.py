@@ -67,7 +67,9 @@ def run_suite(
     skipped += unknown
     own = _own_expectations(extra)
     if not expected and not own:
-        raise SuiteError(f"there is nothing to expect of {table}: give a check, keys or a job's module")
+        raise SuiteError(
+            f"there is nothing to expect of {table}: give a check, keys, or a module whose job writes it and has checks"
+        )
     if own:
         frame = frame.persist()  # each of the library's own expectations reads the table again
     try:

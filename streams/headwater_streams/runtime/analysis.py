@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from traceback import walk_tb
 from types import MappingProxyType
+from typing import NoReturn
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -87,6 +88,8 @@ def analyse(
         except Exception as error:
             place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
             raise JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}") from error
+    if job.branches and recorder.operators:
+        _refuse_branches(job)
     with _telling(job, "target"):
         for result in results.values():
             _require_own_names(job, frames, result)
@@ -157,9 +160,7 @@ def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:
             "job for each table"
         )
     if plan.kind != "row":
-        raise JobDefinitionError(
-            f"job {job.name!r}: only a row-by-row function has targets={{...}}; write one job for each table"
-        )
+        _refuse_branches(job)
     for target in job.targets[1:]:
         part = replace(job, target=target, branches={})
         branches[target.name] = _understand(
@@ -171,6 +172,12 @@ def _with_branches(plan: JobPlan, results: Mapping[str, DataFrame]) -> JobPlan:
                 f"job {job.name!r}: {target.name}: the mode of targets={{...}} is 'append'"
             )
     return replace(plan, branches=branches)
+
+
+def _refuse_branches(job: Job) -> NoReturn:
+    raise JobDefinitionError(
+        f"job {job.name!r}: only a row-by-row function has targets={{...}}; write one job for each table"
+    )
 
 
 def _line_of(job: Job, error: BaseException) -> int:
@@ -226,9 +233,14 @@ def _understand(
         return JobPlan(job, "window", operator, own, schemas)
     if isinstance(operator, IntervalJoin):
         require_watermark(job)
-        if job.target.mode != "append" or len(job.inputs) != 2:
+        if len(job.inputs) != 2:
             raise JobDefinitionError(
-                f"job {job.name!r}: a join reads two inputs and its target's mode is 'append'"
+                f"job {job.name!r}: hw.join takes two inputs, and the job has {', '.join(job.inputs)}; a side that is "
+                "the other one once more is declared, and named as a parameter, a second time"
+            )
+        if job.target.mode != "append":
+            raise JobDefinitionError(
+                f"job {job.name!r}: a join only adds rows: its target's mode is 'append'"
             )
         if not has_hidden(result, SOURCES) or nodes_above(result, "Join") & {"Filter"}:
             raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow hw.join(...)")

@@ -187,8 +187,12 @@ def job(
     Raises:
         JobDefinitionError: An argument is not one of its allowed values.
     """
-    if targets is None or target is not None:
-        if targets is not None or not isinstance(target, DeltaTarget):
+    if targets is not None and target is not None:
+        raise JobDefinitionError(
+            "job: target= and targets= are both given; write targets={...} for several tables"
+        )
+    if targets is None:
+        if not isinstance(target, DeltaTarget):
             raise JobDefinitionError(
                 f"job: target={target!r} is not a target; write target=hw.delta('schema.table'), "
                 "or targets={...} for several"

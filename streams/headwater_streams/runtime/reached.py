@@ -110,7 +110,10 @@ class _Walk:
                     if attribute in vars(value):
                         self.follow(f"{name}.{attribute}", vars(value)[attribute], names)
             return
-        told = self._told(value, 0)
+        try:
+            told = self._told(value, 0)
+        except Exception:  # an object that does not let itself be looked at
+            told = type(value).__qualname__
         if told:
             self.found.append(f"{name} = {told}")
 

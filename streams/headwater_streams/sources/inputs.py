@@ -1,5 +1,6 @@
 """A topic as a job's input: what its values look like, which column is event time, how long rows may be late."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -11,6 +12,7 @@ from headwater_streams.sources.csv_value import Csv
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser
 from headwater_streams.sources.protobuf_value import Protobuf
 
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Protobuf | Parser
 _NAMED: Mapping[str, Csv | Parser | None] = {"json": None, "csv": Csv(), "access": ACCESS, "syslog": SYSLOG}
 
@@ -46,6 +48,11 @@ class TopicInput:
     more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        for name in self.names:
+            if not _TOPIC.fullmatch(name) or name in (".", ".."):
+                raise JobDefinitionError(
+                    f"topic {name!r}: a topic's name is 1 to 249 letters, digits, '.', '_' and '-'"
+                )
         _check_time(self.name, self.event_time, self.watermark)
         parse_duration(self.max_ahead)
         twice = sorted({name for name in self.names if self.names.count(name) > 1})
