@@ -128,3 +128,9 @@ def test_counted_has_the_word_of_its_number() -> None:
     assert counted(1, "row") == "1 row"
     assert counted(0, "batch", "batches") == "0 batches"
     assert counted(12_345, "row") == "12,345 rows"
+
+
+def test_rows_that_wait_no_more_are_told_as_fewer() -> None:
+    account = {"read": 3, "emitted": 2_962, "open": -2_959}
+    (line,) = told_of("sessions", 1, ["gold.sessions"], {"gold.sessions": account})
+    assert line == "sessions: 1 batch: 3 read, 2,962 emitted, 2,959 fewer open"

@@ -36,6 +36,10 @@ def told_of(
 
 
 def terms_told(terms: Mapping[str, int], *, several: bool = False) -> str:
-    """The terms that are not 0; of one of several tables, rows that another one has are in the term `filtered`, too."""
+    """The terms that are not 0; of one of several tables, rows that another one has are in the term `filtered`, too.
+
+    Rows that wait, in open windows or for a partner, are fewer behind a run that wrote those of before.
+    """
     named = {"filtered": "filtered or of other tables"} if several else {}
-    return ", ".join(f"{n:,} {named.get(term, term)}" for term, n in terms.items() if n)
+    told = {term: f"{n:,}" if n > 0 else f"{-n:,} fewer" for term, n in terms.items() if n}
+    return ", ".join(f"{n} {named.get(term, term)}" for term, n in told.items())
