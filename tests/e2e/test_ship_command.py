@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -102,7 +103,11 @@ def test_ship_once_sends_every_line_with_its_origin(
     done = headwater(
         "ship", "*.log*", "--topic", "logs", "--once", "--name", "here", "--bootstrap", broker.bootstrap
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "shipped 3 lines (13 bytes) to logs\n", "")
+    assert (done.returncode, done.stdout) == (0, "shipped 3 lines (13 bytes) to logs\n")
+    assert done.stderr == (
+        f"headwater: {tmp_path / 'old.log.gz'} is compressed and left out: "
+        "unless it was shipped before it was compressed, unpack it and ship that\n"
+    )
     found = records(broker.bootstrap, "logs")
     assert values(found) == ["one", "two", "last"]
     headers = [dict(each.headers()) for each in found]
@@ -234,6 +239,27 @@ def test_ship_syslog_messages_arrive_with_their_sender(
     assert shipper.end()[0] == 0
 
 
+def test_ship_long_syslog_message_is_cut_and_its_record_says_so(
+    broker: RunningBroker, follow: Callable[..., Following]
+) -> None:
+    shipper = follow("--syslog", "127.0.0.1:0", "--topic", "logs", "--json")
+    assert shipper.process.stdout is not None
+    address = parse_address(json.loads(shipper.process.stdout.readline())["listening"])
+    long = b"<34>" + b"x" * 747_493
+    with socket.create_connection(address) as tcp:
+        tcp.sendall(b"%d %s<34>two\n" % (len(long), long))
+        found = records(broker.bootstrap, "logs", 2)
+    assert [each.value() for each in found] == [long[: 512 << 10], b"<34>two"]
+    truncated = [dict(each.headers()).get("headwater-syslog-truncated") for each in found]
+    assert truncated == [b"747497", None]
+    code, _, err = shipper.end()
+    assert code == 0
+    assert err == (
+        "headwater: cut: 1 syslog message longer than 524288 bytes or broken off with the connection; "
+        "the header headwater-syslog-truncated has the full length\n"
+    )
+
+
 def test_ship_killed_with_syslog_in_its_spool_sends_it_later(
     tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following], headwater: Headwater
 ) -> None:
@@ -288,6 +314,23 @@ def test_ship_second_shipper_of_the_same_name_is_refused(
             2,
             "a.log.gz is compressed, and lines are read of plain files; unpack it and ship that",
         ),
+        (
+            ("packed.log", "--topic", "t"),
+            2,
+            "packed.log is compressed, and lines are read of plain files; unpack it and ship that",
+        ),
+        (
+            ("folder", "--topic", "t"),
+            2,
+            "folder is a directory, and lines are read of plain files; name those",
+        ),
+        (("pipe", "--topic", "t"), 2, "pipe is a named pipe, and lines are read of plain files; name those"),
+        (
+            ("dangling.log", "--topic", "t", "--once"),
+            1,
+            "dangling.log is a symbolic link to nowhere.log, which is not there",
+        ),
+        (("loop.log", "--topic", "t", "--once"), 1, "loop.log leads into a loop of symbolic links"),
         (("--syslog", "5514", "--topic", "t"), 2, "--syslog 5514 is not of the form host:port"),
         (
             ("--syslog", "127.0.0.1:0", "--topic", "t", "--once"),
@@ -302,10 +345,34 @@ def test_ship_second_shipper_of_the_same_name_is_refused(
     ],
 )
 def test_ship_wrong_use_is_one_sentence(
-    headwater: Headwater, arguments: tuple[str, ...], code: int, message: str
+    tmp_path: Path, headwater: Headwater, arguments: tuple[str, ...], code: int, message: str
 ) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "old.log.gz").write_bytes(gzip.compress(b"zero\n"))
+    for link, target in (
+        ("packed.log", "old.log.gz"),
+        ("dangling.log", "nowhere.log"),
+        ("loop.log", "loop.log"),
+    ):
+        (tmp_path / link).symlink_to(target)
     done = headwater("ship", *arguments, "--bootstrap", "127.0.0.1:1")
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"headwater: {message}\n")
+
+
+def test_ship_named_file_that_is_not_there_yet_is_told_and_shipped_once_it_is(
+    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
+) -> None:
+    (tmp_path / "today.log").symlink_to("1.log")
+    shipper = follow("today.log", "none.log", "--topic", "logs")
+    assert shipper.process.stderr is not None
+    assert [shipper.process.stderr.readline() for _ in range(2)] == [
+        "headwater: today.log is a symbolic link to 1.log, which is not there; it is shipped once it is there\n",
+        "headwater: there is no file none.log; it is shipped once it is there\n",
+    ]
+    (tmp_path / "1.log").write_text("one\n")
+    assert values(records(broker.bootstrap, "logs", 1)) == ["one"]
+    assert shipper.end()[0] == 0
 
 
 def test_ship_topic_that_the_brokers_do_not_make_is_named(tmp_path: Path, headwater: Headwater) -> None:

@@ -410,7 +410,48 @@ def test_follower_compressed_files_are_left_out(log: Path, tmp_path: Path) -> No
     (tmp_path / "app.log.2.gz").write_bytes(b"\x1f\x8b\nlines\n")
     follower = Follower(tmp_path / "app.log*")
     follower.poll()
+    follower.poll()
     assert follower.lines == ["one"]
+    told = (
+        f"{log}.{{}} is compressed and left out: "
+        "unless it was shipped before it was compressed, unpack it and ship that"
+    )
+    assert follower.said == [told.format("2.gz")]
+    (tmp_path / "app.log.3.zst").write_bytes(b"from elsewhere")
+    follower.poll()
+    follower.poll()
+    assert follower.said == [told.format("2.gz"), told.format("3.zst")]
+
+
+def test_follower_compressed_beside_the_followed_file_it_is_made_of_is_not_told(
+    log: Path, tmp_path: Path
+) -> None:
+    append(log, f"one {BANNER}")
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    rotated = log.rename(tmp_path / "app.log.1")
+    follower.poll()
+    (tmp_path / "app.log.1.gz").write_bytes(gzip.compress(rotated.read_bytes()))
+    rotated.unlink()
+    follower.poll()
+    follower.now += DELETED_QUIET_S
+    follower.poll()
+    follower.poll()
+    assert follower.files.tails == {}
+    assert follower.said == []
+
+
+def test_follower_compressed_that_is_read_to_its_end_is_not_told(log: Path, tmp_path: Path) -> None:
+    append(log, f"one {BANNER}")
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    follower.kill()
+    append(log, "two")
+    (tmp_path / "app.log.1.gz").write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    follower.poll()
+    assert follower.lines == [f"one {BANNER}", "two"]
+    assert follower.said == []
 
 
 @pytest.mark.parametrize("compressed", [(".gz", gzip), (".bz2", bz2), (".xz", lzma), None])

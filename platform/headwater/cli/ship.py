@@ -27,7 +27,10 @@ _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def ship(
     files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE|GLOB]...", help="Files, or patterns in quotes.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE|GLOB]...", help="Files, or patterns in quotes; compressed ones are left out."
+        ),
     ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Where the lines go.")
@@ -78,6 +81,13 @@ def ship(
     What a restart sends twice has the same origin headers, by which a job
     with by_offset(origin=True) leaves it out.
 
+    Compressed files (.gz, .zst and so on) that match a pattern are left out,
+    each with a sentence on standard error: a file that was followed was
+    shipped before it was compressed. Unpack others and ship that.
+
+    A syslog message of more than 524288 bytes is cut there; the header
+    headwater-syslog-truncated of its record has its full length.
+
     \b
     Examples:
       headwater ship '/var/log/nginx/access.log*' --topic access
@@ -120,19 +130,16 @@ def _run(
     home: Path,
     json_output: bool,
 ) -> None:
-    from headwater.ship.discovery import COMPRESSED
+    from headwater.ship.discovery import is_pattern, missing_file
     from headwater.ship.listener import SyslogListener
     from headwater.ship.shipper import ShipOptions, Shipper
     from headwater.ship.spool import Spool
 
-    for path in files:
-        if path.endswith(COMPRESSED) and not any(each in path for each in "*?["):
-            raise UsageError(
-                f"{path} is compressed, and lines are read of plain files; unpack it and ship that"
-            )
-    for path in files if once else ():
-        if not any(each in path for each in "*?[") and not os.path.lexists(path):
-            raise UserError(f"there is no file {path}")
+    missing = [sentence for path in files if not is_pattern(path) and (sentence := missing_file(path))]
+    if once and missing:
+        raise UserError(missing[0])
+    for sentence in missing:
+        _say(f"{sentence}; it is shipped once it is there")
     patterns = tuple(os.path.abspath(path) for path in files)  # noqa: PTH100 - links are followed later
     safe_name = "".join(each if each.isalnum() or each in "-._" else "_" for each in name)
     folder = home / "ship" / safe_name / topic

@@ -11,6 +11,7 @@ in one partition. The headers:
 | `headwater-origin-partition` | `0` |
 | `headwater-origin-offset` | the line's number in that file, from 0, without gaps |
 | `headwater-origin-position` | the byte of the file at which the line begins |
+| `headwater-syslog-truncated` | only where the value is the beginning of a syslog message: how many bytes it had |
 
 The origin offset is the line's number and not its position because consecutive numbers are one interval in the set
 that `by_offset(origin=True)` keeps, whatever the file's length; positions would be one interval for each line.

@@ -87,6 +87,7 @@ class FileSet:
         self._scratch = scratch
         self._held: dict[FileKey, _Held] = {}
         self._refused: set[str] = set()
+        self._left_out: set[str] = set()
 
     def scan(self, now: float, *, hold: bool = True) -> None:
         """Looks for files that came, left or moved.
@@ -95,7 +96,7 @@ class FileSet:
             now: The time of a monotonic clock.
             hold: Whether what looks like a copy may be left alone for a while.
         """
-        found = matching_files(self._patterns)
+        found, compressed = matching_files(self._patterns)
         new = {key: match for key, match in found.items() if key not in self.tails}
         self._held = {key: held for key, held in self._held.items() if key in new}
         if new and self._known:
@@ -111,6 +112,7 @@ class FileSet:
                 tail.place, tail.left_at = found[key].path, None
             elif tail.left_at is None:
                 tail.left_at = now
+        self._tell_left_out(compressed)
         self._first = self.stale = False
 
     def read(self, tail: Tail, *, ends: bool = False) -> Chunk | None:
@@ -194,6 +196,19 @@ class FileSet:
             elif entry.size > entry.mark.position:
                 unread = counted(entry.size - entry.mark.position, "byte")
                 self._say(f"{entry.place} is gone, with at least {unread} of it not read yet")
+
+    def _tell_left_out(self, compressed: Sequence[str]) -> None:
+        """Names each compressed file that came under the patterns, but for what is read as a file's rest."""
+        read = {tail.place for tail in self.tails.values()}
+        for path in compressed:
+            # One that appears beside a followed file of its name is made of that.
+            followed = path in read or (not self._first and path.rpartition(".")[0] in read)
+            if path not in self._left_out and not followed:
+                self._say(
+                    f"{path} is compressed and left out: "
+                    "unless it was shipped before it was compressed, unpack it and ship that"
+                )
+        self._left_out = set(compressed)
 
     def _resume(self, entry: Entry, path: str, now: float) -> bool:
         fd = self._open(path)

@@ -1,9 +1,11 @@
 """Bytes to records: lines of a log, and the counted frames of the syslog spool. No I/O.
 
 A spool file is a sequence of frames: the length of what follows the first space, in decimal; a space; the sender's
-address; a space; the message; a newline. The length counts from the address to the end of the message.
+address; a space; the message; a newline. The length counts from the address to the end of the message. Where only the
+beginning of a message was taken, a comma and the length that it had stand behind the address.
 
     24 192.0.2.7 <34>1 - - - hi\\n
+    21 192.0.2.7,700 <34>1 -\\n
 """
 
 from typing import NamedTuple, Protocol
@@ -17,12 +19,14 @@ class Record(NamedTuple):
         end: The byte at which the next one begins.
         value: Its bytes without what ends it; None if they are more than a record of the topic may have.
         peer: Who sent it; None for a line of a file.
+        full_bytes: How many bytes a syslog message had, if `value` is only its beginning.
     """
 
     position: int
     end: int
     value: bytes | None
     peer: bytes | None = None
+    full_bytes: int | None = None
 
 
 class Framing(Protocol):
@@ -60,17 +64,25 @@ class SpoolFrames:
             end = space + 1 + int(body[start:space])
             if end >= len(body):
                 break
-            peer, _, message = body[space + 1 : end].partition(b" ")
-            records.append(Record(position + start, position + end + 1, message, peer))
+            sender, _, message = body[space + 1 : end].partition(b" ")
+            peer, _, full = sender.partition(b",")
+            full_bytes = int(full) if full else None
+            records.append(Record(position + start, position + end + 1, message, peer, full_bytes))
             start = end + 1
         return records
 
 
-def frame(peer: bytes, message: bytes) -> bytes:
+def frame(peer: bytes, message: bytes, full_bytes: int | None = None) -> bytes:
     """One frame of a spool file.
+
+    Args:
+        peer: The sender's address.
+        message: What was taken of its message.
+        full_bytes: How many bytes the message had, if that is not all of it.
 
     Example:
         >>> frame(b"192.0.2.7", b"<34>hello")
         b'19 192.0.2.7 <34>hello\\n'
     """
-    return b"%d %s %s\n" % (len(peer) + 1 + len(message), peer, message)
+    sender = peer if full_bytes is None else b"%s,%d" % (peer, full_bytes)
+    return b"%d %s %s\n" % (len(sender) + 1 + len(message), sender, message)

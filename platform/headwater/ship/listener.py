@@ -9,7 +9,14 @@ from typing import Any
 
 from headwater.errors import PortInUseError, UsageError, UserError
 from headwater.ship.spool import Spool
-from headwater.ship.syslog import MAX_MESSAGE_BYTES, FramingError, SyslogFramer, without_line_end
+from headwater.ship.syslog import (
+    MAX_COUNT_DIGITS,
+    MAX_MESSAGE_BYTES,
+    FramingError,
+    SyslogFramer,
+    SyslogMessage,
+    without_line_end,
+)
 from headwater_streams.plural import counted
 
 _RECEIVE_BUFFER_BYTES = 8 << 20
@@ -40,8 +47,9 @@ class SyslogListener:
         host, port = parse_address(address)
         self._spool = spool
         self._say = say
-        self._said_s = -_REPEAT_S
-        self._dropped = 0
+        self._said_s: dict[str, float] = {}
+        self._unsaid: dict[str, str] = {}
+        self._dropped = self._cut = 0
         self._open: set[asyncio.Transport] = set()
         self._tcp, self._udp = _bind(host, port, address)
         found = self._tcp.getsockname()
@@ -54,31 +62,44 @@ class SyslogListener:
         """Listens no more; what was received is in the spool."""
         self._stopping.set()
         self._thread.join()
+        self._say_due(now=float("inf"))
         self._spool.sync()
 
-    def accept(self, peer: bytes, messages: list[bytes]) -> bool:
+    def accept(self, peer: bytes, messages: list[SyslogMessage]) -> bool:
         """Puts messages into the spool; False if it cannot take them."""
         if not messages:
             return True
         try:
             self._spool.append(peer, messages)
         except OSError as error:
-            self.complain(f"cannot keep syslog messages: {(error.strerror or str(error)).lower()}")
+            reason = (error.strerror or str(error)).lower()
+            self.complain("spool", f"cannot keep syslog messages: {reason}")
             return False
+        if cut := sum(each.full_bytes is not None for each in messages):
+            self._cut += cut
+            self.complain(
+                "cut",
+                f"cut: {counted(self._cut, 'syslog message')} longer than {MAX_MESSAGE_BYTES} bytes or broken off with "
+                "the connection; the header headwater-syslog-truncated has the full length",
+            )
         return True
 
     def drop(self, count: int) -> None:
         """Messages that nobody could take: UDP has no way to make its sender wait."""
         self._dropped += count
         lost = counted(self._dropped, "syslog message")
-        self.complain(f"lost, as the spool was full: {lost} that came over UDP")
+        self.complain("lost", f"lost, as the spool was full: {lost} that came over UDP")
 
-    def complain(self, sentence: str) -> None:
-        """Says something, now and then."""
-        now = time.monotonic()
-        if now - self._said_s >= _REPEAT_S:
-            self._said_s = now
-            self._say(sentence)
+    def complain(self, kind: str, sentence: str) -> None:
+        """Says something now, or the last of its kind when _REPEAT_S have gone by."""
+        self._unsaid[kind] = sentence
+        self._say_due(time.monotonic())
+
+    def _say_due(self, now: float) -> None:
+        for kind in list(self._unsaid):
+            if now - self._said_s.get(kind, -_REPEAT_S) >= _REPEAT_S:
+                self._said_s[kind] = now
+                self._say(self._unsaid.pop(kind))
 
     @property
     def full(self) -> bool:
@@ -101,6 +122,7 @@ class SyslogListener:
         try:
             while not self._stopping.is_set():
                 await asyncio.sleep(_FULL_CHECK_S)
+                self._say_due(time.monotonic())
                 if time.monotonic() - synced >= _SYNC_S:
                     synced = time.monotonic()
                     await asyncio.to_thread(self._spool.sync)
@@ -133,10 +155,12 @@ class _Stream(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         try:
             messages = self._framer.feed(data)
-        except FramingError:
+        except FramingError as error:
+            self._listener.accept(self._peer, error.messages)
             self._listener.complain(
-                f"{self._peer.decode()} sent a syslog message of more than {MAX_MESSAGE_BYTES} bytes: "
-                "its connection was closed"
+                "framing",
+                f"{self._peer.decode()} sent a syslog message with a length of more than {MAX_COUNT_DIGITS} digits: "
+                "what follows cannot be told apart, and its connection was closed",
             )
             self._transport.abort()
             return
@@ -159,7 +183,7 @@ class _Datagrams(asyncio.DatagramProtocol):
         message = without_line_end(data)
         if not message:
             return
-        if self._listener.full or not self._listener.accept(_host(addr), [message]):
+        if self._listener.full or not self._listener.accept(_host(addr), [SyslogMessage(message)]):
             self._listener.drop(1)
 
 

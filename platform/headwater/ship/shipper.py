@@ -306,6 +306,8 @@ class Shipper:
                 ("headwater-origin-offset", b"%d" % ordinal),
                 ("headwater-origin-position", b"%d" % record.position),
             ]
+            if record.full_bytes is not None:
+                headers.append(("headwater-syslog-truncated", b"%d" % record.full_bytes))
             try:
                 send(topic, record.peer or key, record.value, headers, delivered)
             except KafkaException as error:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from headwater.ship.framing import frame
+from headwater.ship.syslog import SyslogMessage
 
 SEGMENT_BYTES = 16 << 20
 _SUFFIX = ".spool"
@@ -40,13 +41,13 @@ class Spool:
         """Whether no more may wait."""
         return sum(self._sizes.copy().values()) >= self._limit_bytes
 
-    def append(self, peer: bytes, messages: list[bytes]) -> None:
+    def append(self, peer: bytes, messages: list[SyslogMessage]) -> None:
         """Accepts messages of one sender.
 
         Raises:
             OSError: The disk is full, say; none of them is accepted then.
         """
-        data = b"".join(frame(peer, message) for message in messages)
+        data = b"".join(frame(peer, *message) for message in messages)
         with self._lock:
             if self._fd is None or self._sizes[self._path] >= SEGMENT_BYTES:
                 self._next()
