@@ -60,6 +60,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "text.py").write_text(
         GOOD.replace('select("a", "b", "at")', 'selectExpr("CAST(a AS STRING) AS a", "b", "at")')
     )
+    (here / "divided.py").write_text(
+        GOOD.replace('select("a", "b", "at")', 'selectExpr("1 / a AS a", "b", "at")')
+    )
     return here
 
 
@@ -110,6 +113,21 @@ def test_jobs_run_topic_that_is_not_there_is_named(folder: Path) -> None:
     assert started.returncode in (1, 2)
     assert "Traceback" not in started.stderr
     assert "clicks" in started.stderr.splitlines()[-1]
+
+
+def test_jobs_run_rows_that_cannot_be_computed_are_told_with_the_reason_and_no_trace(folder: Path) -> None:
+    with broker() as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        producer.produce("clicks", _good(0), timestamp=RECORD_MS)
+        assert producer.flush(30) == 0
+        arguments = ("--bootstrap", running.bootstrap, "--home", "divided")
+        started = run(folder, "jobs", "run", "divided.py", "--once", *arguments)
+        status = run(folder, "jobs", "status", *arguments)
+    assert started.returncode == 1
+    assert "\tat " not in started.stderr
+    told = "[DIVIDE_BY_ZERO] Division by zero."
+    assert started.stderr.splitlines()[-1].startswith(f"headwater: {told}")
+    assert status.stdout.startswith(f"clean failed before it had committed anything: {told}")
 
 
 @pytest.fixture(scope="module")
