@@ -95,7 +95,7 @@ class JobDriver:
             values: One value for each record.
             partition: The partition.
             offset: The first record's offset; an offset already sent is a redelivery. By default the next one, behind
-                those that another driver over the same folder has sent.
+                those that another driver over the same folder had sent before this one sent anything to the partition.
             timestamp: The records' timestamps, ISO 8601; now by default.
             origin: The first record's origin (cluster, topic, partition, offset); the others follow it.
             headers: Headers of every record.
