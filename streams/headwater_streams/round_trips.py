@@ -4,6 +4,8 @@ py4j fills a list by a call for each item, and tells the JVM of each object that
 own: two thirds of the calls of a small batch.
 """
 
+import logging
+import socket
 import threading
 import time
 from collections import deque
@@ -17,7 +19,6 @@ from py4j.protocol import (
     GATEWAY_SERVER_OBJECT_ID,
     MEMORY_COMMAND_NAME,
     MEMORY_DEL_SUBCOMMAND_NAME,
-    Py4JError,
     register_input_converter,
 )
 from pyspark.sql import SparkSession
@@ -27,7 +28,8 @@ from headwater_streams.gateway import KnownClass
 _MOST_ITEMS = 10
 _STAYING = {ENTRY_POINT_OBJECT_ID, GATEWAY_SERVER_OBJECT_ID}
 """What py4j itself is known by."""
-_PAUSE_S, _AT_ONCE = 0.2, 500
+_PAUSE_S, _ANSWER_S, _AT_ONCE = 0.2, 60.0, 500
+_log = logging.getLogger(__name__)
 
 
 def few_round_trips(spark: SparkSession) -> None:
@@ -73,19 +75,40 @@ class _Released(deque[Any]):
                 return
             if not found:
                 time.sleep(_PAUSE_S)
-            elif not self._release(found[0][0], [target for _, target in found if target not in _STAYING]):
-                return
+                continue
+            client, targets = found[0][0], [target for _, target in found if target not in _STAYING]
+            # A connection can break; an object that the JVM has let go of by then is none to it.
+            while not _release(client, targets):
+                time.sleep(_PAUSE_S)
+                if not _answers(client):
+                    return
 
-    @staticmethod
-    def _release(client: Any, targets: Sequence[str]) -> bool:
-        """Tells the JVM, as py4j's own worker does of one object at a time; False where it does not answer."""
-        head = MEMORY_COMMAND_NAME + MEMORY_DEL_SUBCOMMAND_NAME
-        told = "".join(f"{head}{target}\ne\n" for target in targets).encode()
-        try:
-            connection = client._get_connection()  # noqa: SLF001 - py4j has no public door for several commands
-            connection.socket.sendall(told)
-            answers = [connection.stream.readline() for _ in targets]
+
+def _release(client: Any, targets: Sequence[str]) -> bool:
+    """Tells the JVM, as py4j's own worker does of one object at a time; False where it did not answer."""
+    head = MEMORY_COMMAND_NAME + MEMORY_DEL_SUBCOMMAND_NAME
+    told = "".join(f"{head}{target}\ne\n" for target in targets).encode()
+    connection = None
+    try:
+        connection = client._get_connection()  # noqa: SLF001 - py4j has no public door for several commands
+        connection.socket.settimeout(_ANSWER_S)
+        connection.socket.sendall(told)
+        answers = [connection.stream.readline() for _ in targets]
+        if all(answers):
             client._give_back_connection(connection)  # noqa: SLF001
-        except (OSError, Py4JError):
-            return False
-        return all(answers)
+            return True
+    except Exception:  # as py4j's worker: were it to end, the JVM would keep whatever Python lets go of
+        _log.debug("objects are let go of once more", exc_info=True)
+    if connection is not None:
+        connection.close()  # the next one is another
+    return False
+
+
+def _answers(client: Any) -> bool:
+    """Whether the JVM takes connections still."""
+    try:
+        where = client.java_parameters
+        socket.create_connection((where.address, where.port), _ANSWER_S).close()
+    except OSError:
+        return False
+    return True

@@ -1,6 +1,8 @@
 """Python and the JVM speak less often, and mean the same."""
 
 import gc
+import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -98,6 +100,32 @@ def test_the_jvm_forgets_what_python_has_let_go_of(spark: SparkSession) -> None:
     deadline_s = time.monotonic() + 60
     while known() > 1000 and time.monotonic() < deadline_s:
         time.sleep(0.1)
+    assert known() <= 1000
+
+
+def test_the_jvm_forgets_though_a_connection_broke(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was the end of it: the JVM kept what every later test let go of, and had no memory in the end."""
+    client = spark.sparkContext._gateway._gateway_client
+    connect, broken = client._get_connection, []
+
+    def breaking() -> object:
+        connection = connect()
+        if threading.current_thread().name == "py4j-release" and len(broken) < 2:
+            broken.append(connection)
+            connection.socket.shutdown(socket.SHUT_RDWR)
+        return connection
+
+    known, column = _known(spark), F.lit("x")
+    monkeypatch.setattr(client, "_get_connection", breaking)
+    columns = [column.alias(str(i)) for i in range(2000)]
+    del columns
+    gc.collect()
+    deadline_s = time.monotonic() + 60
+    while (len(broken) < 2 or known() > 1000) and time.monotonic() < deadline_s:
+        time.sleep(0.1)
+    assert len(broken) == 2
     assert known() <= 1000
 
 
