@@ -27,6 +27,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         name: value for name, value in SMALL_BATCHES.items() if name != "spark.driver.defaultJavaOptions"
     }
+    settings["spark.driver.memory"] = "3g"  # of 2, which a job has, little was left behind some 800 tests
     with session_of_tests(tmp_path_factory.mktemp("spark"), settings) as session:
         yield session
 
