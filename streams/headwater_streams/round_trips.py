@@ -77,7 +77,8 @@ class _Released(deque[Any]):
                 time.sleep(_PAUSE_S)
                 continue
             client, targets = found[0][0], [target for _, target in found if target not in _STAYING]
-            # A connection can break; an object that the JVM has let go of by then is none to it.
+            # A connection can break: a child of a fork closes those of its parent's other threads, as py4j sees these
+            # end in it. An object that the JVM has let go of already is none to it.
             while not _release(client, targets):
                 time.sleep(_PAUSE_S)
                 if not _answers(client):

@@ -106,7 +106,7 @@ def test_the_jvm_forgets_what_python_has_let_go_of(spark: SparkSession) -> None:
 def test_the_jvm_forgets_though_a_connection_broke(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was the end of it: the JVM kept what every later test let go of, and had no memory in the end."""
+    """As one does when the process forks. It was the end of it: the JVM kept what Python let go of from then on."""
     client = spark.sparkContext._gateway._gateway_client
     connect, broken = client._get_connection, []
 
