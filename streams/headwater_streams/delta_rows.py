@@ -20,7 +20,6 @@ def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
     """
     files = SubTreeFileSystem(str(table), LocalFileSystem())
     opened = DeltaTable(str(table)) if at is None else at
-    opened_at = Path(opened.table_uri.removeprefix("file://"))
     try:
         return opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS)
     except BaseException as error:  # a panic in Rust is no Exception
@@ -28,9 +27,8 @@ def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
         of_statistics = type(error).__name__ == "PanicException" or isinstance(error, ValueError)
         if not of_statistics or opened.metadata().partition_columns:
             raise
-    paths = [str(Path(uri.removeprefix("file://")).relative_to(opened_at)) for uri in opened.file_uris()]
-    read = ds.ParquetFileFormat(read_options=_MICROSECONDS)
-    return ds.dataset(paths, pa.schema(opened.schema().to_arrow()), format=read, filesystem=files)
+    paths = [uri.removeprefix("file://") for uri in opened.file_uris()]
+    return data_files(paths, pa.schema(opened.schema().to_arrow()))
 
 
 def data_files(files: Sequence[Path | str], schema: pa.Schema | None = None) -> ds.Dataset:

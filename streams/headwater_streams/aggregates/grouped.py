@@ -18,7 +18,6 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.grouping import Windowed, require_columns
@@ -72,7 +71,6 @@ def grouped(df: DataFrame, *, by: Sequence[str], state: str) -> Windowed:
     Raises:
         JobDefinitionError: A column is not there, `by` is empty, or `state` is something else.
     """
-    require_list("grouped", "by", by)
     require_columns("grouped", df, by)
     if not by:
         raise JobDefinitionError("grouped: name at least one column in by=[...]")

@@ -1,6 +1,5 @@
 """What a job is, learnt by calling its function once on empty input: its kind, its operators, its result's columns."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import types as T
 
+from headwater_streams.arguments import named_twice
 from headwater_streams.dedup import ByKey, BySequence
 from headwater_streams.errors import JobDefinitionError, StreamsError
 from headwater_streams.gateway import to_list
@@ -137,14 +137,15 @@ def _telling(job: Job, part: str) -> Iterator[None]:
 def _require_own_names(job: Job, frames: Mapping[str, DataFrame], result: DataFrame) -> None:
     """Checks that a result's columns have no names of the library's, but for the coordinates as they came."""
     reserved = [name for name in result.columns if name.startswith("_")]
-    if reserved and "Union" not in node_names(result):  # whose columns are others than those of its parts
+    if reserved and "Union" in node_names(result):  # whose columns are others than those of its parts
+        reserved = [name for name in reserved if name not in ROW_COLUMNS]
+    elif reserved:
         hidden = (frame._jdf.queryExecution().analyzed().metadataOutput() for frame in frames.values())  # noqa: SLF001
         there = {str(each.exprId()) for attributes in hidden for each in to_list(attributes)}
         made = to_list(result._jdf.queryExecution().analyzed().output())  # noqa: SLF001
         reserved = [
             str(each.name()) for each in made if each.name() in reserved and str(each.exprId()) not in there
         ]
-    reserved = [name for name in reserved if name not in ROW_COLUMNS or "Union" not in node_names(result)]
     if reserved:
         raise JobDefinitionError(
             f"job {job.name!r}: the column {reserved[0]!r} of the result begins with '_', which is reserved; rename it"
@@ -209,12 +210,9 @@ def _understand(
             "hw.union(...), and let this one read its table"
         )
     own = as_nullable(T.StructType([f for f in result.schema.fields if not f.name.startswith("_")]))
-    times = Counter(name.lower() for name in own.fieldNames())  # to Spark and Delta `K` is `k`
-    twice = sorted(name for name in own.fieldNames() if times[name.lower()] > 1)
-    if twice:
-        raise JobDefinitionError(
-            f"job {job.name!r}: the result has two columns named {twice[-1]!r}; rename one"
-        )
+    twice = named_twice(own.fieldNames())
+    if twice is not None:
+        raise JobDefinitionError(f"job {job.name!r}: the result has two columns named {twice!r}; rename one")
     for key in job.target.keys:
         if key not in own.fieldNames():
             raise JobDefinitionError(

@@ -20,6 +20,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import jvm_class
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.problems import Problem
+from headwater_streams.spark_errors import reason_of
 
 END = "_end"
 _log = logging.getLogger(__name__)
@@ -238,9 +239,4 @@ def _record_schema(text: str) -> str:
 
 def _cause(error: BaseException) -> str:
     """The innermost reason that the JVM gives, in one line."""
-    java = getattr(error, "java_exception", None)
-    if java is not None:
-        while java.getCause() is not None:
-            java = java.getCause()
-        return str(java.getMessage() or java.toString()).strip().splitlines()[0]
-    return str(error).strip().splitlines()[0].split(" SQLSTATE")[0]
+    return reason_of(error) or str(error).strip().splitlines()[0].split(" SQLSTATE")[0]

@@ -5,7 +5,6 @@ declared columns) and `_bad`. Why a record is bad costs more to say than to see,
 rejected rows alone (`Decoded.rejected`).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -14,6 +13,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.arguments import named_twice
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Check
@@ -177,11 +177,10 @@ def value_schema(declared: TopicInput) -> T.StructType:
             raise JobDefinitionError(
                 f"topic {declared.name!r}: the column {name!r} begins with '_', which is reserved"
             )
-    times = Counter(name.lower() for name in schema.fieldNames())  # to Spark `Id` is `id`
-    twice = [name for name in schema.fieldNames() if times[name.lower()] > 1]
-    if twice:
+    twice = named_twice(schema.fieldNames())
+    if twice is not None:
         raise JobDefinitionError(
-            f"topic {declared.name!r}: the schema has two columns named {twice[-1]!r}; rename one"
+            f"topic {declared.name!r}: the schema has two columns named {twice!r}; rename one"
         )
     if declared.event_time is not None and declared.event_time not in schema.fieldNames():
         raise JobDefinitionError(

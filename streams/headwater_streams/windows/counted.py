@@ -30,7 +30,6 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import to_list
 from headwater_streams.joins.columns import revealed
@@ -161,8 +160,7 @@ def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ())
     Raises:
         JobDefinitionError: A column is not there, or the size is not a whole number of rows.
     """
-    require_list("count_window", "by", by)
-    require_columns("count_window", df, (time, *by))
+    require_columns("count_window", df, by, time)
     if not isinstance(size, int) or isinstance(size, bool) or size < 1:
         raise JobDefinitionError(f"count_window: size={size!r} is not a whole number of rows, 1 or more")
     return CountedRows(df, CountWindow(time, size, tuple(by)))

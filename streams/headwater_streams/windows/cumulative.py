@@ -21,7 +21,6 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.arguments import require_list
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.windows.grouping import Windowed, require_columns
@@ -75,8 +74,7 @@ def cumulative(df: DataFrame, time: str, size: str, step: str, *, by: Sequence[s
     Raises:
         JobDefinitionError: A column is not there, a duration is none, or `size` is not a multiple of `step`.
     """
-    require_list("cumulative", "by", by)
-    require_columns("cumulative", df, (time, *by))
+    require_columns("cumulative", df, by, time)
     spec = CumulativeWindow(time, parse_duration(size), parse_duration(step), tuple(by))
     if spec.size % spec.step:
         raise JobDefinitionError(f"cumulative: the size {size} is not a multiple of the step {step}")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.operators import counted, record
 from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
@@ -45,12 +46,14 @@ class Windowed:
         return hide(flat, [*traces, WINDOW_KEY])
 
 
-def require_columns(operator: str, df: DataFrame, names: Sequence[str]) -> None:
-    """Checks that the columns an operator names are there and can be compared.
+def require_columns(operator: str, df: DataFrame, by: Sequence[str], *others: str) -> None:
+    """Checks that the columns an operator names, those of `by` and others, are there and can be compared.
 
     Raises:
-        JobDefinitionError: One is not.
+        JobDefinitionError: One is not, or `by` is one text.
     """
+    require_list(operator, "by", by)
+    names = (*others, *by)
     missing = [name for name in names if name not in df.columns]
     if missing:
         raise JobDefinitionError(f"{operator}: no column {missing[0]!r}; there are {', '.join(df.columns)}")

@@ -27,7 +27,6 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.arguments import require_list
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.windows.grouping import Windowed, require_columns
@@ -81,8 +80,7 @@ def hopping(df: DataFrame, time: str, size: str, every: str, *, by: Sequence[str
     Raises:
         JobDefinitionError: A column is not there, a duration is none, or rows would fall between the windows.
     """
-    require_list("hopping", "by", by)
-    require_columns("hopping", df, (time, *by))
+    require_columns("hopping", df, by, time)
     spec = HoppingWindow(time, parse_duration(size), parse_duration(every), tuple(by))
     if spec.every > spec.size:
         raise JobDefinitionError(

@@ -29,7 +29,6 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.arguments import require_list
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sinks.target import Mode
@@ -86,8 +85,7 @@ def session(df: DataFrame, time: str, gap: str, *, by: Sequence[str]) -> Windowe
     Raises:
         JobDefinitionError: A column is not there, the gap is not a duration, or `by` is empty.
     """
-    require_list("session", "by", by)
-    require_columns("session", df, (time, *by))
+    require_columns("session", df, by, time)
     if not by:
         raise JobDefinitionError("session: name at least one column in by=[...], whose sessions they are")
     return Windowed(df, SessionWindow(time, parse_duration(gap), tuple(by)))

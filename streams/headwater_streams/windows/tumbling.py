@@ -17,7 +17,6 @@ from typing import ClassVar
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.arguments import require_list
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.sinks.target import Mode
 from headwater_streams.windows.fixed import FixedWindow
@@ -69,6 +68,5 @@ def tumbling(df: DataFrame, time: str, size: str, *, by: Sequence[str] = ()) -> 
     Raises:
         JobDefinitionError: A column is not there, or the size is not a duration.
     """
-    require_list("tumbling", "by", by)
-    require_columns("tumbling", df, (time, *by))
+    require_columns("tumbling", df, by, time)
     return Windowed(df, TumblingWindow(time, parse_duration(size), tuple(by)))

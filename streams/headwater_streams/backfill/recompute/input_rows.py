@@ -161,13 +161,13 @@ class InputRows:
 
     def _in_time(self, picked: Offsets, good: DataFrame) -> DataFrame:
         """The records but the late ones; where a record is in several windows, with the last one that lacks it."""
-        if self.taken.late is None:
+        if self.taken.late is None or not (self._overlapping or _is_filled(self.taken.late)):
             return good
         late = self._side(self.taken.late, picked)
         if self._is_side:
             late = late.filter(F.col(INPUT) == self.name)
         if not self._overlapping:
-            return without(good, late) if _is_filled(self.taken.late) else good
+            return without(good, late)
         closed = F.array_max(F.transform(MISSED, lambda window: window["end"])).alias(CLOSED_UNTIL)
         return good.join(late.select(*PLACE, closed), list(PLACE), "left")
 

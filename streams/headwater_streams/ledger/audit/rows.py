@@ -51,13 +51,19 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
         batch = (commit.entry.generation, commit.entry.batch)
         count = there.pop(batch, 0)
         told = f"{audit.table} batch {commit.entry.batch}"
-        if not any(_overlap(_pairs_of(commit), of) for of in ranges):
-            if count != commit.rows_added:
-                _name_difference(audit, told, path, commit, own.filter(_of_batch(own, batch)), [])
-        elif _written(path, commit) is not None:
-            _name_difference(audit, told, path, commit, own.filter(_of_batch(own, batch)), ranges)
-        else:
+        is_repaired = any(_overlap(_pairs_of(commit), of) for of in ranges)
+        if not is_repaired and count == commit.rows_added:
+            continue
+        written = _written(path, commit)
+        if written is not None:
+            _name_difference(audit, told, written, own.filter(_of_batch(own, batch)), ranges)
+        elif is_repaired:
             unknown += 1
+        else:
+            audit.findings.append(
+                f"{told}: {count} rows where its commit wrote {commit.rows_added}; its files were removed since, "
+                "so the rows cannot be named"
+            )
     for (generation, batch_number), count in sorted(there.items(), key=str):
         strangers = _places(own.filter(_of_batch(own, (generation, batch_number))))
         of = "no batch" if batch_number is None else f"batch {batch_number}"
@@ -68,8 +74,9 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
         assert repair.entry is not None
         later, told = ranges[number + 1 :], f"{audit.table}, {_action(repair)}"
         mine = rows.filter(inside(rows, ranges[number]) & ~_in_one_of(rows, later))
-        if _written(path, repair) is not None:
-            _name_difference(audit, told, path, repair, mine, later, within=ranges[number])
+        written = _written(path, repair)
+        if written is not None:
+            _name_difference(audit, told, written, mine, later, within=ranges[number])
         elif any(_overlap(ranges[number], of) for of in later):
             unknown += 1
         elif mine.num_rows != repair.entry.totals["written"]:
@@ -127,8 +134,7 @@ def _written(path: Path, commit: Commit) -> pa.Table | None:
 def _name_difference(
     audit: TableAudit,
     told: str,
-    path: Path,
-    commit: Commit,
+    written: pa.Table,
     rows: pa.Table,
     replaced: Sequence[_Pairs],
     *,
@@ -139,19 +145,11 @@ def _name_difference(
     Args:
         audit: What is found.
         told: The commit, for a sentence.
-        path: The table.
-        commit: The commit.
+        written: The coordinates of what it wrote.
         rows: Those that are there.
         replaced: The ranges whose rows are a later commit's.
         within: The range that the commit is about, where its files hold others' rows, too.
     """
-    written = _written(path, commit)
-    if written is None:
-        audit.findings.append(
-            f"{told}: {rows.num_rows} rows where its commit wrote {commit.rows_added}; its files were removed since, "
-            "so the rows cannot be named"
-        )
-        return
     meant = ~_in_one_of(written, replaced)
     if within is not None:
         meant &= inside(written, within)
