@@ -1,4 +1,5 @@
-"""Chains of stateful operators: what cannot be accounted for is refused when jobs are planned, with the way out."""
+"""Chains of stateful jobs over each other's tables: what cannot be accounted for is refused when jobs are planned, with
+the way out. Chains in one function are in test_jobs_chained.py."""
 
 import os
 import random
@@ -36,11 +37,6 @@ def hourly(rows: DataFrame) -> DataFrame:
 
 AT = "2013-01-01T12:00:00+00:00"
 COUNTS = hw.delta("gold.counts", keys=["k", "window_start"], mode="update")
-
-
-@hw.job(target=COUNTS, name="counts")
-def chained(left: DataFrame, right: DataFrame) -> DataFrame:
-    return hourly(joined(left, right))
 
 
 @hw.job(target=hw.delta("gold.pairs"))
@@ -130,13 +126,6 @@ def planned(drive: Callable[..., JobDriver]) -> Callable[..., list[JobPlan]]:
 
 
 Planned = Callable[..., Sequence[JobPlan]]
-
-
-def test_chain_in_one_function_is_refused_with_the_operators_named(planned: Planned) -> None:
-    with pytest.raises(
-        JobDefinitionError, match="a chain of stateful operators, IntervalJoin, then Tumbling"
-    ):
-        planned(chained)
 
 
 def test_chain_over_a_join_s_table_is_refused_and_a_row_job_between_helps(planned: Planned) -> None:

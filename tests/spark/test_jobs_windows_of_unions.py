@@ -191,7 +191,7 @@ def test_backfill_of_a_union_refuses_code_that_would_have_united_other_rows(
     other, counting_twice = bind(united_as(keep_health=True)), bind(united_as(keep_health=False, twice=True))
     for plan in (backfill.plan, backfill.plan_rebuild):
         with pytest.raises(
-            BackfillError, match=r"before its window.*Filter\(.*headwater jobs rebuild hourly"
+            BackfillError, match=r"before its last operator.*Filter\(.*headwater jobs rebuild hourly"
         ):
             plan(driver.context, other)
     whole = backfill.plan_rebuild(driver.context, counting_twice)

@@ -12,6 +12,7 @@ from headwater_streams.runtime.home import Home
 
 PEOPLE, BOTS, ALONE = "silver.people", "silver.bots", "silver.alone"
 PATHS, INGEST = "gold.paths", "gold.paths__ingest_requests"
+CHAIN, STEP = "gold.chain", "gold.chain__step_1"
 
 
 def commit(home: Home, table: str, entry: LedgerEntry | None, rows: int = 1) -> None:
@@ -42,6 +43,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     commit(made, f"{PATHS}__late", None, 0)
     commit(made, f"{PATHS}__quarantine", None, 3)
     commit(made, ALONE, LedgerEntry("clean", 1, 0, ALONE, "row"))
+    commit(made, CHAIN, LedgerEntry("chain", 1, 0, CHAIN, "window"))
+    commit(made, f"{CHAIN}__late", None, 0)
+    commit(made, f"{STEP}__late", None, 2)
     commit(made, "dim.airports", None)
     return made
 
@@ -94,6 +98,14 @@ def test_quarantine_of_a_table_without_one_has_no_rejected_rows(
 def test_late_of_a_row_jobs_tables_has_no_late_rows(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     for name in (PEOPLE, BOTS):
         assert asked(home, capsys, "late", name) == (0, 0, [f"{name} has no late rows"])
+
+
+def test_late_of_a_chain_s_table_names_those_of_its_steps(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, rows, said = asked(home, capsys, "late", CHAIN)
+    assert (status, rows, said[0]) == (0, 0, f"{CHAIN} is made in steps, which have {STEP}__late, too")
+    assert asked(home, capsys, "late", STEP) == (0, 2, [])
 
 
 def test_side_tables_of_a_table_that_is_not_there_are_a_usage_error(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater_streams.errors import DataLossError, IncompatibleStateError
-from headwater_streams.runtime.compatibility import compare, remedy_of, require_compatible
+from headwater_streams.runtime.compatibility import Difference, Remedy, compare, remedy_of, require_compatible
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of_last_run, keep_facts
 from headwater_streams.runtime.positions import check_positions
 
@@ -108,6 +108,26 @@ def test_compare_strongest_remedy_wins_and_only_what_needs_it_is_told() -> None:
         "rebuild clean"
     )
     require_compatible("clean", compare(ROW, replace(ROW, spark="4.2.0")))
+
+
+@pytest.mark.parametrize(
+    ("part", "remedy", "told"),
+    [
+        ("x__step_1", "renew", "headwater jobs renew x"),
+        ("x__step_2__ingest_clicks", "renew", "headwater jobs renew x"),
+        (
+            "x__step_1",
+            "rebuild",
+            "put it back, or build all of its tables from empty: headwater jobs rebuild x",
+        ),
+        ("x__ingest_step_1", "rebuild", "build all of its tables from empty: headwater jobs rebuild x"),
+        ("x__ingest_union", "rebuild", "build all of its tables from empty: headwater jobs rebuild x"),
+    ],
+)
+def test_remedy_of_a_part_is_the_job_s(part: str, remedy: Remedy, told: str) -> None:
+    with pytest.raises(IncompatibleStateError) as refused:
+        require_compatible(part, [Difference("state", "a", "b", remedy, "so it is")])
+    assert str(refused.value).endswith(told)
 
 
 def test_compare_where_a_warm_up_can_give_the_state_renewing_mends_what_only_the_state_needs() -> None:

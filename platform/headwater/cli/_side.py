@@ -30,6 +30,9 @@ def show_side(
     place, named = Home(home), table.removesuffix(suffix)
     owner = named if named + suffix in place.tables() else _owner_of(place, named)
     name = owner + suffix
+    steps = [each for each in place.tables() if each.startswith(f"{owner}__step_") and each.endswith(suffix)]
+    if steps:
+        print(f"{owner} is made in steps, which have {', '.join(steps)}, too", file=sys.stderr)
     if name not in place.tables():
         if named not in place.tables():
             there = ", ".join(each for each in place.tables() if each.endswith(suffix))

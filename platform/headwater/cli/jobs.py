@@ -409,8 +409,10 @@ def explain(
 
 
 def _is_of(job: str, names: list[str]) -> bool:
-    """Whether it is one of the jobs, or the ingest job of one."""
-    return job in names or job.partition("__ingest_")[0] in names
+    """Whether it is one of the jobs, or a part of one."""
+    from headwater_streams.sinks.target import declared_name
+
+    return job in names or declared_name(job) in names
 
 
 def _jobs(references: list[str] | None) -> "list[Job]":

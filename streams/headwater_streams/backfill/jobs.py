@@ -22,21 +22,37 @@ def require_planned(found: JobPlan, planned: AnyPlan) -> JobPlan:
     return found
 
 
-def require_united_alike(context: StageContext, plans: Sequence[JobPlan]) -> None:
-    """Sees to it that the rows that a windowed job unites from its inputs are those that its code would unite now.
+def require_made_alike(context: StageContext, plans: Sequence[JobPlan]) -> None:
+    """Sees to it that the rows that come to a job's last part, of a union or of steps of a chain, are those that its
+    code would make now.
 
     Args:
         context: The home.
         plans: The job's parts.
 
     Raises:
-        BackfillError: They were united by other code; the window alone would be made of them again.
+        BackfillError: They were made by other code; the last part alone would be made of them again.
     """
-    for part in (plan for plan in plans if plan.job.unites_for is not None):
+    for part in (plan for plan in plans if plan.job.comes_before):
         differs = [each for each in since_last_run(context, part) if each.remedy == "rebuild"]
         if differs:
             raise BackfillError(
-                f"the job {plans[-1].job.name!r} differs from its last run before its window "
-                f"({'; '.join(map(str, differs))}), and a backfill reads the rows that were united then; build all of "
+                f"the job {plans[-1].job.name!r} differs from its last run before its last operator "
+                f"({'; '.join(map(str, differs))}), and a backfill reads the rows that were made then; build all of "
                 f"its tables from empty: headwater jobs rebuild {plans[-1].job.name}"
             )
+
+
+def require_no_chain(plans: Sequence[JobPlan]) -> None:
+    """Sees to it that a job has one operator: what was made of what cannot be told by offsets or times behind a second.
+
+    Raises:
+        BackfillError: It has several.
+    """
+    if any(plan.job.is_step for plan in plans):
+        name = plans[-1].job.name
+        raise BackfillError(
+            f"the job {name!r} is a chain of operators, and no part of its rows can be repaired; make all rows of its "
+            "last operator again, headwater backfill plan JOB --rebuild, or build all of its tables from empty: "
+            f"headwater jobs rebuild {name}"
+        )

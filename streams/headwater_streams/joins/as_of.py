@@ -43,7 +43,7 @@ from headwater_streams.joins.columns import (
     revealed,
     source_range,
 )
-from headwater_streams.runtime.operators import is_recording, record
+from headwater_streams.runtime.operators import is_recording, made, record
 from headwater_streams.sources.coordinates import (
     OFFSET,
     ROW_COLUMNS,
@@ -181,8 +181,9 @@ def as_of(
         raise JobDefinitionError(
             "as_of: the left side is a look-up and the right one a stream; change the sides"
         )
-    if both:
-        record(spec)
+    instead = record(spec) if both else None
+    if instead is not None:
+        return instead
     asked = _answering.get() if both else None
     if is_recording():
         found = _outline(rows, right, spec, both=both)
@@ -199,7 +200,9 @@ def as_of(
         partner = F.when(F.col(_FOUND).isNotNull(), source_range(_FOUND))
         hidden.append(F.array(source_range(_LEFT), partner).cast(SOURCES_TYPE).alias(SOURCES))
     result = found.select(*visible, *hidden)
-    return hide(result, [*coordinates, *([SOURCES] if both else ())]) if coordinates else result
+    if not both:
+        return hide(result, coordinates) if coordinates else result
+    return made(hide(result, [*coordinates, SOURCES]), left=left, right=right)
 
 
 def _outline(left: DataFrame, right: DataFrame, spec: AsOf, *, both: bool) -> DataFrame:

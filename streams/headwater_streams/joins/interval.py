@@ -27,7 +27,7 @@ from headwater_streams.arguments import require_list
 from headwater_streams.durations import interval_sql, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.columns import require_apart, require_columns, require_equatable, source_range
-from headwater_streams.runtime.operators import counted, record
+from headwater_streams.runtime.operators import counted, made, record
 from headwater_streams.sources.coordinates import (
     OFFSET,
     ROW_COLUMNS,
@@ -117,12 +117,14 @@ def join(
     require_list("join", "on", on)
     spec = IntervalJoin(tuple(on), left_time, right_time, parse_duration(within), how)
     _check_columns(left, right, spec)
-    record(spec)
+    instead = record(spec)
+    if instead is not None:
+        return instead
     if left.isStreaming != right.isStreaming:
         raise JobDefinitionError(
             "join: one side is a stream and the other is not; use hw.enrich or hw.as_of for a static side"
         )
-    traced = has_hidden(left, OFFSET) and has_hidden(right, OFFSET)
+    traced, sides = has_hidden(left, OFFSET) and has_hidden(right, OFFSET), {"left": left, "right": right}
     visible = [_either(name, spec) if name in spec.on else F.col(f"l.`{name}`") for name in left.columns]
     if how != "semi":
         visible += [F.col(f"r.`{name}`") for name in right.columns if name not in spec.on]
@@ -140,7 +142,7 @@ def join(
     if streaming:
         joined = _kept(joined, spec)
     result = joined.select(*visible, *hidden)
-    return hide(result, [*ROW_COLUMNS, SOURCES]) if traced else result
+    return made(hide(result, [*ROW_COLUMNS, SOURCES]) if traced else result, **sides)
 
 
 def _kept(joined: DataFrame, spec: IntervalJoin) -> DataFrame:

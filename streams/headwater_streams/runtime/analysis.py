@@ -18,9 +18,10 @@ from headwater_streams.gateway import to_list
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
+from headwater_streams.runtime.chain import empty, find_chain, require_chain
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
-from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.plan import Chain, JobPlan
 from headwater_streams.runtime.requirements import (
     REFUSED,
     check_changes,
@@ -36,16 +37,14 @@ from headwater_streams.runtime.requirements import (
 )
 from headwater_streams.runtime.state_shape import state_shape, whole_shape
 from headwater_streams.runtime.streamable import check_streamable
-from headwater_streams.runtime.unions import check_inputs, check_union, joined_inputs, marked
+from headwater_streams.runtime.unions import check_inputs, check_union, joined_inputs
 from headwater_streams.runtime.written import WrittenAs
 from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sources.coordinates import (
     OFFSET,
     ROW_COLUMNS,
-    ROW_FIELDS,
     SOURCES,
     has_hidden,
-    hide,
 )
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
@@ -75,21 +74,26 @@ def analyse(
     for name, declared in job.inputs.items():
         with _telling(job, f"input {name}"):
             schemas[name] = _own_schema(job, declared, tables)
-    frames = {name: _empty(spark, name, schema) for name, schema in schemas.items()}
+    frames = {name: empty(spark, schema, mark=name) for name, schema in schemas.items()}
     found = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
     statics = {name: spark.createDataFrame([], schema) for name, schema in found.items()}
     with recording() as recorder:
         try:
             results = job.results(**frames, **statics)
-        except PySparkException as error:
-            raise JobDefinitionError(f"job {job.name!r}: {first_sentence(error)}") from error
-        except StreamsError as error:
-            raise JobDefinitionError(f"job {job.name!r}: {error}") from error
         except Exception as error:
-            place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
-            raise JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}") from error
+            # Behind an operator rows have no coordinates, but those of a chain's steps have.
+            chain = _chain(job, frames, statics) if recorder.operators else Chain()
+            if len(chain.links) <= 1:
+                raise _told(job, error) from error
+        else:
+            chain = _chain(job, frames, statics) if len(recorder.operators) > 1 else Chain()
     if job.branches and recorder.operators:
         _refuse_branches(job)
+    if len(chain.links) > 1:
+        require_chain(job, chain)
+        _refuse_lookups(job, found)
+        last = chain.links[-1]
+        return JobPlan(job, "window", last.operator, last.result, schemas, chain=chain.links)
     with _telling(job, "target"):
         for result in results.values():
             _require_own_names(job, frames, result)
@@ -99,13 +103,10 @@ def analyse(
     plan = replace(plan, lookups=found)
     if plan.unites:
         return plan  # its parts are looked at when they are made
-    if found and plan.kind not in ("row", "scd"):
-        raise JobDefinitionError(
-            f"job {job.name!r}: only a row-by-row job can look things up in {', '.join(found)}; enrich the rows in a "
-            f"job of its own, and let this {plan.kind} job read that job's table"
-        )
+    if plan.kind not in ("row", "scd"):
+        _refuse_lookups(job, found)
     for name, declared in job.inputs.items():
-        if isinstance(declared, TableInput):
+        if isinstance(declared, TableInput) and name not in job.steps:  # these get a part between
             with _telling(job, f"input {name}"):
                 require_readable(
                     plan, declared, tables[declared.name], written.get(declared.name, WrittenAs())
@@ -119,6 +120,31 @@ def analyse(
     if plan.kind in ("row", "scd"):
         return plan
     return replace(plan, state=state_shape(results[job.target.name]))
+
+
+def _chain(job: Job, frames: Mapping[str, DataFrame], statics: Mapping[str, DataFrame]) -> Chain:
+    try:
+        return find_chain(job, frames, statics)
+    except Exception as error:
+        raise _told(job, error) from error
+
+
+def _told(job: Job, error: Exception) -> JobDefinitionError:
+    """What a job's function failed with, in a sentence."""
+    if isinstance(error, PySparkException):
+        return JobDefinitionError(f"job {job.name!r}: {first_sentence(error)}")
+    if isinstance(error, StreamsError):
+        return JobDefinitionError(f"job {job.name!r}: {error}")
+    place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
+    return JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}")
+
+
+def _refuse_lookups(job: Job, lookups: Mapping[str, T.StructType]) -> None:
+    if lookups:
+        raise JobDefinitionError(
+            f"job {job.name!r}: only a row-by-row job can look things up in {', '.join(lookups)}; enrich the rows in a "
+            "job of its own, and let this one read that job's table"
+        )
 
 
 @contextmanager
@@ -195,15 +221,8 @@ def _understand(
     *,
     is_target: bool = True,
 ) -> JobPlan:
-    if len(operators) > 1:
-        chain = ", then ".join(type(operator).__name__ for operator in operators)
-        raise JobDefinitionError(
-            f"job {job.name!r}: a chain of stateful operators, {chain}; Spark tells nobody which rows the first one's "
-            "watermark takes from the second, so no ledger could account for them. Write a job for each, and between "
-            "them a row-by-row job with event_time= that reads the first one's table, which has mode='append'"
-        )
     operator = operators[0] if operators else None
-    is_united = len(job.inputs) > 1 or "Union" in node_names(result)
+    is_united = len(job.inputs) > 1 or bool(job.steps) or "Union" in node_names(result)
     if operator is not None and not isinstance(operator, WindowSpec) and "Union" in node_names(result):
         raise JobDefinitionError(
             f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "
@@ -310,11 +329,6 @@ def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.
             f"job {job.name!r}: there is no table {name!r}; tables and jobs' targets are {there}"
         )
     return T.StructType([f for f in tables[name].fields if not f.name.startswith("_")])
-
-
-def _empty(spark: SparkSession, name: str, schema: T.StructType) -> DataFrame:
-    full = T.StructType([*schema.fields, *ROW_FIELDS, T.StructField(marked(name), T.BooleanType())])
-    return hide(spark.createDataFrame([], full).drop(marked(name)), ROW_COLUMNS)
 
 
 def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Sequence[DataFrame]) -> None:

@@ -4,6 +4,7 @@ Spark compares the types of its state and nothing else: a sum over another colum
 behind the same checkpoint go through in silence, and what does not ends in a stack trace.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,10 @@ from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
 from headwater_streams.runtime.generations import current_generation, mends_checkpoint, why_not_renewed
-from headwater_streams.runtime.ingest import union_ingest
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import column_problems
+from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.inputs import TableInput
 
 Remedy = Literal["keep", "renew", "rebuild"]
@@ -135,11 +136,15 @@ def why_incompatible(job: str, differences: Sequence[Difference]) -> str | None:
     )
 
 
+_COMES_BEFORE = re.compile(r"__(ingest_union|(ingest_)?step_\d+)$")
+"""The names of parts that do some of what a job's function does, before the last part; see `Job.comes_before`."""
+
+
 def _told_remedy(job: str, remedy: Remedy) -> str:
-    declared = job.removesuffix(union_ingest(""))
-    if remedy == "rebuild" and declared != job:
+    declared = declared_name(job)
+    if remedy == "rebuild" and _COMES_BEFORE.search(job):
         return f"put it back, or build all of its tables from empty: headwater jobs rebuild {declared}"
-    return f"{REMEDIES[remedy]} {job}"
+    return f"{REMEDIES[remedy]} {declared if remedy == 'renew' else job}"
 
 
 _MENDED = frozenset({"Spark", "state", "the checkpoint"})

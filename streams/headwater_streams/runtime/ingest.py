@@ -5,7 +5,7 @@ ordinary row-by-row job of its own, `<job>__ingest_<input>`, with the stateful j
 that only counts its late rows does without.
 
 A windowed job whose function unites several inputs has one for all of them, `<job>__ingest_union`: what its function
-does on the way to its window is done there, once.
+does on the way to its window is done there, once. So is it where the rows are those of another operator, see `chain`.
 """
 
 from collections.abc import Callable
@@ -43,15 +43,16 @@ def reads_directly(plan: JobPlan, source: RecordSource) -> bool:
         isinstance(dedup, ByOffset) and not dedup.origin and not source.may_repeat
     )
     folds = isinstance(plan.operator, FoldedWindow | IntervalJoin)
-    return plan.job.late == "count" and nothing_twice and folds
+    return plan.job.late == "count" and not plan.job.steps and nothing_twice and folds
 
 
 def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
-    """The jobs that run a stateful job: an ingest job for each topic that it names, then the job over their tables."""
+    """The jobs that run a stateful job: an ingest job for each topic that it names and each step of a chain, then the
+    job over their tables."""
     job, jobs = plan.job, list[Job]()
     inputs: dict[str, Input] = {}
     for name, declared in job.inputs.items():
-        if not isinstance(declared, TopicInput):
+        if not isinstance(declared, TopicInput) and name not in job.steps:
             inputs[name] = declared
             continue
         target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
@@ -64,25 +65,21 @@ def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
                 _identity,
                 {name: declared},
                 target,
-                job.dedup,
+                job.dedup if isinstance(declared, TopicInput) else None,
                 job.late,
-                checks,
+                () if name in job.steps else checks,
             )
         )
         inputs[name] = TableInput(target.name, declared.event_time, declared.watermark)
     if not jobs:
         return [job]
     kept = tuple(c for c in job.checks if c.action != "quarantine" or job.tables)
-    return [*jobs, replace(job, inputs=inputs, dedup=None, checks=kept)]
-
-
-def union_ingest(name: str) -> str:
-    """The part of a windowed job, or its table, that unites several inputs, by the name of the job or its table."""
-    return f"{name}__ingest_{_UNION}"
+    return [*jobs, replace(job, inputs=inputs, dedup=None, checks=kept, steps=())]
 
 
 def with_united(plan: JobPlan) -> list[Job]:
-    """The jobs that run a windowed job of several inputs: one that unites them in a table, and the window over that.
+    """The jobs that run a windowed job of several inputs, or of a step of a chain: one that puts what its function
+    hands to its window into a table, and the window over that.
 
     The table is one stream, whose rows are late behind the greatest time of all that it has by the longest of the
     inputs' delays; the time is the window's, which the function may compute.
@@ -91,14 +88,17 @@ def with_united(plan: JobPlan) -> list[Job]:
         JobDefinitionError: An input does not say when a row is late.
     """
     job, window = plan.job, plan.window
-    target = DeltaTarget(union_ingest(job.target.name), sides_of=job.target.name)
+    name = job.steps[0] if len(job.inputs) == len(job.steps) == 1 else _UNION
+    target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
     into = replace(
         job,
-        name=union_ingest(job.name),
+        name=f"{job.name}__ingest_{name}",
         function=_until_window(job.function),
         target=target,
         checks=tuple(check for check in job.checks if check.on == "input"),
         unites_for=window,
+        steps=(),
+        is_step=False,
     )
     read = TableInput(target.name)
     if window.closing:
@@ -108,10 +108,11 @@ def with_united(plan: JobPlan) -> list[Job]:
     out_of = replace(
         job,
         function=_from_window(plan),
-        inputs={_UNION: read},
+        inputs={name: read},
         dedup=None,
         checks=tuple(check for check in job.checks if check.on == "output"),
         lookups={},
+        steps=(),
     )
     return [into, out_of]
 

@@ -53,6 +53,8 @@ class Job:
         text: What says what the function does, where it is not the function's own source.
         lookups: The tables that it looks things up in, by the function's parameter names.
         unites_for: Of the part of a windowed job that unites its inputs, see `ingest`: the window that folds its rows.
+        steps: Of a part of a chain, see `chain`: the inputs that are results of operators before it.
+        is_step: Whether it is such a part, and not the last one.
         places: Of a job in SQL, where its parts stand (`"x.sql, line 3"`): `"input NAME"`, `"check NAME"`, `"target"`.
     """
 
@@ -67,6 +69,8 @@ class Job:
     text: str = ""
     lookups: Mapping[str, LookupInput] = field(default_factory=dict)
     unites_for: WindowSpec | None = None
+    steps: tuple[str, ...] = ()
+    is_step: bool = False
     places: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -102,6 +106,11 @@ class Job:
         if wrong is not None:
             raise JobDefinitionError(f"the function returned {found[wrong]!r} for {wrong!r}, not a DataFrame")
         return {target.name: found[name] for name, target in self.branches.items()}
+
+    @property
+    def comes_before(self) -> bool:
+        """Whether it is a part of a job that does some of what the job's function does, before the last part."""
+        return self.is_step or self.unites_for is not None
 
     @property
     def result_time(self) -> str | None:
@@ -171,6 +180,15 @@ def job(
     quarantine: Literal["table"] = "table",
 ) -> Callable[[JobFunction], JobFunction]:
     """Declares a function as a streaming job; the function itself is returned unchanged.
+
+    It may use one stateful operator after the other, each on what the one before gave:
+
+        minutes = hw.tumbling(clicks, "at", "1 minute", by=["page"]).agg(F.count("*").alias("clicks"))
+        busiest = hw.tumbling(minutes, "window_end", "1 hour").agg(hw.top(3, "clicks", ["page"]).alias("pages"))
+
+    Each but the last then has a table of its own, `<target>__step_1` and on, of rows that are final; what follows it
+    takes these in the order in which they became so: of windows by `window_end` (of windows of fixed times also by
+    `window_start`), of a join by one of its times. So the last one's rows come one window later at the most.
 
     Args:
         target: Where the result goes, `hw.delta(...)`.

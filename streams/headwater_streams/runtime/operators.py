@@ -3,9 +3,12 @@
 An operator (`hw.tumbling`, `hw.join`) tells the recorder in force what it is, and shows its rows to the counter in
 force: what the function filtered before is known by that. In a user's own call, as in a test on plain DataFrames,
 neither is in force and nothing is told.
+
+A function with a chain of operators is called once for each of them (`replaying`): those before it are not made again,
+their results are handed in.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,23 +20,53 @@ Place = Literal["window", "left", "right"]
 """Where rows enter an operator."""
 
 
+@dataclass(frozen=True)
+class Made:
+    """What an operator made of what: its result, and the rows that it was handed at each place."""
+
+    result: DataFrame
+    handed: Mapping[Place, DataFrame]
+
+
 @dataclass
 class Recorder:
-    """The operators that a function used, in the order of use."""
+    """The operators that a function used, in the order of use.
+
+    Attributes:
+        standing_in: Gives what the function goes on with in place of what the next operator made.
+        made: What they made, where something else stands in for it.
+    """
 
     operators: list[Any] = field(default_factory=list)
+    standing_in: Callable[[DataFrame], DataFrame] | None = None
+    made: list[Made] = field(default_factory=list)
+
+
+@dataclass
+class _Replay:
+    given: Sequence[DataFrame]
+    stops: bool
+    begun: int = 0
+
+
+class _Done(BaseException):
+    """A function was called for the sake of this result; a user's `except Exception` lets it through."""
+
+    def __init__(self, result: DataFrame) -> None:
+        self.result = result
 
 
 _counter: ContextVar[Callable[[DataFrame, Place], DataFrame] | None] = ContextVar(
     "headwater_counter", default=None
 )
 _recorder: ContextVar[Recorder | None] = ContextVar("headwater_recorder", default=None)
+_replay: ContextVar[_Replay | None] = ContextVar("headwater_replay", default=None)
 
 
 @contextmanager
-def recording() -> Iterator[Recorder]:
-    """Collects what operators tell while the block runs."""
-    recorder = Recorder()
+def recording(standing_in: Callable[[DataFrame], DataFrame] | None = None) -> Iterator[Recorder]:
+    """Collects what operators tell while the block runs; see `Recorder`."""
+    recorder = Recorder(standing_in=standing_in)
     token = _recorder.set(recorder)
     try:
         yield recorder
@@ -41,11 +74,61 @@ def recording() -> Iterator[Recorder]:
         _recorder.reset(token)
 
 
-def record(operator: Any) -> None:
-    """Tells the recorder in force, if any, that an operator is used."""
+def record(operator: Any) -> DataFrame | None:
+    """Tells the recorder in force, if any, that an operator is used.
+
+    Returns:
+        The operator's result, where it is handed in (`replaying`): the operator gives it as its own.
+    """
+    replay = _replay.get()
+    if replay is not None:
+        place, replay.begun = replay.begun, replay.begun + 1
+        if place < len(replay.given):
+            return replay.given[place]
     recorder = _recorder.get()
     if recorder is not None:
         recorder.operators.append(operator)
+    return None
+
+
+def made(result: DataFrame, **handed: DataFrame) -> DataFrame:
+    """What an operator gives to the function that used it: its result, or what stands in for it.
+
+    Args:
+        result: What it made.
+        handed: The rows that it was handed, by their `Place`.
+    """
+    replay, recorder = _replay.get(), _recorder.get()
+    if replay is not None and replay.stops:
+        raise _Done(result)
+    if recorder is None or recorder.standing_in is None:
+        return result
+    recorder.made.append(Made(result, handed))  # type: ignore[arg-type]  # keywords are texts
+    return recorder.standing_in(result)
+
+
+def replaying(
+    function: Callable[..., DataFrame],
+    inputs: Mapping[str, DataFrame],
+    given: Sequence[DataFrame],
+    *,
+    stops: bool,
+) -> DataFrame:
+    """Calls a function for one operator of its chain.
+
+    Args:
+        function: The function.
+        inputs: Its inputs.
+        given: The results of the operators before that one.
+        stops: Whether that operator's result is wanted, and nothing that the function makes of it.
+    """
+    token = _replay.set(_Replay(given, stops))
+    try:
+        return function(**inputs)
+    except _Done as done:
+        return done.result
+    finally:
+        _replay.reset(token)
 
 
 def is_recording() -> bool:

@@ -9,6 +9,7 @@ from pyspark.sql import types as T
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.operators import Place
 from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sources.coordinates import (
     COMMIT_FIELDS,
@@ -21,6 +22,48 @@ from headwater_streams.sources.coordinates import (
 from headwater_streams.windows.spec import WindowSpec
 
 StageKind = Literal["row", "scd", "window", "join", "as_of"]
+Operator = WindowSpec | IntervalJoin | AsOf
+
+
+@dataclass(frozen=True)
+class Link:
+    """An operator of a chain.
+
+    Attributes:
+        operator: What it is.
+        result: The columns of its result.
+        reads: The inputs, and the steps before it (`step_1` and on), whose rows come to each of its places.
+        times: Of each step that it reads, the column that is its rows' time here: by the name that it has in the step,
+            whatever the function calls it since; None where the function computes it.
+    """
+
+    operator: Operator
+    result: T.StructType
+    reads: Mapping[Place, tuple[str, ...]]
+    times: Mapping[str, str | None]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """What it reads, each once."""
+        return tuple(dict.fromkeys(name for names in self.reads.values() for name in names))
+
+    @property
+    def closing(self) -> bool:
+        """Whether it has a time by which rows are late."""
+        return not isinstance(self.operator, WindowSpec) or self.operator.closing
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The operators of a job's function.
+
+    Attributes:
+        links: They, in the order of use.
+        gives: The inputs and steps whose rows the function gives as its result.
+    """
+
+    links: tuple[Link, ...] = ()
+    gives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,11 +83,12 @@ class JobPlan:
         sides: Of a join, as-of or not, the inputs on its left and its right side.
         unites: Whether a windowed job's function unites several inputs on the way to its window; it is run in two
             parts, see `ingest.with_united`.
+        chain: The operators of a job that has several; it is run in a part for each, see `chain`.
     """
 
     job: Job
     kind: StageKind
-    operator: WindowSpec | IntervalJoin | AsOf | None
+    operator: Operator | None
     result: T.StructType
     inputs: Mapping[str, T.StructType]
     branches: Mapping[str, T.StructType] = field(default_factory=dict)
@@ -52,6 +96,7 @@ class JobPlan:
     lookups: Mapping[str, T.StructType] = field(default_factory=dict)
     sides: tuple[str, ...] = ()
     unites: bool = False
+    chain: tuple[Link, ...] = ()
 
     @property
     def target_schema(self) -> T.StructType:

@@ -6,6 +6,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.analysis import analyse
+from headwater_streams.runtime.chain import with_steps
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_united
 from headwater_streams.runtime.job import Job
@@ -43,6 +44,9 @@ def _plan_one(
     context: StageContext, job: Job, tables: dict[str, T.StructType], written: dict[str, WrittenAs]
 ) -> list[JobPlan]:
     plan = analyse(job, context.spark, tables, written)
+    if plan.chain:
+        chained = with_steps(job, plan.chain, plan.inputs, context.spark)
+        return [part for each in chained for part in _plan_one(context, each, tables, written)]
     alone = plan.kind in ("row", "scd") or reads_directly(plan, context.source)
     parts = with_united(plan) if plan.unites else [job] if alone else with_ingest(plan, context.spark)
     plans = [plan] if len(parts) == 1 else []

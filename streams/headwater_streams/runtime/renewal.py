@@ -28,8 +28,8 @@ def begin_generations(
 
     A rebuild goes on to the jobs that read a rebuilt table: they would count its rows twice. The ingest table of a
     stateful job is kept, since nothing that the job does with its rows is in it, unless the job unites several inputs
-    there. A stateful job is renewed if it needs that, with a warm-up; what reads topics for it, if that needs it or
-    nothing else does.
+    there, or they are the rows of another operator. A stateful job is renewed if it needs that, with a warm-up; what
+    reads topics for it, if that needs it or nothing else does.
 
     Raises:
         StreamsError: A job runs, has not run yet, cannot be renewed, or a job that is not named reads the table.
@@ -39,7 +39,7 @@ def begin_generations(
     if action == "renew":
         chosen = _to_renew(context, plans, named)
     else:
-        chosen = [plan for plan in plans if plan.job.name in named or _has_united(context, plan)]
+        chosen = [plan for plan in plans if plan.job.name in named or _has_done(context, plan)]
         chosen = _with_readers(context, plans, chosen)
     leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
     try:
@@ -53,10 +53,10 @@ def begin_generations(
             held.release()
 
 
-def _has_united(context: StageContext, plan: JobPlan) -> bool:
-    """Whether it is the part of a job that unites inputs, and has run: a job may do so only since it was changed."""
+def _has_done(context: StageContext, plan: JobPlan) -> bool:
+    """Whether it is a part of a job before its last one, and has run: a job may have it only since it was changed."""
     table = context.home.table(plan.job.target.name)
-    return plan.job.unites_for is not None and next_commit(table) > 0
+    return plan.job.comes_before and next_commit(table) > 0
 
 
 def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSet[str]) -> list[JobPlan]:

@@ -11,7 +11,7 @@ from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.compatibility import require_compatible, since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff, Restarts
-from headwater_streams.runtime.generations import current_generation, require_same_code
+from headwater_streams.runtime.generations import STATELESS, current_generation, require_same_code
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory, NoLease
 from headwater_streams.runtime.plan import JobPlan
@@ -25,6 +25,7 @@ from headwater_streams.runtime.stages.row import RowStage
 from headwater_streams.runtime.stages.scd import ScdStage
 from headwater_streams.runtime.stages.window import WindowStage
 from headwater_streams.runtime.upkeep import Upkeep, tidy
+from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.counted import CountWindow
 
@@ -216,10 +217,12 @@ class JobRunner:
         self._note(query, "started", query.warming_up)
         return query
 
-    def _require_fed_compatible(self, ingest: Job) -> None:
-        """Refuses to read records for a job that will not go on from its last run."""
-        for plan in self.plans:
-            if plan.job.target.name == ingest.target.sides_of:
+    def _require_fed_compatible(self, part: Job) -> None:
+        """Refuses to read records for a job of which a later part will not go on from its last run."""
+        table, names = declared_name(part.target.name), [plan.job.name for plan in self.plans]
+        for plan in self.plans[names.index(part.name) + 1 :]:
+            is_fed = declared_name(plan.job.target.name) == table
+            if is_fed and (plan.kind not in STATELESS or plan.job.comes_before):
                 require_compatible(plan.job.name, since_last_run(self._context, plan))
 
     def _copy(self, job: Job) -> None:

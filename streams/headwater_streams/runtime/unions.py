@@ -58,11 +58,11 @@ def check_union(job: Job, result: DataFrame, *, is_target: bool) -> None:
         JobDefinitionError: Rows of an input are joined with others, stand there twice, or none of them can.
     """
     for node in analysed_nodes(result):
-        if str(node.nodeName()) == "Join" and all(_inputs_under(side) for side in to_list(node.children())):
+        if str(node.nodeName()) == "Join" and all(inputs_under(side) for side in to_list(node.children())):
             raise JobDefinitionError(
                 f"job {job.name!r}: a row-by-row function cannot join its inputs; use hw.join(...) or hw.as_of(...)"
             )
-    found = _inputs_under(next(analysed_nodes(result)))
+    found = inputs_under(next(analysed_nodes(result)))
     for name in job.inputs:
         if found[name] > 1:
             raise JobDefinitionError(
@@ -86,7 +86,7 @@ def joined_inputs(job: Job, result: DataFrame) -> tuple[str, str]:
         JobDefinitionError: A side is not made of one input.
     """
     (join,) = itertools.islice((n for n in analysed_nodes(result) if str(n.nodeName()) == "Join"), 1)
-    left, right = ([*_inputs_under(side)] for side in to_list(join.children()))
+    left, right = ([*inputs_under(side)] for side in to_list(join.children()))
     if len(left) != 1 or len(right) != 1 or left == right:
         told = ", ".join([*left, *right]) or "none"
         raise JobDefinitionError(
@@ -95,9 +95,38 @@ def joined_inputs(job: Job, result: DataFrame) -> tuple[str, str]:
     return left[0], right[0]
 
 
-def _inputs_under(plan: Any) -> Counter[str]:
+def inputs_under(plan: Any) -> Counter[str]:
+    """The inputs by whose marks a plan's leaves are known, and how many leaves each has there."""
     names: Counter[str] = Counter()
     for leaf in to_list(plan.collectLeaves()):
         columns = [str(column.name()) for column in to_list(leaf.output())]
         names.update(name.removeprefix(_MARK) for name in columns if name.startswith(_MARK))
     return names
+
+
+def origin_of(frame: DataFrame, column: str, name: str) -> str | None:
+    """What a column of a frame is called in the input whose rows it is of; None where it is computed on the way.
+
+    Args:
+        frame: A frame made of the input's.
+        column: The column.
+        name: The input, by whose mark it is known.
+    """
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001 - plans have no public door
+    wanted = next(each.exprId() for each in to_list(plan.output()) if str(each.name()) == column)
+    while True:
+        children = to_list(plan.children())
+        if not children:
+            return next(str(each.name()) for each in to_list(plan.output()) if each.exprId().equals(wanted))
+        below = next(child for child in children if inputs_under(child)[name])
+        kind = str(plan.nodeName())
+        if kind == "Union":
+            place = [each.exprId().equals(wanted) for each in to_list(plan.output())].index(True)
+            wanted = to_list(below.output())[place].exprId()
+        elif kind == "Project":
+            made = next(each for each in to_list(plan.projectList()) if each.exprId().equals(wanted))
+            if str(made.nodeName()) == "Alias":
+                if str(made.child().nodeName()) != "AttributeReference":
+                    return None
+                wanted = made.child().exprId()
+        plan = below

@@ -10,7 +10,7 @@ from headwater_streams.errors import JobDefinitionError
 Mode = Literal["append", "update"]
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\.[A-Za-z_][A-Za-z0-9_]*")
 LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX = "__late", "__quarantine", "__changes"
-_OWN_SCHEMA, _OWN_PART = "headwater", "__ingest_"
+_OWN_SCHEMA, _OWN_PARTS = "headwater", re.compile("__ingest_|__step_[0-9]")
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,11 @@ class DeltaTarget:
             raise JobDefinitionError(
                 f"table {self.name!r}: the schema {_OWN_SCHEMA!r} is Headwater's own; name another"
             )
-        suffix = next(
-            (s for s in (LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX) if table.endswith(s)), None
-        )
-        if suffix is not None or _OWN_PART in table:
+        taken = [s for s in (LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX) if table.endswith(s)]
+        taken += _OWN_PARTS.findall(table)
+        if taken:
             raise JobDefinitionError(
-                f"table {self.name!r}: names with {suffix or _OWN_PART!r} are of tables that the library puts beside a "
+                f"table {self.name!r}: names with {taken[0]!r} are of tables that the library puts beside a "
                 "job's; take another"
             )
 
@@ -75,6 +74,16 @@ class DeltaTarget:
 def is_table_name(name: str) -> bool:
     """Whether a name is `schema.table`."""
     return _NAME.fullmatch(name) is not None
+
+
+def declared_name(part: str) -> str:
+    """The job, or the table, that a part of it is of.
+
+    Example:
+        >>> declared_name("gold.busiest__step_1__ingest_clicks")
+        'gold.busiest'
+    """
+    return _OWN_PARTS.split(part)[0]
 
 
 def delta(name: str, *, keys: list[str] | tuple[str, ...] = (), mode: Mode = "append") -> DeltaTarget:

@@ -98,8 +98,8 @@ class TableInput:
 
     Rows must stay as they were written: tables of mode `"append"`, no dimensions. A row of a join has the coordinates
     of its left row, and a window those of its first record; windows are read by row-by-row jobs. Such a job with an
-    `event_time` stands between stateful ones, where a chain is wanted; here windows of an hour write the first table,
-    and a job that filters it the second one:
+    `event_time` stands between stateful jobs (a function may have several operators, too, see `job`); here windows of
+    an hour write the first table, and a job that filters it the second one:
 
         hourly = hw.table("gold.hourly", event_time="window_start")
         busy = hw.table("silver.busy", event_time="window_start", watermark="1 second")

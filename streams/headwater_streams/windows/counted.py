@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import to_list
 from headwater_streams.joins.columns import revealed
-from headwater_streams.runtime.operators import counted, is_recording, record
+from headwater_streams.runtime.operators import counted, is_recording, made, record
 from headwater_streams.runtime.state_shape import analysed_nodes
 from headwater_streams.sinks.target import Mode
 from headwater_streams.sources.coordinates import (
@@ -106,7 +106,9 @@ class CountedRows:
         The number of rows in each window travels along as the hidden column `_rows`, and where they have coordinates
         also the ranges of these, `_sources`.
         """
-        record(self.spec)
+        instead = record(self.spec)
+        if instead is not None:
+            return instead
         spec, by = self.spec, quoted(self.spec.by)
         rows, coordinates = revealed(counted(self.df, "window"))
         needed = _needed(rows, spec, aggregates, coordinates)
@@ -137,7 +139,7 @@ class CountedRows:
         sources = F.lit(None) if is_recording() else _ranges(F.col(_PLACES)) if state else None
         hidden = [F.col(ROWS), *([] if sources is None else [sources.cast(SOURCES_TYPE).alias(SOURCES)])]
         flat = grouped.select(*by, *bounds, *quoted(names), *hidden)
-        return hide(flat, [ROWS] if sources is None else [ROWS, SOURCES])
+        return made(hide(flat, [ROWS] if sources is None else [ROWS, SOURCES]), window=self.df)
 
 
 def count_window(df: DataFrame, time: str, size: int, *, by: Sequence[str] = ()) -> CountedRows:

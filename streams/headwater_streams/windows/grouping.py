@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.arguments import require_list
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.operators import counted, record
+from headwater_streams.runtime.operators import counted, made, record
 from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
 from headwater_streams.windows.spec import SINCE, WINDOW, WINDOW_KEY, FoldedWindow, quoted
 
@@ -25,7 +25,9 @@ class Windowed:
 
         The number of rows in each window travels along as the hidden column `_rows`, its name as `_window_key`.
         """
-        record(self.spec)
+        instead = record(self.spec)
+        if instead is not None:
+            return instead
         by = self.spec.by
         rows, window = self.spec.grouping(counted(self.df, "window"))
         counts, traces = [F.count(F.lit(1)).alias(ROWS)], [ROWS]
@@ -43,7 +45,7 @@ class Windowed:
             *traces,
             self.spec.key().alias(WINDOW_KEY),
         )
-        return hide(flat, [*traces, WINDOW_KEY])
+        return made(hide(flat, [*traces, WINDOW_KEY]), window=self.df)
 
 
 def require_columns(operator: str, df: DataFrame, by: Sequence[str], *others: str) -> None:

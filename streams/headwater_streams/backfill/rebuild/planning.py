@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.jobs import require_united_alike
+from headwater_streams.backfill.jobs import require_made_alike
 from headwater_streams.backfill.rebuild.behind import reading_aside, require_unswapped
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import stored
@@ -36,7 +36,7 @@ def plan_rebuild(
         DataLossError: Records that the live job read are gone.
     """
     plans = plan_jobs(reading_aside(context, behind), [job])
-    require_united_alike(context, plans)
+    require_made_alike(context, plans)
     found = plans[-1]
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)

@@ -33,13 +33,13 @@ from headwater_streams.windows.spec import CLOSED_UNTIL
 
 
 def of_inputs(job: Job, plan: JobPlan) -> Job:
-    """The job whose inputs are read again: of one that unites several for a window the part behind their table.
+    """The job whose inputs are read again: of one that unites several for a window, or a chain, the last part.
 
     Args:
         job: The job as it is declared.
         plan: The part of it that has state.
     """
-    return plan.job if len(job.inputs) > len(plan.job.inputs) else job
+    return job if list(plan.job.inputs) == list(job.inputs) else plan.job
 
 
 @dataclass(frozen=True)

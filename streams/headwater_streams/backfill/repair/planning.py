@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.jobs import require_united_alike
+from headwater_streams.backfill.jobs import require_made_alike, require_no_chain
 from headwater_streams.backfill.repair import row_planning, window_planning
 from headwater_streams.backfill.repair.jobs import planned_job
 from headwater_streams.backfill.repair.rejected import rejecting_part
@@ -62,8 +62,8 @@ def plan(
         The plan, as it stands in `<home>/backfills/<id>/plan.json`.
 
     Raises:
-        BackfillError: Nothing is in the range, the job or the range cannot be repaired, or the rows that the job unites
-            were united by other code.
+        BackfillError: Nothing is in the range, the job or the range cannot be repaired, the job is a chain of
+            operators, or the rows that it unites were united by other code.
         DataLossError: Records of the range are gone from the topic.
     """
     selection = Selection.of(offsets, timestamps, event_time, since_version, rows)
@@ -71,7 +71,8 @@ def plan(
         raise BackfillError(f"lookups={lookups!r} is neither 'as_read' nor 'newest'")
 
     def repaired(plans: Sequence[JobPlan]) -> JobPlan:
-        require_united_alike(context, plans)
+        require_no_chain(plans)
+        require_made_alike(context, plans)
         return rejecting_part(context, plans) if rows == "quarantined" else plans[-1]
 
     job_plan = planned_job(context, job, repaired)

@@ -2,20 +2,22 @@
 
 from collections.abc import Sequence
 
-import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater_streams.ledger.audit.columns import columns_of
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
 from headwater_streams.ledger.log import Commit
+from headwater_streams.ledger.partners import LEFT, PLACE, RIGHT, places_of
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.scd_target import CHANGES
+from headwater_streams.sources.coordinates import SOURCES
 
 
 def check_changes(audit: TableAudit, home: Home, entries: Sequence[LedgerEntry]) -> None:
     """Checks for how many change events the rows of a dimension stand."""
     held = sum(entry.totals["held"] for entry in entries)
-    there = pa.compute.sum(columns_of(home.table(audit.table), [CHANGES])[CHANGES]).as_py() or 0
+    there = pc.sum(columns_of(home.table(audit.table), [CHANGES])[CHANGES]).as_py() or 0
     if there != held:
         audit.findings.append(
             f"{audit.table}: its rows stand for {there} change events, {held} were applied and hold"
@@ -31,7 +33,7 @@ def check_windows(
         for terms in entry.accounting.values():
             folded += counted_in_windows(terms) - terms["before"]
     _check_open(audit, entries)
-    counted = pa.compute.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
+    counted = pc.sum(columns_of(home.table(audit.table), ["_rows"])["_rows"]).as_py() or 0
     if counted != folded:
         audit.findings.append(f"{audit.table}: its windows count {counted} rows, {folded} were folded")
 
@@ -59,31 +61,29 @@ def check_pairs(audit: TableAudit, home: Home, live: Sequence[Commit]) -> None:
     """Checks that a join's rows are as many as its batches found, and of as many rows of each side."""
     path = home.table(audit.table)
     entries = [commit.entry for commit in live if commit.entry is not None]
-    sources = columns_of(path, ["_sources"]).column("_sources").to_pylist()
+    times: list[str] = entries[-1].extra.get("times", [])  # which older entries do not name
+    there = columns_of(path, [SOURCES, *times])
     written = sum(commit.rows_added for commit in live)
     pairs = sum(int(entry.extra.get("pairs", 0)) for entry in entries)
     alone = sum(int(entry.extra.get("alone", 0)) for entry in entries)
-    if not len(sources) == written == pairs + alone:
+    if not len(there) == written == pairs + alone:
         found = f"{pairs} pairs and {alone} rows without a partner" if alone else f"{pairs} pairs"
-        audit.findings.append(
-            f"{audit.table}: {found} were found, {written} written, {len(sources)} are there"
-        )
+        audit.findings.append(f"{audit.table}: {found} were found, {written} written, {len(there)} are there")
     is_semi = entries[-1].extra.get("how") == "semi"
-    paired = [places for places in sources if is_semi or None not in places]
-    for position, name in enumerate(_inputs_by_side(entries)):
-        if is_semi and position:
-            continue
-        matched = {(p[position]["topic"], p[position]["partition"], p[position]["start"]) for p in paired}
+    sides = (LEFT,) if is_semi else (LEFT, RIGHT)
+    places = places_of(there, sides, times).group_by(PLACE).aggregate([])
+    for side, name in zip(sides, _inputs_by_side(entries), strict=False):
+        matched = pc.sum(pc.equal(places["side"], side)).as_py() or 0
         expected = audit.totals[name]["matched"]
-        if len(matched) != expected:
+        if matched != expected:
             audit.findings.append(
-                f"{audit.table}: its rows name {len(matched)} rows of {name}, {expected} were matched"
+                f"{audit.table}: its rows name {matched} rows of {name}, {expected} were matched"
             )
 
 
 def check_answers(audit: TableAudit, home: Home, last: LedgerEntry) -> None:
     """The rows with an answer and those without, as many as the entries say."""
-    sources = columns_of(home.table(audit.table), ["_sources"])["_sources"].to_pylist()
+    sources = columns_of(home.table(audit.table), [SOURCES])[SOURCES].to_pylist()
     answered = sum(places[1] is not None for places in sources)
     terms = audit.totals[last.extra["left"]]
     expected = {

@@ -37,7 +37,7 @@ class CheckGate:
     def over(self, frame: DataFrame) -> "CheckGate":
         """The gate with the checks that speak of the frame's columns."""
         gate = copy(self)
-        gate._checks = [check for check in self._checks if _speaks_of(frame, check)]  # noqa: SLF001 - a copy
+        gate._checks = [check for check in self._checks if speaks_of(frame, check)]  # noqa: SLF001 - a copy
         gate.warnings = []
         return gate
 
@@ -92,7 +92,8 @@ def speaking_of(rows: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
     return tuple(filter(speaks, checks))
 
 
-def _speaks_of(frame: DataFrame, check: Check) -> bool:
+def speaks_of(frame: DataFrame, check: Check) -> bool:
+    """Whether a check, of rows or of a batch, speaks of a frame's columns."""
     try:
         frame.select(_aggregate(check))
     except AnalysisException:

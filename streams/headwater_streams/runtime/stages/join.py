@@ -10,11 +10,13 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from headwater_streams.delta_rows import data_files, dataset_of
 from headwater_streams.joins.interval import EXPIRED_METRIC, IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry
+from headwater_streams.ledger.partners import LEFT, RIGHT, Partners, find_partners
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
@@ -24,7 +26,6 @@ from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
-from headwater_streams.runtime.stages.partners import LEFT, RIGHT, Partners, find_partners
 from headwater_streams.runtime.stages.stateful import (
     Entering,
     batch_terms,
@@ -155,6 +156,7 @@ class JoinStage:
             "alone": alone,
             "how": self._join.how,
             "sides": self._sides,
+            "times": self._times(pairs),
             **batch_terms(self._job, metrics),
             **gaps_extra(self._context, self._job.name, sources_of(inputs), accounting),
         }
@@ -192,17 +194,22 @@ class JoinStage:
 
     def _partners(self, pairs: DataFrame, files: WrittenFiles | None) -> Partners:
         """The rows that are in pairs of this batch, which are read from its files if these are written."""
-        # Of a semi join only left rows are known.
-        wanted = [self._join.left_time] if self._is_semi else [self._join.left_time, self._join.right_time]
-        times = [name for name in wanted if name in pairs.columns]
+        times = self._times(pairs)
         table, columns = dataset_of(self._table), [SOURCES, *times]
         if files is None:
             found = pairs.select(*[F.col(f"`{name}`") for name in columns]).toArrow()
         else:
             written = [self._table / name for name in files.names]
             found = data_files(written, table.schema).to_table(columns)
-        earlier = _near(table, found, times if times == wanted else [])
-        return find_partners(found, earlier, (LEFT,) if self._is_semi else (LEFT, RIGHT))
+        sides = (LEFT,) if self._is_semi else (LEFT, RIGHT)
+        return find_partners(found, _near(table, found, times), sides, times)
+
+    def _times(self, pairs: DataFrame) -> list[str]:
+        """The columns of the result that are its rows' times; none where it lacks one, or has another of that name."""
+        # Of a semi join only left rows are known.
+        wanted = [self._join.left_time] if self._is_semi else [self._join.left_time, self._join.right_time]
+        kinds = {field.name: field.dataType for field in pairs.schema.fields}
+        return wanted if all(kinds.get(name) == T.TimestampType() for name in wanted) else []
 
     def _first_pairs(self, df: DataFrame, partners: Partners) -> DataFrame:
         """Of the pairs of each left row one, and none of a row that had one before."""
@@ -218,7 +225,7 @@ def _near(table: ds.Dataset, pairs: pa.Table, times: Sequence[str]) -> Iterator[
     """The table's pairs that may share a row with those: one of their times is among theirs."""
     limits = [(ds.field(name), pc.min_max(pairs[name])) for name in times]
     near = [(time >= found["min"]) & (time <= found["max"]) for time, found in limits]
-    yield from table.to_batches(columns=[SOURCES], filter=reduce(or_, near) if near else None)
+    yield from table.to_batches(columns=[SOURCES, *times], filter=reduce(or_, near) if near else None)
 
 
 def _event_time(name: str) -> Any:
