@@ -284,7 +284,15 @@ def called_like_a_step(step_1: DataFrame) -> DataFrame:
 
 def looked_up(one: DataFrame, names: DataFrame) -> DataFrame:
     named = hw.enrich(one, names, on=["key"])
-    return totals_of(hw.tumbling(named, "at", "10 minutes", by=["key"]).agg(*total()), "window_end")
+    tens = hw.tumbling(named, "at", "10 minutes", by=["key", "name"]).agg(*total())
+    again = hw.enrich(tens.drop("name"), names, on=["key"])
+    return hw.tumbling(again, "window_end", "1 hour", by=["name"]).agg(F.sum("n").alias("n"))
+
+
+def looked_up_before_a_join(one: DataFrame, other: DataFrame, names: DataFrame) -> DataFrame:
+    named = hw.enrich(one, names, on=["key"])
+    pairs = hw.join(named, other, on=["key"], left_time="at", right_time="seen_at", within="40 minutes")
+    return hw.tumbling(pairs, "at", "1 hour", by=["key"]).agg(F.count("*").alias("n"))
 
 
 def misnamed(one: DataFrame) -> DataFrame:
@@ -317,7 +325,7 @@ def with_its_input(one: DataFrame) -> DataFrame:
         (united, "step_1 and other are united on the way to a tumbling window"),
         (without_a_delay, "the input 'endless' feeds state, so it needs event_time= and watermark="),
         (called_like_a_step, "'step_1' is what the library calls a step of a chain"),
-        (looked_up, "only a row-by-row job can look things up in names"),
+        (looked_up_before_a_join, "rows on the way to a join of streams look nothing up, here in names"),
         (misnamed, "^job 'chain': .*`nn` cannot be resolved"),
         (without_its_time, "^job 'chain': tumbling: no column 'window_finish'; there are key, window_start"),
         (with_its_input, "^job 'chain': union: the first frame is not made of an input's rows"),
@@ -327,7 +335,7 @@ def test_chained_operators_that_cannot_be_run_are_refused_with_the_reason(
     drive: Callable[..., JobDriver], function: Callable[..., DataFrame], said: str
 ) -> None:
     driver = drive()
-    if function is looked_up:
+    if function is looked_up_before_a_join:
         driver.put("dim.names", "key STRING, name STRING", ("a", "Ann"))
     with pytest.raises(JobDefinitionError, match=said):
         plan_jobs(driver.context, [job_of(function, {})])
@@ -400,6 +408,19 @@ def test_chained_operators_keep_late_and_rejected_records_with_the_step_that_rea
     path = driver.home.table("gold.chain__ingest_step_1")
     driver.context.spark.sql(f"DELETE FROM delta.`{path}` WHERE n = 2 AND window_start < '2013-01-01 11:00'")
     assert findings(driver) == ["gold.chain__ingest_step_1 batch 1: 1 row is gone: one 0 offset 0"]
+
+
+def test_chained_operators_look_things_up_where_their_rows_are_on_their_way(
+    drive: Callable[..., JobDriver], closing_batches: None
+) -> None:
+    driver = drive(job_of(looked_up, {}))
+    driver.put("dim.names", "key STRING, name STRING", ("a", "Ann"))
+    quick(driver, *BATCHES[:2])
+    driver.put("dim.names", "key STRING, name STRING", ("a", "Bob"))
+    quick(driver, *BATCHES[2:])
+    found = driver.table("gold.chain").select(F.date_format("window_start", "HH"), "name", "n").collect()
+    assert ordered(found) == [("10", "Ann", 4), ("11", "Bob", 2), ("12", "Bob", 1)]
+    assert findings(driver) == []
 
 
 def test_chained_operators_that_were_changed_are_refused_and_rebuilt_in_all_steps(

@@ -47,6 +47,9 @@ def known(departures: DataFrame, airports: DataFrame) -> DataFrame:
     return hw.enrich(departures, airports.filter("open"), on={"dest": "code"}, how="inner")
 
 
+landed = hw.topic(
+    "landed", schema="flight_id STRING, landed_at TIMESTAMP", event_time="landed_at", watermark="1 hour"
+)
 both_coasts = hw.topic("east", "west", schema="flight_id STRING, dest STRING")
 
 
@@ -198,7 +201,7 @@ def test_lookup_column_lost_or_table_gone_is_said(drive: Callable[..., JobDriver
         lookups.newest()
 
 
-def test_lookup_in_a_stateful_job_is_refused_with_the_way_out(drive: Callable[..., JobDriver]) -> None:
+def test_lookup_on_the_way_to_a_window_reads_one_version_a_batch(drive: Callable[..., JobDriver]) -> None:
     @hw.job(target=hw.delta("gold.counts", keys=["name", "window_start"], mode="update"))
     def counts(timed: DataFrame, airports: DataFrame) -> DataFrame:
         rows = hw.enrich(timed, airports, on={"flight_id": "code"})
@@ -206,7 +209,41 @@ def test_lookup_in_a_stateful_job_is_refused_with_the_way_out(drive: Callable[..
 
     driver = drive(counts)
     driver.put("dim.airports", AIRPORTS, ("JFK", "a", True))
-    with pytest.raises(JobDefinitionError, match="only a row-by-row job can look things up in airports"):
+    driver.send("departures", {"flight_id": "JFK", "departed_at": "2013-01-01T10:00:00Z"}, timestamp=AT)
+    driver.run()
+    driver.put("dim.airports", AIRPORTS, ("JFK", "b", True))
+    driver.send(
+        "departures", *[{"flight_id": "JFK", "departed_at": "2013-01-01T10:00:00Z"}] * 2, timestamp=AT
+    )
+    driver.run()
+    assert driver.rows("gold.counts", "name", "n") == [("a", 1), ("b", 2)]
+    read = [
+        entry.extra["lookups"]["airports"]["version"]
+        for entry in driver.ledger("gold.counts__ingest_enriched")
+    ]
+    assert read == sorted({*read})
+    assert driver.audit() == []
+    context, job = driver.context, bind(counts)
+    planned = backfill.plan(context, job)
+    backfill.run(context, planned.id, job)
+    verdict = backfill.verify(context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert (verdict.diff.changed, verdict.diff.added) == (0, 0)
+
+
+def test_lookup_on_the_way_to_a_join_is_refused_with_the_way_out(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=hw.delta("gold.pairs"))
+    def pairs(timed: DataFrame, landed: DataFrame, airports: DataFrame) -> DataFrame:
+        rows = hw.enrich(timed, airports, on={"flight_id": "code"})
+        return hw.join(
+            rows, landed, on=["flight_id"], left_time="departed_at", right_time="landed_at", within="1 hour"
+        )
+
+    driver = drive(pairs)
+    driver.put("dim.airports", AIRPORTS, ("JFK", "a", True))
+    with pytest.raises(
+        JobDefinitionError, match="rows on the way to a join of streams look nothing up, here in"
+    ):
         driver.run()
 
 

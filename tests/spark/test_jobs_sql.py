@@ -190,3 +190,38 @@ def test_sql_what_does_not_fit_a_statement_is_told_with_its_line(
     with pytest.raises(JobDefinitionError) as refused:
         analyse(job, spark, {})  # type: ignore[arg-type]
     assert re.match(rf"job 'x': {tmp_path}/jobs\.sql, {told}", str(refused.value)), refused.value
+
+
+LANDED = """SELECT carrier, {window}.start AS hour, count(*) AS landed FROM {departures} AS d JOIN {arrivals} AS a
+            ON d.flight_id = a.flight_id AND a.landed BETWEEN d.at AND d.at + INTERVAL 5 HOURS
+            WHERE delay >= 0 GROUP BY carrier, window(landed, {size})"""
+
+
+def test_sql_windows_over_a_join_give_what_the_select_gives_over_all_rows(
+    spark: SparkSession, drive: Callable[..., JobDriver], tmp_path: Path
+) -> None:
+    text = LANDED.format(departures=DEPARTURES, arrivals=ARRIVALS, window="window", size="'1 hour'")
+    driver = drive(*load(tmp_path, f"CREATE STREAMING TABLE gold.landed WITH (mode = 'update') AS {text};"))
+    sent = [(f"F{n}", "AB"[n % 2], BEGIN + timedelta(minutes=7 * n), n % 5 - 1) for n in range(40)]
+    landed = [(name, at + timedelta(hours=1 + n % 6)) for n, (name, _, at, _) in enumerate(sent)]
+    for first in (0, 20):
+        some = sent[first : first + 20]
+        driver.send(
+            "departures",
+            *[{"flight_id": f, "carrier": c, "at": at.isoformat(), "delay": d} for f, c, at, d in some],
+            timestamp=BEGIN,
+        )
+        arrived = [{"flight_id": f, "landed": at.isoformat()} for f, at in landed[first : first + 20]]
+        driver.send("arrivals", *arrived, timestamp=BEGIN)
+        driver.run()
+    spark.createDataFrame(
+        sent, "flight_id STRING, carrier STRING, at TIMESTAMP, delay INT"
+    ).createOrReplaceTempView("d0")
+    spark.createDataFrame(landed, "flight_id STRING, landed TIMESTAMP").createOrReplaceTempView("a0")
+    wanted = spark.sql(
+        LANDED.format(departures="d0", arrivals="a0", window="window", size="'1 hour'")
+    ).collect()
+    found = driver.table("gold.landed").select("carrier", "hour", "landed").collect()
+    assert sorted(map(tuple, found)) == sorted(map(tuple, wanted))
+    assert wanted
+    assert driver.audit() == []

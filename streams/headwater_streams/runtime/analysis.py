@@ -91,9 +91,8 @@ def analyse(
         _refuse_branches(job)
     if len(chain.links) > 1:
         require_chain(job, chain)
-        _refuse_lookups(job, found)
         last = chain.links[-1]
-        return JobPlan(job, "window", last.operator, last.result, schemas, chain=chain.links)
+        return JobPlan(job, "window", last.operator, last.result, schemas, lookups=found, chain=chain.links)
     with _telling(job, "target"):
         for result in results.values():
             _require_own_names(job, frames, result)
@@ -103,8 +102,11 @@ def analyse(
     plan = replace(plan, lookups=found)
     if plan.unites:
         return plan  # its parts are looked at when they are made
-    if plan.kind not in ("row", "scd"):
-        _refuse_lookups(job, found)
+    if found and plan.kind not in ("row", "scd"):
+        raise JobDefinitionError(
+            f"job {job.name!r}: rows on the way to a join of streams look nothing up, here in {', '.join(found)}; "
+            "enrich them in a row-by-row job, and let this one read its table"
+        )
     for name, declared in job.inputs.items():
         if isinstance(declared, TableInput) and name not in job.steps:  # these get a part between
             with _telling(job, f"input {name}"):
@@ -137,14 +139,6 @@ def _told(job: Job, error: Exception) -> JobDefinitionError:
         return JobDefinitionError(f"job {job.name!r}: {error}")
     place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
     return JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}")
-
-
-def _refuse_lookups(job: Job, lookups: Mapping[str, T.StructType]) -> None:
-    if lookups:
-        raise JobDefinitionError(
-            f"job {job.name!r}: only a row-by-row job can look things up in {', '.join(lookups)}; enrich the rows in a "
-            "job of its own, and let this one read that job's table"
-        )
 
 
 @contextmanager
@@ -222,7 +216,7 @@ def _understand(
     is_target: bool = True,
 ) -> JobPlan:
     operator = operators[0] if operators else None
-    is_united = len(job.inputs) > 1 or bool(job.steps) or "Union" in node_names(result)
+    is_united = len(job.inputs) > 1 or bool(job.steps or job.lookups) or "Union" in node_names(result)
     if operator is not None and not isinstance(operator, WindowSpec) and "Union" in node_names(result):
         raise JobDefinitionError(
             f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "

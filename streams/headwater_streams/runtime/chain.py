@@ -18,7 +18,7 @@ them: no row of one is late unless its records were.
     as-of joins  a row comes when its answer is final, or at once; it is late where it came late itself
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
 
@@ -32,7 +32,7 @@ from headwater_streams.nullable import as_nullable
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place, recording, replaying
-from headwater_streams.runtime.plan import Chain, Link, Operator
+from headwater_streams.runtime.plan import Chain, JobPlan, Link, Operator
 from headwater_streams.runtime.requirements import require_watermark
 from headwater_streams.runtime.stages.gates import speaks_of
 from headwater_streams.runtime.unions import inputs_under, marked, origin_of
@@ -54,8 +54,9 @@ def find_chain(job: Job, frames: Mapping[str, DataFrame], statics: Mapping[str, 
     Args:
         job: The job.
         frames: Its inputs, with their marks (`unions.marked`).
-        statics: What it looks up.
+        statics: What it looks things up in.
     """
+    known = {name: _marked(frame, name) for name, frame in statics.items()}
     results: list[T.StructType] = []
 
     def stand_in(result: DataFrame) -> DataFrame:
@@ -63,9 +64,9 @@ def find_chain(job: Job, frames: Mapping[str, DataFrame], statics: Mapping[str, 
         return empty(result.sparkSession, results[-1], mark=_name(len(results)))
 
     with recording(stand_in) as recorder:
-        result = job.function(**frames, **statics)
+        result = job.function(**frames, **known)
     made = zip(recorder.operators, results, recorder.made, strict=True)
-    links = tuple(_link(operator, schema, each.handed) for operator, schema, each in made)
+    links = tuple(_link(operator, schema, each.handed, known) for operator, schema, each in made)
     return Chain(links, _sources(result))
 
 
@@ -98,20 +99,17 @@ def empty(spark: SparkSession, schema: T.StructType, *, mark: str | None = None)
     return hide(full.drop(*[f.name for f in marks]), ROW_COLUMNS)
 
 
-def with_steps(
-    job: Job, links: Sequence[Link], schemas: Mapping[str, T.StructType], spark: SparkSession
-) -> list[Job]:
+def with_steps(plan: JobPlan, spark: SparkSession) -> list[Job]:
     """The jobs that run a chain, in its order; the last has the job's own name and table.
 
     Args:
-        job: The job.
-        links: Its operators.
-        schemas: Each input's columns.
+        plan: The job.
         spark: A session.
 
     Raises:
         JobDefinitionError: An operator has no final rows, or the time of the next one is not theirs.
     """
+    job, links, schemas = plan.job, plan.chain, plan.inputs
     columns = {**schemas, **{_name(place): link.result for place, link in enumerate(links, 1)}}
     delays = {name: declared.watermark for name, declared in job.inputs.items()}
     parts: list[Job] = []
@@ -135,13 +133,14 @@ def with_steps(
         part = replace(
             job,
             inputs=inputs,
-            function=_step(job, place, columns, len(links)),
+            function=_step(plan, place, columns),
             dedup=job.dedup if any(isinstance(declared, TopicInput) for declared in own.values()) else None,
             late=job.late if own else "count",
             checks=_checks_over(
                 job, [empty(spark, schemas[name]) for name in own], is_last=place == len(links)
             ),
             steps=tuple(name for name in inputs if name not in own),
+            lookups={name: job.lookups[name] for name in link.lookups},
         )
         if place < len(links):
             _require_final(job, link)
@@ -161,8 +160,11 @@ def _checks_over(job: Job, inputs: Sequence[DataFrame], *, is_last: bool) -> tup
     )
 
 
-def _link(operator: Operator, result: T.StructType, handed: Mapping[Place, DataFrame]) -> Link:
-    reads = {place: _sources(rows) for place, rows in handed.items()}
+def _link(
+    operator: Operator, result: T.StructType, handed: Mapping[Place, DataFrame], lookups: Collection[str]
+) -> Link:
+    found = {place: _sources(rows) for place, rows in handed.items()}
+    reads = {place: tuple(name for name in names if name not in lookups) for place, names in found.items()}
     if isinstance(operator, WindowSpec):
         columns: dict[Place, str] = {"window": operator.time}
     else:
@@ -172,7 +174,14 @@ def _link(operator: Operator, result: T.StructType, handed: Mapping[Place, DataF
         for place, names in reads.items()
         for name in names
     }
-    return Link(operator, result, reads, times)
+    looked_up = {name for names in found.values() for name in names if name in lookups}
+    return Link(operator, result, reads, times, tuple(looked_up))
+
+
+def _marked(lookup: DataFrame, name: str) -> DataFrame:
+    """A look-up without rows, with its mark."""
+    marked_one = T.StructType([*lookup.schema.fields, T.StructField(marked(name), T.BooleanType())])
+    return lookup.sparkSession.createDataFrame([], marked_one).drop(marked(name))
 
 
 def _sources(frame: DataFrame) -> tuple[str, ...]:
@@ -188,9 +197,9 @@ def _number(step: str) -> int:
     return int(step.removeprefix(_STEP))
 
 
-def _step(job: Job, place: int, columns: Mapping[str, T.StructType], steps: int) -> Callable[..., DataFrame]:
+def _step(plan: JobPlan, place: int, columns: Mapping[str, T.StructType]) -> Callable[..., DataFrame]:
     """What one operator of a chain makes of its inputs; of the last one, what the function makes of that."""
-    before = [_name(i) for i in range(1, place)]
+    job, before = plan.job, [_name(i) for i in range(1, place)]
 
     @wraps(job.function)
     def step(**frames: DataFrame) -> DataFrame:
@@ -200,7 +209,11 @@ def _step(job: Job, place: int, columns: Mapping[str, T.StructType], steps: int)
             for name in (*job.inputs, *before)
         }
         inputs = {name: there[name] for name in job.inputs}
-        return replaying(job.function, inputs, [there[name] for name in before], stops=place < steps)
+        for name, schema in plan.lookups.items():
+            inputs[name] = frames[name] if name in frames else spark.createDataFrame([], schema)
+        return replaying(
+            job.function, inputs, [there[name] for name in before], stops=place < len(plan.chain)
+        )
 
     return step
 

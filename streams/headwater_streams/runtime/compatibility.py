@@ -136,7 +136,7 @@ def why_incompatible(job: str, differences: Sequence[Difference]) -> str | None:
     )
 
 
-_COMES_BEFORE = re.compile(r"__(ingest_union|(ingest_)?step_\d+)$")
+_COMES_BEFORE = re.compile(r"__(ingest_union|ingest_enriched|(ingest_)?step_\d+)$")
 """The names of parts that do some of what a job's function does, before the last part; see `Job.comes_before`."""
 
 

@@ -5,7 +5,8 @@ ordinary row-by-row job of its own, `<job>__ingest_<input>`, with the stateful j
 that only counts its late rows does without.
 
 A windowed job whose function unites several inputs has one for all of them, `<job>__ingest_union`: what its function
-does on the way to its window is done there, once. So is it where the rows are those of another operator, see `chain`.
+does on the way to its window is done there, once. So is it where the function looks things up, and the table is
+`<job>__ingest_enriched`, and where the rows are those of another operator, see `chain`.
 """
 
 from collections.abc import Callable
@@ -33,7 +34,7 @@ from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.sources.reader import RecordSource
 from headwater_streams.windows.spec import FoldedWindow
 
-_UNION = "union"
+_UNION, _ENRICHED = "union", "enriched"
 
 
 def reads_directly(plan: JobPlan, source: RecordSource) -> bool:
@@ -78,8 +79,8 @@ def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
 
 
 def with_united(plan: JobPlan) -> list[Job]:
-    """The jobs that run a windowed job of several inputs, or of a step of a chain: one that puts what its function
-    hands to its window into a table, and the window over that.
+    """The jobs that run a windowed job of several inputs, with look-ups, or of a step of a chain: one that puts what
+    its function hands to its window into a table, and the window over that.
 
     The table is one stream, whose rows are late behind the greatest time of all that it has by the longest of the
     inputs' delays; the time is the window's, which the function may compute.
@@ -88,7 +89,9 @@ def with_united(plan: JobPlan) -> list[Job]:
         JobDefinitionError: An input does not say when a row is late.
     """
     job, window = plan.job, plan.window
-    name = job.steps[0] if len(job.inputs) == len(job.steps) == 1 else _UNION
+    name = _UNION
+    if len(job.inputs) == 1 and (job.steps or job.lookups):
+        name = job.steps[0] if job.steps else _ENRICHED
     target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
     into = replace(
         job,
@@ -142,7 +145,7 @@ def _from_window(plan: JobPlan) -> Callable[..., DataFrame]:
             found = (error.getMessageParameters() or {})["missingAttributes"]
             missing = found.split(", ")[0].strip('`"')
             raise JobDefinitionError(
-                f"behind hw.union a column is named by F.col({missing!r}), not by the frame that was united"
+                f"behind hw.union or hw.enrich a column is named by F.col({missing!r}), not by the frame that it was of"
             ) from error
         return result
 

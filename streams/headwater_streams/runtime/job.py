@@ -197,9 +197,9 @@ def job(
         name: The job's name; by default the function's.
         dedup: `hw.by_offset(...)`, `hw.by_sequence(...)` or `hw.by_key(...)`; None for input that never comes twice.
         late: `"table"` keeps late rows in `<table>__late`, `"count"` only counts them. A window or a join over a topic
-            (not a window over several inputs) needs no ingest table then and is about twice as fast; what it gives
-            up: a window's `_sources` are whole batches, and a part of its table cannot be repaired, only built anew or
-            put back. Lateness is Spark's: a join's rows are late behind the lesser watermark of its sides.
+            (not a window over several inputs, or with look-ups) needs no ingest table then and is about twice as fast;
+            what it gives up: a window's `_sources` are whole batches, and a part of its table cannot be repaired, only
+            built anew or put back. Lateness is Spark's: a join's rows are late behind the lesser of its watermarks.
         quarantine: Rejected rows go to `<table>__quarantine`.
 
     Raises:

@@ -35,12 +35,14 @@ class Link:
         reads: The inputs, and the steps before it (`step_1` and on), whose rows come to each of its places.
         times: Of each step that it reads, the column that is its rows' time here: by the name that it has in the step,
             whatever the function calls it since; None where the function computes it.
+        lookups: What its rows are looked up in on their way to it.
     """
 
     operator: Operator
     result: T.StructType
     reads: Mapping[Place, tuple[str, ...]]
     times: Mapping[str, str | None]
+    lookups: tuple[str, ...] = ()
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -81,8 +83,8 @@ class JobPlan:
         state: What keeps state in it, see `state_shape`; of a part that unites inputs for a window all that it does.
         lookups: Each look-up's own columns.
         sides: Of a join, as-of or not, the inputs on its left and its right side.
-        unites: Whether a windowed job's function unites several inputs on the way to its window; it is run in two
-            parts, see `ingest.with_united`.
+        unites: Whether a windowed job's function unites several inputs on the way to its window, or looks things up;
+            it is run in two parts, see `ingest.with_united`.
         chain: The operators of a job that has several; it is run in a part for each, see `chain`.
     """
 

@@ -45,7 +45,7 @@ def _plan_one(
 ) -> list[JobPlan]:
     plan = analyse(job, context.spark, tables, written)
     if plan.chain:
-        chained = with_steps(job, plan.chain, plan.inputs, context.spark)
+        chained = with_steps(plan, context.spark)
         return [part for each in chained for part in _plan_one(context, each, tables, written)]
     alone = plan.kind in ("row", "scd") or reads_directly(plan, context.source)
     parts = with_united(plan) if plan.unites else [job] if alone else with_ingest(plan, context.spark)

@@ -8,7 +8,8 @@ from headwater_streams.sinks.target import is_table_name
 
 @dataclass(frozen=True)
 class LookupInput:
-    """A table that a row-by-row job looks things up in, with `hw.enrich` or `hw.as_of`.
+    """A table that a job looks things up in, with `hw.enrich` or `hw.as_of`: a row-by-row one, or one with a window,
+    whose rows the library then puts into a table (`<target>__ingest_enriched`) as they were looked up.
 
         dim.airports   version  6 ----------------- 7 ------------------>
         batches of the job         | 14 |   | 15 |      | 16 |   | 17 |
