@@ -20,8 +20,8 @@ Each statement becomes the job that a Python module would have declared, run and
   `hw.session` or `hw.count_window`; columns alone are `hw.grouped`, which wants `WITH (state = 'unbounded')`.
   `window_start` and `window_end` are columns, and `window_index` of a count window.
 - `FROM a JOIN b ON a.k = b.k AND b.time BETWEEN a.time AND a.time + INTERVAL 24 HOURS` is `hw.join`; `LEFT`, `RIGHT`,
-  `FULL` and `LEFT SEMI` before `JOIN` are its `how`. Pairs (`JOIN`, `LEFT SEMI JOIN`) may be grouped by a window over one
-  of the two times: a chain of operators, see `hw.job`.
+  `FULL` and `LEFT SEMI` before `JOIN` are its `how`. Pairs (`JOIN`, `LEFT SEMI JOIN`) may be grouped by a window over
+  one of the two times: a chain of operators, see `hw.job`.
 - `SELECT ... UNION ALL SELECT ...` is `hw.union`; as in SQL, columns go by their places and have the first one's names.
 - `CONSTRAINT name EXPECT (condition) [ON INPUT | ON OUTPUT] [ON VIOLATION QUARANTINE | FAIL | WARN]` is `hw.check`,
   which looks at the input's rows for quarantine and at the result's otherwise; a condition over aggregates judges the
