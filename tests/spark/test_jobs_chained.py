@@ -91,6 +91,12 @@ def of_answers(one: DataFrame, other: DataFrame) -> DataFrame:
     return totals_of(found.withColumns({"n": F.col("mark"), "total": F.col("value")}), "at")
 
 
+def of_nearest(one: DataFrame, other: DataFrame) -> DataFrame:
+    times = {"left_time": "at", "right_time": "seen_at", "tolerance": "1 hour"}
+    found = hw.as_of(one, other, by=["key"], direction="nearest", **times)
+    return totals_of(found.withColumns({"n": F.col("mark"), "total": F.col("value")}), "at", "20 minutes")
+
+
 def joined_windows(one: DataFrame, other: DataFrame) -> DataFrame:
     mine = hw.tumbling(one, "at", "20 minutes", by=["key"]).agg(*total())
     theirs = hw.tumbling(other, "seen_at", "20 minutes", by=["key"]).agg(F.sum("mark").alias("marks"))
@@ -137,12 +143,13 @@ EVERY: list[tuple[Callable[..., DataFrame], dict[str, Any], Any]] = [
     (of_pairs, UPDATED, "table"),
     (of_pairs, {}, "count"),
     (of_answers, {}, "table"),
+    (of_nearest, {}, "table"),
     (joined_windows, {}, "count"),
     (three, {}, "count"),
     (of_a_union, UPDATED, "table"),
     (newest, {"keys": ["key"], "mode": "update"}, "table"),
 ]
-CHAINS = EVERY if LONG else [EVERY[0], EVERY[7], EVERY[9]]
+CHAINS = EVERY if LONG else [EVERY[0], EVERY[7], EVERY[10]]
 """HEADWATER_CHAINS=1 looks at every one, with more rows, which takes ten minutes."""
 
 
@@ -339,6 +346,18 @@ def test_chained_operators_that_cannot_be_run_are_refused_with_the_reason(
         driver.put("dim.names", "key STRING, name STRING", ("a", "Ann"))
     with pytest.raises(JobDefinitionError, match=said):
         plan_jobs(driver.context, [job_of(function, {})])
+
+
+def test_chained_operators_with_a_check_that_speaks_of_no_input_are_refused(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(target=hw.delta("gold.chain"))
+    @hw.check("known", "mark > value")
+    def chain(one: DataFrame) -> DataFrame:
+        return busy_hours(one)
+
+    with pytest.raises(JobDefinitionError, match=r"job 'chain': check 'known': .*`mark` cannot be resolved"):
+        plan_jobs(drive().context, [bind(chain)])
 
 
 def test_chained_operators_parts_and_their_tables(drive: Callable[..., JobDriver]) -> None:

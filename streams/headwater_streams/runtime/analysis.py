@@ -91,6 +91,8 @@ def analyse(
         _refuse_branches(job)
     if len(chain.links) > 1:
         require_chain(job, chain)
+        of_inputs = replace(job, checks=tuple(check for check in job.checks if check.on == "input"))
+        _check_expressions(of_inputs, frames, [])  # those of the result are looked at in the last part
         last = chain.links[-1]
         return JobPlan(job, "window", last.operator, last.result, schemas, lookups=found, chain=chain.links)
     with _telling(job, "target"):

@@ -15,11 +15,13 @@ them: no row of one is late unless its records were.
     windows      closed in the order of their ends: by `window_end` nothing is late; by `window_start`, where all are
                  of one length or begin in the order of their ends, nothing either
     inner joins  a pair comes with the later of its rows, which is in time; the other one is at most `within` away
-    as-of joins  a row comes when its answer is final, or at once; it is late where it came late itself
+    as-of joins  a row comes when its answer is final, at most `tolerance` behind others (not at all where it looks
+                 backward), or at once; it is late where it came late itself
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from functools import wraps
 
 from pyspark.sql import DataFrame, SparkSession
@@ -257,11 +259,16 @@ def _delay(job: Job, step: Link, time: str | None, delays: Mapping[str, str | No
         return _NEXT
     if isinstance(operator, IntervalJoin):
         longest = max(parse_duration(delays[name] or _NEXT) for name in step.sources) + operator.within
-        return f"{round(longest.total_seconds() * 1000)} milliseconds"
+        return _milliseconds(longest)
     (left,) = step.reads["left"]
     told = delays[left]
     if told is None:
         raise JobDefinitionError(
             f"job {job.name!r}: what follows hw.as_of must know when a row is late, so {left!r} needs watermark="
         )
-    return told
+    # A row waits for a better answer as long as one may come, while others have theirs.
+    return max(told, _milliseconds(operator.looks_ahead or parse_duration(_NEXT)), key=parse_duration)
+
+
+def _milliseconds(duration: timedelta) -> str:
+    return f"{round(duration.total_seconds() * 1000)} milliseconds"
