@@ -15,8 +15,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from headwater.ship.discovery import matching_files
 from headwater.ship.fileset import DELETED_QUIET_S, FORGET_MS, HOLD_S, FileSet, entry_of
 from headwater.ship.framing import Lines
+from headwater.ship.mark import HEAD_BYTES, Mark
 from headwater.ship.progress import Entry
 from headwater.ship.tail import CHUNK_BYTES, Chunk, Tail
 
@@ -36,6 +38,7 @@ class Follower:
         self.said: list[str] = []
         self.unacknowledged: list[tuple[Tail, Chunk]] = []
         self.acknowledges = True
+        self.journal: dict[str, Mark] = {}
         self.files = self._start()
 
     def _start(self) -> FileSet:
@@ -48,6 +51,7 @@ class Follower:
             close_after_s=60,
             scratch=Path(self.patterns[0]).parent,
             say=self.said.append,
+            sent=self.journal.get,
         )
 
     def kill(self) -> None:
@@ -82,6 +86,7 @@ class Follower:
         if not tail.registered or chunk.cut is not None:
             self.saved[tail.file_id] = entry_of(tail)
             tail.registered = True
+        self.journal[tail.file_id] = chunk.mark
         for ordinal, record in enumerate(chunk.records, chunk.first_ordinal):
             self.sent.append((tail.file_id, ordinal, record.position, record.value))
         if self.acknowledges:
@@ -202,6 +207,53 @@ def test_follower_killed_sends_what_was_not_saved_under_the_same_coordinates(log
     follower.poll()
     assert follower.lines == ["one", "two", "three", "four"]
     assert (len(follower.sent) > 4) is not save
+
+
+@pytest.mark.parametrize("pattern", ["app.log", "app.log*"])
+def test_follower_killed_takes_no_file_that_begins_alike_for_the_one_that_it_sent(
+    log: Path, tmp_path: Path, pattern: str
+) -> None:
+    long_banner = "#" * HEAD_BYTES
+    append(log, long_banner, *[f"A {n}" for n in range(500)])
+    follower = Follower(tmp_path / pattern)
+    follower.poll(save=False)  # saved is the file, and that nothing is acknowledged
+    follower.kill()
+    copytruncate(log, tmp_path / "app.log.1")
+    append(log, long_banner, *[f"B {n}" for n in range(500)])
+    follower.poll(hold=False)
+    follower.poll(hold=False)
+    first, *lines = follower.lines
+    assert sorted([first, *lines]) == sorted(
+        [long_banner] * 2 + [f"{kind} {n}" for kind in "AB" for n in range(500)]
+    )
+
+
+def test_follower_file_that_took_another_one_s_name_is_looked_at_by_the_next_look(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(log, "one")
+    append(tmp_path / "app.log.1", "zero")
+    follower = Follower(tmp_path / "app.log*")
+    found, compressed = matching_files(follower.patterns)
+
+    def rotated_behind(patterns: Any) -> Any:
+        """What was found, of which each has the name of the next one when it is opened."""
+        (tmp_path / "app.log.1").rename(tmp_path / "app.log.2")
+        log.rename(tmp_path / "app.log.1")
+        append(log, "two")
+        monkeypatch.undo()
+        return found, compressed
+
+    monkeypatch.setattr("headwater.ship.fileset.matching_files", rotated_behind)
+    follower.poll()
+    follower.poll()
+    assert sorted(follower.lines) == ["one", "two", "zero"]
+    assert {Path(tail.place).name for tail in follower.files.tails.values()} == {
+        "app.log", "app.log.1", "app.log.2",
+    }  # fmt: skip
+    assert {Path(tail.path).name for tail in follower.files.tails.values()} == {
+        "app.log", "app.log.1", "app.log.2",
+    }  # fmt: skip
 
 
 def test_follower_from_end_leaves_out_whole_lines_that_are_there(log: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from headwater.ship.compressed import open_compressed
 from headwater.ship.discovery import Match, matching_files, neighbours
 from headwater.ship.errors import ReplacedError
 from headwater.ship.framing import Framing
+from headwater.ship.mark import Mark
 from headwater.ship.progress import Entry
 from headwater.ship.tail import Chunk, FileKey, Tail
 from headwater_streams.plural import counted
@@ -60,6 +61,7 @@ class FileSet:
         close_after_s: float,
         scratch: Path,
         say: Callable[[str], None],
+        sent: Callable[[str], Mark | None],
     ) -> None:
         """Prepare.
 
@@ -72,7 +74,9 @@ class FileSet:
             close_after_s: How long a file that left the patterns has to be quiet before it is let go.
             scratch: A folder for what has to be unpacked.
             say: Takes a sentence for people.
+            sent: Up to where something may have been sent of a file, by its id; see `SentJournal`.
         """
+        self._sent = sent
         self.tails: dict[FileKey, Tail] = {}
         self.ended: list[Tail] = []
         self.stale = True
@@ -82,6 +86,7 @@ class FileSet:
         self._limit_bytes = limit_bytes
         self._from_end = from_end
         self._first = True
+        self._moved = False
         self._close_after_s = close_after_s
         self._say = say
         self._scratch = scratch
@@ -113,7 +118,7 @@ class FileSet:
             elif tail.left_at is None:
                 tail.left_at = now
         self._tell_left_out(compressed)
-        self._first = self.stale = False
+        self._first, self.stale, self._moved = False, self._moved, False
 
     def read(self, tail: Tail, *, ends: bool = False) -> Chunk | None:
         """Reads from a file; if it was truncated or written anew, finds where its lines went.
@@ -163,7 +168,7 @@ class FileSet:
             by_inode.setdefault(entry.inode, []).append(entry)
         for key, match in new.items():
             for entry in by_inode.get(key[1], ()):
-                if self._resume(entry, match.path, now):
+                if self._resume(entry, key, match.path, now):
                     break
 
     def _find_moved(self, new: Mapping[FileKey, Match], now: float) -> None:
@@ -182,7 +187,7 @@ class FileSet:
                 folders[folder] = [each for each in folders[folder] if each[0] not in self.tails]
             for key, path in folders[folder]:
                 likely = key not in self.tails and (key[1] == entry.inode or entry.mark.tells_copies)
-                if likely and self._resume(entry, path, now):
+                if likely and self._resume(entry, key, path, now):
                     break
 
     def _find_compressed(self, now: float) -> None:
@@ -210,13 +215,14 @@ class FileSet:
                 )
         self._left_out = set(compressed)
 
-    def _resume(self, entry: Entry, path: str, now: float) -> bool:
-        fd = self._open(path)
+    def _resume(self, entry: Entry, key: FileKey, path: str, now: float) -> bool:
+        fd = self._open(path, key)
         return fd is not None and self._resume_in(entry, fd, path, now)
 
     def _resume_in(self, entry: Entry, fd: int, path: str, now: float) -> bool:
-        known = entry.mark.found_in(fd)
-        if known is None:
+        known, sent = entry.mark.found_in(fd), self._sent(entry.file_id)
+        is_ahead = sent is not None and sent.position > entry.mark.position
+        if known is None or (is_ahead and sent is not None and sent.found_in(fd) is None):
             os.close(fd)
             return False
         tail = Tail(
@@ -238,7 +244,7 @@ class FileSet:
         return True
 
     def _take_up(self, key: FileKey, match: Match, now: float, *, hold: bool) -> None:
-        fd = self._open(match.path)
+        fd = self._open(match.path, key)
         if fd is None:
             return
         held, size = self._held.setdefault(key, _Held(match.path, now)), os.fstat(fd).st_size
@@ -264,7 +270,7 @@ class FileSet:
         self.stale = True
         copies = [*((key, held.path) for key, held in self._held.items()), *neighbours(tail.place)]
         for key, path in copies:
-            fd = self._open(path) if key != tail.key and key not in self.tails else None
+            fd = self._open(path, key) if key != tail.key and key not in self.tails else None
             if fd is None:
                 continue
             if tail.continues_in(fd):
@@ -280,9 +286,10 @@ class FileSet:
         tail.replaced = True
         self.ended.append(tail)
 
-    def _open(self, path: str) -> int | None:
+    def _open(self, path: str, key: FileKey) -> int | None:
+        """Opens a file that was found; None if it cannot be read, or another one has its name since."""
         try:
-            return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -290,6 +297,12 @@ class FileSet:
                 self._refused.add(path)
                 self._say(f"cannot read {path}: {(error.strerror or str(error)).lower()}; it is tried again")
             return None
+        there = os.fstat(fd)
+        if (there.st_dev, there.st_ino) == key:
+            return fd
+        os.close(fd)
+        self._moved = True
+        return None
 
 
 def entry_of(tail: Tail, *, done: bool = False) -> Entry:

@@ -20,6 +20,7 @@ from headwater.ship.fileset import FileSet, entry_of
 from headwater.ship.framing import Lines, SpoolFrames
 from headwater.ship.progress import PROGRESS_TOPIC, Entry, entry_key, load_progress, require_progress_topic
 from headwater.ship.sender import Sender
+from headwater.ship.sent import SentJournal
 from headwater.ship.spool import Spool
 from headwater.ship.tail import Chunk, Tail
 from headwater_streams.plural import counted
@@ -36,7 +37,7 @@ class ShipOptions:
         patterns: Absolute paths and glob patterns.
         topic: Where the lines go.
         name: The shipper's name, stable over its runs.
-        folder: Its own folder on this machine, for what is too long for a record, the spool and the lock.
+        folder: Its own folder on this machine, for what is too long for a record, the spool, the journal and the lock.
         once: End when everything that is there is shipped.
         from_end: Leave out what is in the files at the first look.
         compression: Of the batches, as Kafka names it.
@@ -176,6 +177,7 @@ class Shipper:
         )
         self._limit_bytes = max(limit - _ENVELOPE_BYTES, limit // 2)
         self._saving = 0
+        self._journal = SentJournal(options.folder / "sent.jsonl", {entry.file_id for entry in self._entries})
         spooled = [entry for entry in self._entries if entry.path.endswith(".spool")]
         files = [entry for entry in self._entries if not entry.path.endswith(".spool")]
         self._files = self._follow(options.patterns, files, spool=False)
@@ -188,6 +190,7 @@ class Shipper:
             self._finish()
         finally:
             self._sender.close()
+            self._journal.close()
             for each in self._sets:
                 for tail in [*each.tails.values(), *each.ended]:
                     tail.close()
@@ -202,6 +205,7 @@ class Shipper:
             close_after_s=self._options.close_after_s,
             scratch=self._options.folder,
             say=self._say,
+            sent=self._journal.get,
         )
 
     def _loop(self) -> None:
@@ -285,6 +289,7 @@ class Shipper:
             if not self._sender.wait(lambda: not self._saving):
                 raise StoppedError
             tail.registered = True
+        self._journal.note(tail.file_id, chunk.mark)
         key = os.fsencode(tail.path)
         origin = [*self._origin, ("headwater-origin-topic", tail.file_id.encode())]
         topic, send = self._options.topic, self._sender.send
