@@ -56,5 +56,5 @@ def test_sent_journal_stays_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_sent_journal_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(ShipError, match="cannot write .*: no such file or directory"):
+    with pytest.raises(ShipError, match=r"cannot write .*: no such file or directory"):
         SentJournal(tmp_path / "none" / "sent.jsonl", ())

@@ -22,8 +22,12 @@ def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[st
     """Checks that a side has its columns.
 
     Raises:
-        JobDefinitionError: One is missing.
+        JobDefinitionError: One is missing, or the side is no DataFrame.
     """
+    if not hasattr(df, "columns"):
+        raise JobDefinitionError(
+            f"{operator}: its {side} side is {type(df).__name__}, not a DataFrame; of windows call .agg(...) first"
+        )
     for name in needed:
         if name not in df.columns:
             raise JobDefinitionError(

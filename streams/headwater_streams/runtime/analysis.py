@@ -36,7 +36,7 @@ from headwater_streams.runtime.requirements import (
     require_watermark,
 )
 from headwater_streams.runtime.state_shape import state_shape, whole_shape
-from headwater_streams.runtime.streamable import check_streamable
+from headwater_streams.runtime.streamable import check_streamable, check_without_actions
 from headwater_streams.runtime.unions import check_inputs, check_union, joined_inputs
 from headwater_streams.runtime.written import WrittenAs
 from headwater_streams.sinks.scd_target import ScdTarget
@@ -82,17 +82,18 @@ def analyse(
             results = job.results(**frames, **statics)
         except Exception as error:
             # Behind an operator rows have no coordinates, but those of a chain's steps have.
-            chain = _chain(job, frames, statics) if recorder.operators else Chain()
+            chain = _chain(job, frames, statics, error) if recorder.operators else Chain()
             if len(chain.links) <= 1:
                 raise _told(job, error) from error
         else:
+            if job.branches and recorder.operators:
+                _refuse_branches(job)
             chain = _chain(job, frames, statics) if len(recorder.operators) > 1 else Chain()
-    if job.branches and recorder.operators:
-        _refuse_branches(job)
     if len(chain.links) > 1:
         require_chain(job, chain)
         of_inputs = replace(job, checks=tuple(check for check in job.checks if check.on == "input"))
         _check_expressions(of_inputs, frames, [])  # those of the result are looked at in the last part
+        check_without_actions(job, schemas, found, spark)
         last = chain.links[-1]
         return JobPlan(job, "window", last.operator, last.result, schemas, lookups=found, chain=chain.links)
     with _telling(job, "target"):
@@ -103,6 +104,8 @@ def analyse(
         plan = _with_branches(plan, results)
     plan = replace(plan, lookups=found)
     if plan.unites:
+        if not job.steps:  # where the whole chain was looked at
+            check_without_actions(job, schemas, found, spark)
         return plan  # its parts are looked at when they are made
     if found and plan.kind not in ("row", "scd"):
         raise JobDefinitionError(
@@ -126,11 +129,17 @@ def analyse(
     return replace(plan, state=state_shape(results[job.target.name]))
 
 
-def _chain(job: Job, frames: Mapping[str, DataFrame], statics: Mapping[str, DataFrame]) -> Chain:
+def _chain(
+    job: Job,
+    frames: Mapping[str, DataFrame],
+    statics: Mapping[str, DataFrame],
+    failure: Exception | None = None,
+) -> Chain:
+    """The chain of a function; `failure` is what it failed with where rows behind an operator have no coordinates."""
     try:
         return find_chain(job, frames, statics)
     except Exception as error:
-        raise _told(job, error) from error
+        raise _told(job, failure or error) from error
 
 
 def _told(job: Job, error: Exception) -> JobDefinitionError:

@@ -13,7 +13,7 @@ from pyspark.sql import types as T
 from headwater_streams.delta_rows import table_id
 from headwater_streams.errors import DataLossError, IncompatibleStateError, SupersededError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
+from headwater_streams.ledger.log import Commit, commits, first_version, lineage, next_commit, replacements
 from headwater_streams.runtime.checkpoint import BatchOffsets, next_version, version_read
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.replaced import (
@@ -113,7 +113,8 @@ class InputReader:
         reader = spark.readStream.format("delta").option("skipChangeCommits", "true")
         if not self._as_one:
             begin = self.first_version if self._begin is None else self._begin
-            reader = reader.option("startingVersion", str(begin))
+            # Behind a rebuild there may be nothing yet, and Delta wants a version that is there; that one has no rows.
+            reader = reader.option("startingVersion", str(min(begin, next_commit(self.path) - 1)))
         rows = reader.option("maxFilesPerTrigger", _NO_LIMIT).load(str(self.path))
         return rows.filter(~taken_back_rows(self._taken_back)) if self._taken_back else rows
 

@@ -93,7 +93,7 @@ class Job:
         found = self.function(**inputs)
         if not self.branches:
             if not isinstance(found, DataFrame):
-                raise JobDefinitionError(f"the function returned {type(found).__name__}, not a DataFrame")
+                raise JobDefinitionError(f"the function returned {_what(found)}")
             return {self.target.name: found}
         if not isinstance(found, Mapping):
             raise JobDefinitionError(
@@ -321,6 +321,17 @@ def bind(function: Callable[..., Any]) -> Job:
         {} if "" in targets else targets,
         lookups=lookups,
     )
+
+
+def _what(found: object) -> str:
+    """What a function returned in place of a DataFrame, and what it should."""
+    if found is None:
+        return "nothing; end it with return and the DataFrame that it made"
+    if callable(getattr(found, "agg", None)):
+        return "windows without their aggregates; call .agg(...) on them, and return what that gives"
+    if isinstance(found, Mapping | tuple | list):
+        return f"a {type(found).__name__}, and the job has one table; return one DataFrame"
+    return f"{type(found).__name__}, not a DataFrame"
 
 
 def _check_targets(targets: Mapping[str, object]) -> None:

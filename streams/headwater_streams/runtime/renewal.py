@@ -9,6 +9,7 @@ from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.compatibility import (
     asks_to_be_renewed,
     remedy_of,
+    require_compatible,
     require_warmable,
     since_last_run,
 )
@@ -19,6 +20,7 @@ from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.readers import readers_by_table
+from headwater_streams.sinks.target import declared_name
 
 
 def begin_generations(
@@ -40,7 +42,11 @@ def begin_generations(
         chosen = _to_renew(context, plans, named)
     else:
         chosen = [plan for plan in plans if plan.job.name in named or _has_done(context, plan)]
-        chosen = _with_readers(context, plans, chosen)
+        chosen = [
+            plan
+            for plan in _with_readers(context, plans, chosen)
+            if plan.job.name in named or next_commit(context.home.table(plan.job.target.name))
+        ]
     leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
     try:
         for held in leases.values():
@@ -60,6 +66,10 @@ def _has_done(context: StageContext, plan: JobPlan) -> bool:
 
 
 def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSet[str]) -> list[JobPlan]:
+    for plan in (plan for plan in plans if plan.kind in STATELESS and plan.job.comes_before):
+        differences = since_last_run(context, plan)
+        if remedy_of(differences) == "rebuild":
+            require_compatible(plan.job.name, differences)
     stateful = [plan for plan in plans if plan.kind not in STATELESS]
     found = {plan.job.name: since_last_run(context, plan) for plan in stateful}
     asking = [plan for plan in stateful if asks_to_be_renewed(found[plan.job.name])]
@@ -86,11 +96,14 @@ def _with_readers(
         rebuilt = {target.name for each in found.values() for target in each.job.targets}
         if any(table.name in rebuilt for table in plan.job.tables):
             found[plan.job.name] = plan
-    readers = readers_by_table(context.home)
+    readers, planned = readers_by_table(context.home), {plan.job.name for plan in plans}
     emptied = [target.name for plan in found.values() for target in plan.job.targets]
     for name in emptied:
         for job, table in sorted(readers[name]):
-            if job not in found:
+            is_left_over = (
+                declared_name(job) in found and job not in planned
+            )  # a part that the job had before
+            if job not in found and not is_left_over:
                 raise StreamsError(
                     f"job {job!r} reads {name} into {table} and would count its rows twice; "
                     "name its module, too, so that it is rebuilt with it"

@@ -10,9 +10,11 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import jvm_class, scala_object
+from headwater_streams.joins.enrich import trusting
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.operators import recording
 from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
-from headwater_streams.sources.inputs import Input
+from headwater_streams.sources.inputs import Input, TableInput
 from headwater_streams.spark_errors import first_sentence
 
 
@@ -41,6 +43,40 @@ def check_streamable(
         raise JobDefinitionError(
             f"job {job.name!r}: Spark cannot stream this: {first_sentence(error)}"
         ) from error
+
+
+def check_without_actions(
+    job: Job,
+    schemas: Mapping[str, T.StructType],
+    lookups: Mapping[str, T.StructType],
+    spark: SparkSession,
+) -> None:
+    """Calls a function on streams that never start, which give no rows: what it makes of a count or a first row would
+    be fixed when it is called.
+
+    Args:
+        job: The job.
+        schemas: Each input's columns.
+        lookups: Each look-up's columns.
+        spark: A session.
+
+    Raises:
+        JobDefinitionError: It asks for rows.
+    """
+    streams = {name: _stream(spark, job.inputs[name], schema) for name, schema in schemas.items()}
+    statics = {name: spark.createDataFrame([], schema) for name, schema in lookups.items()}
+
+    def stand_in(result: DataFrame) -> DataFrame:
+        return _stream(spark, TableInput("step.of"), result.schema)
+
+    with recording(stand_in), trusting(True):
+        try:
+            job.function(**streams, **statics)
+        except PySparkException as error:
+            raise JobDefinitionError(
+                f"job {job.name!r}: its function makes columns of streams, and asks for no rows, as count, collect and "
+                f"first do: {first_sentence(error)}"
+            ) from error
 
 
 def _stream(spark: SparkSession, declared: Input, schema: T.StructType) -> DataFrame:

@@ -52,8 +52,12 @@ def require_columns(operator: str, df: DataFrame, by: Sequence[str], *others: st
     """Checks that the columns an operator names, those of `by` and others, are there and can be compared.
 
     Raises:
-        JobDefinitionError: One is not, or `by` is one text.
+        JobDefinitionError: One is not, `by` is one text, or there is no DataFrame.
     """
+    if not hasattr(df, "columns"):
+        raise JobDefinitionError(
+            f"{operator}: it was handed {type(df).__name__}, not a DataFrame; of windows call .agg(...) first"
+        )
     require_list(operator, "by", by)
     names = (*others, *by)
     missing = [name for name in names if name not in df.columns]

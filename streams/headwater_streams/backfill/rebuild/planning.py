@@ -6,10 +6,11 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.jobs import require_made_alike
 from headwater_streams.backfill.rebuild.behind import reading_aside, require_unswapped
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.store import stored
+from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
+from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.planning import plan_jobs
@@ -38,6 +39,7 @@ def plan_rebuild(
     plans = plan_jobs(reading_aside(context, behind), [job])
     require_made_alike(context, plans)
     found = plans[-1]
+    _require_tables(context, found.job)
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
     _require_records(context, found.job, history.read_ranges())
@@ -48,6 +50,15 @@ def plan_rebuild(
     )
     require_unswapped(context, made)
     return stored(context.home, made, context.now_ms())
+
+
+def _require_tables(context: StageContext, job: Job) -> None:
+    missing = [table.name for table in job.tables if not next_commit(context.home.table(table.name))]
+    if missing:
+        raise BackfillError(
+            f"the job {job.name!r} reads {missing[0]} now, which nothing has been written to yet; build all of its "
+            f"tables from empty: headwater jobs rebuild {job.name}"
+        )
 
 
 def _require_records(context: StageContext, job: Job, read: Ranges) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.errors import DataLossError, IncompatibleStateError
+from headwater_streams.errors import DataLossError, IncompatibleStateError, JobDefinitionError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import last_entry, lineage, since_rebuilt
 from headwater_streams.runtime.batch_result import BatchResult
@@ -206,15 +206,18 @@ class WindowStage:
 
     def _update(self, windows: DataFrame, entry: LedgerEntry) -> None:
         self._context.step(self._job.name, "before commit", entry.batch)
-        upsert_rows(
-            windows.withColumns(commit_columns(entry.batch, self._generation)),
-            self._begin,
-            keys=self._job.target.keys,
-            updates={SOURCES: _MERGED_SOURCES},
-            app_id=self._app_id,
-            batch=entry.batch,
-            user_metadata=entry.to_json(),
-        )
+        try:
+            upsert_rows(
+                windows.withColumns(commit_columns(entry.batch, self._generation)),
+                self._begin,
+                keys=self._job.target.keys,
+                updates={SOURCES: _MERGED_SOURCES},
+                app_id=self._app_id,
+                batch=entry.batch,
+                user_metadata=entry.to_json(),
+            )
+        except JobDefinitionError as error:
+            raise JobDefinitionError(f"job {self._job.name!r}: {self._job.target.name}: {error}") from error
 
     def _append(
         self, transaction: DeltaTransaction, windows: DataFrame | None, emitted: int, entry: LedgerEntry
