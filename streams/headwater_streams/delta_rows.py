@@ -11,6 +11,8 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 # INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
 _MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 
+_NULL_BOUNDS = "<= null", ">= null"
+
 
 def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
     """A table's rows as an Arrow dataset, of its newest version or the one that is open as `at`.
@@ -21,12 +23,18 @@ def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
     files = SubTreeFileSystem(str(table), LocalFileSystem())
     opened = DeltaTable(str(table)) if at is None else at
     try:
-        return opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS)
+        found = opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS)
     except BaseException as error:  # a panic in Rust is no Exception
         # deltalake cannot read the statistics of a date outside of the years 1 to 9999; it goes without any then.
         of_statistics = type(error).__name__ == "PanicException" or isinstance(error, ValueError)
         if not of_statistics or opened.metadata().partition_columns:
             raise
+    else:
+        # It takes a time past the year 9999 for NULL, and a file that has one for a file without other times.
+        bounds = [str(each.partition_expression) for each in found.get_fragments()]
+        misread = any(null in told for told in bounds for null in _NULL_BOUNDS)
+        if not misread or opened.metadata().partition_columns:
+            return found
     paths = [uri.removeprefix("file://") for uri in opened.file_uris()]
     return data_files(paths, pa.schema(opened.schema().to_arrow()))
 

@@ -59,6 +59,14 @@ def test_far_times_are_read_as_they_were_written(table: Path) -> None:
         assert _micros(opened.dataset().to_table(filter=pc.field("at") == at)["at"]) == [at_us]
 
 
+def test_far_time_hides_no_other_row_of_its_file(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "table"
+    times = spark.createDataFrame([(TIMES_US[3],), (PAST_PYTHON_US,)], "us LONG")
+    times.select(F.timestamp_micros("us").alias("at")).coalesce(1).write.format("delta").save(str(path))
+    since = pa.scalar(TIMES_US[3], pa.timestamp("us", "UTC"))
+    assert dataset_of(path).to_table(filter=pc.field("at") >= since).num_rows == 2
+
+
 @pytest.mark.parametrize("at_us", [*TIMES_US, PAST_PYTHON_US])
 def test_file_of_a_far_key_is_found(table: Path, at_us: int) -> None:
     keys = pa.table({"at": pa.array([at_us], pa.timestamp("us", "UTC"))})
