@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from headwater.ship.discovery import missing_file
 from headwater.ship.listener import parse_address
 from headwater_broker.testing import RunningBroker
 from headwater_broker.testing import broker as running_broker
@@ -367,12 +368,25 @@ def test_ship_named_file_that_is_not_there_yet_is_told_and_shipped_once_it_is(
     shipper = follow("today.log", "none.log", "--topic", "logs")
     assert shipper.process.stderr is not None
     assert [shipper.process.stderr.readline() for _ in range(2)] == [
-        "headwater: today.log is a symbolic link to 1.log, which is not there; it is shipped once it is there\n",
-        "headwater: there is no file none.log; it is shipped once it is there\n",
+        "headwater: today.log is a symbolic link to 1.log, which is not there; it is shipped once it can be read\n",
+        "headwater: there is no file none.log; it is shipped once it can be read\n",
     ]
     (tmp_path / "1.log").write_text("one\n")
     assert values(records(broker.bootstrap, "logs", 1)) == ["one"]
     assert shipper.end()[0] == 0
+
+
+def test_ship_pattern_that_no_file_matches_is_told(broker: RunningBroker, headwater: Headwater) -> None:
+    done = headwater("ship", "none/*.log", "--topic", "logs", "--once", "--bootstrap", broker.bootstrap)
+    assert (done.returncode, done.stderr) == (0, "headwater: no file matches none/*.log\n")
+
+
+def test_ship_named_file_that_may_not_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.log").write_text("one\n")
+    monkeypatch.setattr(os, "access", lambda *_: False)  # whoever is root may read all
+    assert missing_file(str(tmp_path / "a.log")) == f"cannot read {tmp_path / 'a.log'}: permission denied"
 
 
 def test_ship_topic_that_the_brokers_do_not_make_is_named(tmp_path: Path, headwater: Headwater) -> None:

@@ -343,6 +343,17 @@ def test_template_times_have_as_many_words_as_their_pattern(parse: Parse) -> Non
     assert fields(row, "t", "msg") == (None, "a b")
 
 
+@pytest.mark.parametrize(
+    "text", ["10:00:00", "10:00", "T10:00", "2026", "+12026-11-21T10:00:00Z", "20261121"]
+)
+def test_time_without_its_date_is_none_for_it_would_be_of_the_day_on_which_it_is_read(
+    parse: Parse, text: str
+) -> None:
+    assert parse(template("{at:time} {msg}"), [f"{text} a", "2026-11-21 a"])[0] is None
+    found = parse(key_value("at TIMESTAMP, msg STRING"), [f"at={text} msg=a", "at=2026-11-21 msg=a"])
+    assert (found[0], found[1] is None) == (None, False)
+
+
 def test_template_free_texts_are_found_in_a_time_that_grows_with_the_line(parse: Parse) -> None:
     """A matcher that goes back on each of them would be at it for a day."""
     parser = template("{level:word} {a} {b} {c} {d} {e}: {msg}")

@@ -130,7 +130,7 @@ def _run(
     home: Path,
     json_output: bool,
 ) -> None:
-    from headwater.ship.discovery import is_pattern, missing_file
+    from headwater.ship.discovery import is_pattern, matches_nothing, missing_file
     from headwater.ship.listener import SyslogListener
     from headwater.ship.shipper import ShipOptions, Shipper
     from headwater.ship.spool import Spool
@@ -139,7 +139,10 @@ def _run(
     if once and missing:
         raise UserError(missing[0])
     for sentence in missing:
-        _say(f"{sentence}; it is shipped once it is there")
+        _say(f"{sentence}; it is shipped once it can be read")
+    for path in files:
+        if is_pattern(path) and matches_nothing(path):
+            _say(f"no file matches {path}" + ("" if once else "; what comes to do so is shipped"))
     patterns = tuple(os.path.abspath(path) for path in files)  # noqa: PTH100 - links are followed later
     safe_name = "".join(each if each.isalnum() or each in "-._" else "_" for each in name)
     folder = home / "ship" / safe_name / topic

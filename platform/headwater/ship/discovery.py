@@ -44,7 +44,7 @@ def missing_file(path: str) -> str | None:
     """Looks at a file that is named, and not matched by a pattern.
 
     Returns:
-        A sentence if there is none yet; None if there is one.
+        A sentence if there is none yet, or it may not be read; None if it can be.
 
     Raises:
         UsageError: It is no regular file, or compressed.
@@ -58,7 +58,14 @@ def missing_file(path: str) -> str | None:
         raise UsageError(f"{path} is {_KINDS[kind]}, and lines are read of plain files; name those")
     if os.path.realpath(path).endswith(COMPRESSED):
         raise UsageError(f"{path} is compressed, and lines are read of plain files; unpack it and ship that")
+    if problem is None and not os.access(path, os.R_OK):
+        return f"cannot read {path}: permission denied"
     return problem
+
+
+def matches_nothing(pattern: str) -> bool:
+    """Whether there is no file under a pattern now."""
+    return next(glob.iglob(pattern, recursive=True), None) is None  # noqa: PTH207 - absolute ones, too
 
 
 def _missing(path: str, error: OSError) -> str:

@@ -9,7 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, let, unescaped
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, let, unescaped
 
 _KEY = r'[^\s="]++'
 _PAIR = rf'({_KEY})=({QUOTED.replace("(", "(?:", 1)}(?!\S)|[^\s"]\S*+|(?!\S))'
@@ -23,7 +23,8 @@ def key_value(schema: str | T.StructType) -> Parser:
     not of its column's type. An empty value is null, and of a repeated key the first counts.
 
     Args:
-        schema: The columns, named as the keys, as Spark DDL or a type: `"level STRING, took_ms DOUBLE"`.
+        schema: The columns, named as the keys, as Spark DDL or a type: `"level STRING, took_ms DOUBLE"`. A TIMESTAMP is
+            an ISO 8601 date, with its time of day or without.
     """
 
     def parse(text: Column, _timestamp: Column) -> Column:
@@ -43,7 +44,8 @@ def _columns(wanted: T.StructType, pairs: Column) -> Column:
     for field in wanted.fields:
         place = F.array_position(keys, F.lit(field.name)).cast("int")
         text = _content(F.get(values, place - 1))
-        typed = text if isinstance(field.dataType, T.StringType) else text.try_cast(field.dataType)
+        value = dated(text) if isinstance(field.dataType, T.TimestampType) else text
+        typed = value if isinstance(field.dataType, T.StringType) else value.try_cast(field.dataType)
         columns.append(typed.alias(field.name))
         wrong |= text.isNotNull() & typed.isNull()
     some = F.arrays_overlap(keys, F.array(*[F.lit(name) for name in wanted.fieldNames()]))

@@ -88,6 +88,12 @@ def unless(text: Column, *absent: str) -> Column:
     return F.when(~text.isin(*absent), text)
 
 
+def dated(text: Column) -> Column:
+    """A text that begins with a date of four digits for its year, else null: Spark takes a time of day for one of the
+    day on which it is read, and a longer number for a year."""
+    return F.when(F.substring(text, 5, 1) == "-", text)
+
+
 def unescaped(text: Column) -> Column:
     r"""A quoted text's content: `\"` and `\\` (and `\]`) as what they stand for, other backslashes as they are."""
     return F.when(F.contains(text, F.lit("\\")), F.regexp_replace(text, r'\\(["\\\]])', "$1")).otherwise(text)

@@ -1,19 +1,4 @@
-r"""A template for one's own lines: the line as it looks, with `{name}` where a column is.
-
-    [{at:time yyyy-MM-dd HH:mm:ss VV}] {level:word} {took_ms:int} {name}: {message}
-
-| placeholder | takes | column |
-|---|---|---|
-| `{name}` | the shortest text up to what follows it | STRING |
-| `{name:word}` | a run without spaces | STRING |
-| `{name:quoted}` | a text in quotes, with escapes; the quotes are left out | STRING |
-| `{name:int}` | digits with or without a sign, or `-` for nothing | BIGINT |
-| `{name:double}` | a decimal number with or without an exponent, or `-` | DOUBLE |
-| `{name:time}` | an ISO 8601 time, or `-` | TIMESTAMP |
-| `{name:time PATTERN}` | a time by one of Spark's patterns, or `-` | TIMESTAMP |
-
-`{{` and `}}` are braces; a space stands for one or more blanks, in a time's pattern, too.
-"""
+"""A template for one's own lines: the line as it looks, with `{name}` where a column is; see `template`."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -23,7 +8,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, match, unescaped, unless
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, match, unescaped, unless
 
 _KINDS: dict[str, tuple[str, T.DataType]] = {
     "": ("(.*?)", T.StringType()),
@@ -41,9 +26,26 @@ _PLACEHOLDER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)(?::([a-z]+)(?: ([^{}]+))?)
 
 
 def template(text: str) -> Parser:
-    """A parser of lines that look like a template; see the module for its placeholders.
+    """A parser of lines that look like a template.
 
-    A line that looks otherwise, or whose number or time is none, does not parse.
+    | placeholder | takes | column |
+    |---|---|---|
+    | `{name}` | the shortest text up to what follows it | STRING |
+    | `{name:word}` | a run without spaces | STRING |
+    | `{name:quoted}` | a text in quotes, with escapes; the quotes are left out | STRING |
+    | `{name:int}` | digits with or without a sign, or `-` for nothing | BIGINT |
+    | `{name:double}` | a decimal number with or without an exponent, or `-` | DOUBLE |
+    | `{name:time}` | an ISO 8601 date, with its time of day or without, or `-` | TIMESTAMP |
+    | `{name:time PATTERN}` | a time by one of Spark's patterns, or `-` | TIMESTAMP |
+
+    `{{` and `}}` are braces; a space stands for one or more blanks, in a time's pattern, too. A line that looks
+    otherwise, or whose number or time is none, does not parse.
+
+    Args:
+        text: The line as it looks, with its placeholders.
+
+    Example:
+        hw.template("[{at:time yyyy-MM-dd HH:mm:ss VV}] {level:word} {took_ms:int} {name}: {message}")
 
     Raises:
         JobDefinitionError: A placeholder is not of these forms, or a name comes twice.
@@ -139,7 +141,7 @@ def _require_readable(placeholder: str, pattern: str) -> None:
 def _time(field: Column, pattern: str | None) -> Column:
     text = unless(field, "-")
     if pattern is None:
-        return F.try_to_timestamp(text)
+        return F.try_to_timestamp(dated(text))
     one_blank = F.regexp_replace(text, r"[ \t]+", " ") if " " in pattern else text
     return F.try_to_timestamp(one_blank, F.lit(pattern))
 
