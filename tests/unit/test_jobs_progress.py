@@ -228,6 +228,22 @@ def test_explain_failed_and_unknown_jobs(joined: Place) -> None:
         explain_job(joined.home.root, "other", None)
 
 
+def test_explain_names_the_parts_of_a_job_that_are_behind_or_ended(joined: Place) -> None:
+    part, left_over = "pairs__step_1", "pairs__step_2"
+    for name in (part, left_over):
+        joined.log.event(name, f"gold.{name}", 1, "failed" if name == part else "stopped", "no such column")
+        checkpoint = joined.home.checkpoint(name, 1)
+        (checkpoint / "offsets").mkdir(parents=True)
+        (checkpoint / "offsets" / "0").touch()
+        found = dataclasses.replace(JOIN, inputs={"raw": JOIN.inputs["raw"]})
+        (checkpoint / "headwater.json").write_text(json.dumps(dataclasses.asdict(found)))
+    joined.log.flush(now=True)
+    text = _sentences(joined, lambda _topic: {0: (0, 100)})
+    assert "its part pairs__step_1 failed: no such column" in text
+    assert "its part pairs__step_1 is behind: 100 records of topic clicks wait" in text
+    assert left_over not in text
+
+
 def test_tidy_forgets_old_progress_and_makes_one_file(place: Place) -> None:
     for batch in range(5):
         place.batch(told(batch, read=10, there=10))

@@ -3,7 +3,7 @@ watermark back. From `headwater.progress`, the ledger and the brokers; no Spark 
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,8 +15,9 @@ from headwater_streams.durations import parse_duration
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.log import commits, commits_backwards
 from headwater_streams.plural import counted
-from headwater_streams.runtime.facts import RunFacts, facts_of_last_run
+from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.target import declared_name
 
 Partitions = Callable[[str], dict[int, tuple[int, int]]]
 """Asks a topic for the earliest and the next offset of each partition."""
@@ -84,9 +85,8 @@ def explain_job(
     if job not in found:
         raise UsageError(f"no job {job!r} has run in {home}; those that have: {', '.join(found) or 'none'}")
     progress, place = found[job], Home(home)
-    facts = facts_of_last_run(place.checkpoint(job, int(progress.events[-1]["generation"])))
     last = progress.batches[-1] if progress.batches else None
-    inputs = [*_inputs(place, facts, last, partitions)] if facts is not None else []
+    inputs = [*_inputs(place, progress, partitions)]
     steps = Counter[str]()
     for batch in progress.batches[-20:]:
         for name, took_ms in batch["durations_ms"] or ():
@@ -96,14 +96,17 @@ def explain_job(
         *_of_inputs(progress, inputs),
         *_of_steps(progress, steps),
         *_of_watermark(last, inputs),
+        *_of_parts(place, found, job, partitions),
     ]
     watermark = last["watermark"] if last is not None else None
     return Explanation(job, progress.state, watermark, inputs, dict(steps.most_common()), sentences)
 
 
-def _inputs(
-    home: Home, facts: RunFacts, last: dict[str, Any] | None, partitions: Partitions | None
-) -> Iterator[InputState]:
+def _inputs(home: Home, progress: JobProgress, partitions: Partitions | None) -> Iterator[InputState]:
+    last = progress.batches[-1] if progress.batches else None
+    facts = facts_of_last_run(home.checkpoint(progress.job, int(progress.events[-1]["generation"])))
+    if facts is None:
+        return
     ends = {each["input"]: each["end"] for each in (last or {}).get("sources") or ()}
     for name, declared in facts.inputs.items():
         end = json.loads(ends[name]) if ends.get(name) else {}
@@ -220,6 +223,24 @@ def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
             f"the operator {name} took {took_ms:,} ms of tasks' time in them; it holds "
             f"{counted(held['rows'] or 0, 'row')}, {counted(held['bytes'] or 0, 'byte')}"
         )
+
+
+def _of_parts(
+    home: Home, found: Mapping[str, JobProgress], job: str, partitions: Partitions | None
+) -> Iterator[str]:
+    """What keeps rows from a job in the parts before it."""
+    for name, part in found.items():
+        if name == job or declared_name(name) != job or part.state == "stopped":
+            continue
+        if part.state != "running":
+            what = (
+                "was killed" if part.state == "killed" else "waits" if part.state == "waiting" else part.state
+            )
+            yield f"its part {name} {what}" + (f": {part.message}" if part.message else "")
+        for each in _inputs(home, part, partitions):
+            if each.behind:
+                unit = "record" if each.places else "commit"
+                yield f"its part {name} is behind: {counted(each.behind, unit)} of {each.source} wait"
 
 
 def _of_watermark(last: dict[str, Any] | None, inputs: list[InputState]) -> Iterator[str]:
