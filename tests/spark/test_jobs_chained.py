@@ -108,6 +108,33 @@ def joined_windows(one: DataFrame, other: DataFrame) -> DataFrame:
     )
 
 
+def windows_with_a_topic(one: DataFrame, other: DataFrame) -> DataFrame:
+    tens = hw.tumbling(one, "at", "10 minutes", by=["key"]).agg(*total())
+    times = {"left_time": "window_end", "right_time": "seen_at", "within": "30 minutes"}
+    return hw.join(tens.filter("n > 1"), other, on=["key"], **times)
+
+
+def answers_for_windows(one: DataFrame, other: DataFrame) -> DataFrame:
+    tens = hw.tumbling(one, "at", "10 minutes", by=["key"]).agg(*total())
+    times = {"left_time": "window_end", "right_time": "seen_at", "tolerance": "1 hour"}
+    return hw.as_of(tens, other, by=["key"], direction="forward", **times)
+
+
+def of_the_paired(one: DataFrame, other: DataFrame) -> DataFrame:
+    times = {"left_time": "at", "right_time": "seen_at", "within": "40 minutes"}
+    found = hw.join(one, other, on=["key"], how="semi", **times)
+    return totals_of(found.withColumns({"n": F.lit(1), "total": F.col("value")}), "at")
+
+
+def used_twice(one: DataFrame) -> DataFrame:
+    fives = hw.tumbling(one, "at", "5 minutes", by=["key"]).agg(*total())
+    tens = totals_of(fives, "window_end", "10 minutes").select("key", "window_end", "n")
+    twenties = totals_of(fives.filter("n > 1"), "window_end", "20 minutes")
+    twenties = twenties.select("key", F.col("window_end").alias("until"), F.col("n").alias("of_many"))
+    times = {"left_time": "window_end", "right_time": "until", "within": "20 minutes"}
+    return hw.join(tens, twenties, on=["key"], **times)
+
+
 def three(one: DataFrame, other: DataFrame) -> DataFrame:
     pairs = hw.join(one, other, on=["key"], left_time="at", right_time="seen_at", within="40 minutes")
     tens = hw.tumbling(pairs.filter("value <> 7"), "seen_at", "10 minutes", by=["key"]).agg(*total())
@@ -146,6 +173,11 @@ EVERY: list[tuple[Callable[..., DataFrame], dict[str, Any], Any]] = [
     (of_answers, {}, "table"),
     (of_nearest, {}, "table"),
     (joined_windows, {}, "count"),
+    (windows_with_a_topic, {}, "table"),
+    (windows_with_a_topic, {}, "count"),
+    (answers_for_windows, {}, "table"),
+    (of_the_paired, {}, "count"),
+    (used_twice, {}, "table"),
     (three, {}, "count"),
     (of_a_union, UPDATED, "table"),
     (newest, {"keys": ["key"], "mode": "update"}, "table"),
