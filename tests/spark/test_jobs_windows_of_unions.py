@@ -327,7 +327,7 @@ def test_windows_of_unions_that_cannot_be_accounted_for_are_refused(drive: Calla
         rows = hw.union(web, early)
         return hw.tumbling(rows, "at", "1 hour", by=["user"]).agg(F.max(rows.page).alias("n"))
 
-    assert "behind hw.union a column is named by F.col('page')" in refused(by_frame)
+    assert "behind hw.union or hw.enrich a column is named by F.col('page')" in refused(by_frame)
     assert "a union on the way to IntervalJoin; unite the inputs in a row-by-row job" in refused(
         lambda web, early, shop: hw.join(
             hw.union(web, early), shop, on=["user"], left_time="at", right_time="sold_at", within="1 hour"
