@@ -20,3 +20,15 @@ def named_twice(names: Sequence[str]) -> str | None:
     """One of the names that Spark and Delta take for another one of them: to these `K` is `k`."""
     times = Counter(name.lower() for name in names)
     return max((name for name in names if times[name.lower()] > 1), default=None)
+
+
+def require_frame(where: str, value: object) -> None:
+    """Checks that an operator was handed a DataFrame; `where` says which, as "join: its left side is".
+
+    Raises:
+        JobDefinitionError: It is something else.
+    """
+    if not hasattr(value, "columns"):
+        raise JobDefinitionError(
+            f"{where} {type(value).__name__}, not a DataFrame; of windows call .agg(...) first"
+        )

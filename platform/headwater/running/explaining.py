@@ -31,6 +31,8 @@ _STEPS = {
     "commitOffsets": "writing the checkpoint",
     "commitBatch": "writing the checkpoint",
 }
+_ENDED = {"killed": "was killed", "waiting": "waits"}
+"""What is said of a part in a state, where that is not the state's own word."""
 _SILENT = timedelta(seconds=30)
 
 
@@ -233,9 +235,7 @@ def _of_parts(
         if name == job or declared_name(name) != job or part.state == "stopped":
             continue
         if part.state != "running":
-            what = (
-                "was killed" if part.state == "killed" else "waits" if part.state == "waiting" else part.state
-            )
+            what = _ENDED.get(part.state, part.state)
             yield f"its part {name} {what}" + (f": {part.message}" if part.message else "")
         for each in _inputs(home, part, partitions):
             if each.behind:

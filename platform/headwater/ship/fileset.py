@@ -221,8 +221,8 @@ class FileSet:
 
     def _resume_in(self, entry: Entry, fd: int, path: str, now: float) -> bool:
         known, sent = entry.mark.found_in(fd), self._sent(entry.file_id)
-        is_ahead = sent is not None and sent.position > entry.mark.position
-        if known is None or (is_ahead and sent is not None and sent.found_in(fd) is None):
+        differs = sent is not None and sent.position > entry.mark.position and sent.found_in(fd) is None
+        if known is None or differs:
             os.close(fd)
             return False
         tail = Tail(

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.arguments import require_frame
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.coordinates import (
     INPUT,
@@ -24,10 +25,7 @@ def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[st
     Raises:
         JobDefinitionError: One is missing, or the side is no DataFrame.
     """
-    if not hasattr(df, "columns"):
-        raise JobDefinitionError(
-            f"{operator}: its {side} side is {type(df).__name__}, not a DataFrame; of windows call .agg(...) first"
-        )
+    require_frame(f"{operator}: its {side} side is", df)
     for name in needed:
         if name not in df.columns:
             raise JobDefinitionError(

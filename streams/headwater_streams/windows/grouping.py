@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.arguments import require_list
+from headwater_streams.arguments import require_frame, require_list
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.operators import counted, made, record
 from headwater_streams.sources.coordinates import ROWS, has_hidden, hide, reveal
@@ -54,10 +54,7 @@ def require_columns(operator: str, df: DataFrame, by: Sequence[str], *others: st
     Raises:
         JobDefinitionError: One is not, `by` is one text, or there is no DataFrame.
     """
-    if not hasattr(df, "columns"):
-        raise JobDefinitionError(
-            f"{operator}: it was handed {type(df).__name__}, not a DataFrame; of windows call .agg(...) first"
-        )
+    require_frame(f"{operator}: it was handed", df)
     require_list(operator, "by", by)
     names = (*others, *by)
     missing = [name for name in names if name not in df.columns]
