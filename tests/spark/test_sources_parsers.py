@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -63,6 +64,7 @@ def test_access_combined_line_gives_every_column(parse: Parse) -> None:
         "agent": "Mozilla/4.08 [en] (Win98; I ;Nav)",
         "forwarded_for": None,
         "took_s": None,
+        "virtual_host": None,
     }
 
 
@@ -102,6 +104,16 @@ def test_access_requests_as_servers_log_them(parse: Parse, case: int) -> None:
         "CONNECT example.com:443 HTTP/1.1": ("CONNECT", "example.com:443", None, "HTTP/1.1"),
         r"\x16\x03\x01\x02": (None, None, None, None),
         r"GET /\"quoted\" HTTP/1.1": ("GET", r"/\"quoted\"", None, "HTTP/1.1"),
+        "GET  /x?q  HTTP/1.1 ": ("GET", "/x", "q", "HTTP/1.1"),
+        "OPTIONS * HTTP/1.0": ("OPTIONS", "*", None, "HTTP/1.0"),
+        "OPTIONS / RTSP/1.0": ("OPTIONS", "/", None, "RTSP/1.0"),
+        "GET http://example.com/?a": ("GET", "http://example.com/", "a", None),
+        "GET /x HTTP/3": ("GET", "/x", None, "HTTP/3"),
+        "hello world": (None, None, None, None),
+        "HELP": (None, None, None, None),
+        "SSH-2.0-Go": (None, None, None, None),
+        "- - HTTP/1.0": (None, None, None, None),
+        "<x>y</x> / HTTP/1.1": (None, None, None, None),
         "-": (None, None, None, None),
         "": (None, None, None, None),
     }
@@ -140,7 +152,6 @@ def test_access_lines_of_other_formats_are_null(parse: Parse) -> None:
     lines: list[str | bytes] = [
         "",
         "no access log",
-        f"{_BEFORE}{good} ",
         f'{_BEFORE}{good} "-"',
         f'{_BEFORE}{good} "-" "agent" "forwarded" "more"',
         f'{_BEFORE}"GET / HTTP/1.1 200 1',
@@ -148,7 +159,9 @@ def test_access_lines_of_other_formats_are_null(parse: Parse) -> None:
         f"h - - [32/Oct/2000:13:55:36 +0000] {good}",
         f"h - - [10/Okt/2000:13:55:36 +0000] {good}",
         f"h - - [10/Oct/2000:13:55:36] {good}",
-        f"example.com:80 192.0.2.7 - - [10/Oct/2000:13:55:36 +0000] {good}",
+        f"h - - [10/Oct/2000:13:58:60 +0000] {good}",
+        f"h - - [10/Oct/2000:24:55:36 +0000] {good}",
+        f"h - [10/Oct/2000:13:55:36 +0000] {good}",
         f"{_BEFORE}{good}\nand a second line",
         f"{_BEFORE}".encode() + b'"GET /\xff HTTP/1.1" 200 1',
         f"\ufdd0{_BEFORE}{good}",
@@ -177,6 +190,44 @@ def test_parsers_lines_of_a_megabyte_overflow_no_stack(parse: Parse) -> None:
     assert row is not None
     assert len(row["b"]) == len(long)
     assert bad is None
+
+
+def test_parsers_take_lines_of_every_kind_in_a_time_that_grows_with_them(parse: Parse) -> None:
+    """One of 200,000 characters that went back to each of its places would be at it for minutes."""
+    units = ["a", ":", " ", "\t", "a ", "a: ", "1: ", '"', '" ', r"\"", "%", "[", "]", "- ", "=", "\r", ","]
+    time, old = "[10/Oct/2000:13:55:36 +0000]", "Nov  1 09:59:59"
+    shapes = {
+        ACCESS: [
+            "{}",
+            f"{{}} - - {time} x",
+            f"h {{}} {time} x",
+            "h.example:80 h {}",
+            f"h - - {time} {{}}",
+            f'h - - {time} "{{}}" 200 5 x',
+            f'h - - {time} "GET / HTTP/1.1" 200 5 "-" "{{}}',
+            f'h - - {time} "GET /{{}} HTTP/1.1" 200 5',
+            f'h - - {time} "GET / HTTP/1.1" 200 5{{}}x',
+        ],
+        SYSLOG: [
+            "{}",
+            "<1>{}",
+            "<1>1: {}",
+            f"<1>{old} {{}}",
+            f"{old} h {{}}",
+            f"{old} h a: {{}}",
+            f"<1>1: {old}: {{}}",
+            "2019-11-01 09:59:59 {}",
+            "<1>h: {}",
+            '<1>1 - h a p m [a b="{}',
+            "<1>1 - h a p m {}",
+        ],
+        key_value("a STRING, b INT"): ["{}", "a=1 {}", 'a="{}', "a={} b=x"],
+        template("{a:word} {b} [{c:int}] {d:quoted} {e}"): ["{}", "w {}", 'w a [1] "{}', 'w a [1] "" {}'],
+    }
+    started = perf_counter()
+    for parser, lines in shapes.items():
+        parse(parser, [line.format(unit * (200_000 // len(unit))) for line in lines for unit in units])
+    assert perf_counter() - started < 60
 
 
 def test_syslog_new_form_gives_every_column(parse: Parse) -> None:
@@ -311,15 +362,313 @@ def test_syslog_old_form_is_in_the_zone_that_was_named(parse: Parse) -> None:
     assert row["time"] == at("2026-07-01T10:00:00Z")
 
 
+_CISCO = "%SYS-5-CONFIG_I: Configured from console"
+
+
+@pytest.mark.parametrize(
+    ("header", "time", "host"),
+    [
+        ("<189>29: *Mar  1 18:48:50.483 UTC: ", "2026-03-01T18:48:50.483", None),
+        ("<189>29: .Mar  1 18:48:50.483: ", "2026-03-01T18:48:50.483", None),
+        ("<189>: Mar 11 18:48:50: ", "2026-03-11T18:48:50", None),
+        ("<189>*Mar 11 18:48:50: ", "2026-03-11T18:48:50", None),
+        ("<189>29: 30: Mar  1 2020 18:48:50 CEST: ", "2020-03-01T16:48:50", None),
+        ("<189>29: sw01: Mar  1 18:48:50.483 PDT: ", "2026-03-02T01:48:50.483", "sw01"),
+        ("<189>: sw-0.example: 000030: Mar  1 18:48:50 utc: ", "2026-03-01T18:48:50", "sw-0.example"),
+        ("<189>29: 2001:db8::: 30: Mar  1 18:48:50: ", "2026-03-01T18:48:50", "2001:db8::"),
+        ("<189>29: 192.0.2.7 30: Mar  1 18:48:50: ", "2026-03-01T18:48:50", "192.0.2.7"),
+        ("<189>sw01: Mar  1 18:48:50 UTC+07:30: ", "2026-03-01T11:18:50", "sw01"),
+        ("<189>29: sw01: Mar  1 18:48:50 UTC+1: ", "2026-03-01T17:48:50", "sw01"),
+        ("<189>: 2020 Mar  1 18:48:50.1 EST: ", "2020-03-01T23:48:50.1", None),
+        ("000029: *Mar  1 18:48:50.483: ", "2026-03-01T18:48:50.483", None),
+        # What a relay writes before it is of the relay's clock.
+        ("Mar  2 18:48:50 192.0.2.7 29: Mar  1 2019 18:48:50.483 MST: ", "2026-03-02T18:48:50", "192.0.2.7"),
+        ("<189>Mar  2 18:48:50 192.0.2.7 sw01: 29: *Mar  1 18:48:50: ", "2026-03-02T18:48:50", "192.0.2.7"),
+        ("<189>Mar  2 18:48:50 192.0.2.7 29: ", "2026-03-02T18:48:50", "192.0.2.7"),
+        ("<189>Mar  2 18:48:50 192.0.2.7 : ", "2026-03-02T18:48:50", "192.0.2.7"),
+        ("<189>Mar  2 18:48:50 192.0.2.7 ", "2026-03-02T18:48:50", "192.0.2.7"),
+        ("<189>2026-03-02T18:48:50Z sw01 : ", "2026-03-02T18:48:50", "sw01"),
+        ("<189>Mar  2 2019 18:48:50: ", "2019-03-02T18:48:50", None),
+        # Without a date it is of the record's timestamp.
+        ("<189>29: 00:20:10: ", "2026-11-21T10:00:00", None),
+        ("<189>29: sw01: 000030: 2y10w: ", "2026-11-21T10:00:00", "sw01"),
+        ("<189>29: sw01: ", "2026-11-21T10:00:00", "sw01"),
+        ("<189>", "2026-11-21T10:00:00", None),
+    ],
+)
+def test_syslog_of_cisco(parse: Parse, header: str, time: str, host: str | None) -> None:
+    """https://www.cisco.com/c/en/us/td/docs/ios/fundamentals/command/reference/cf_book.html: `logging origin-id`,
+    `service timestamps`, `service sequence-numbers`; numbers, and what is no name, are no program's."""
+    (row,) = parse(SYSLOG, [f"{header}{_CISCO}"])
+    assert fields(row, "time", "host", "app", "pid", "message") == (
+        at(f"{time}+00:00"),
+        host,
+        "%SYS-5-CONFIG_I",
+        None,
+        "Configured from console",
+    )
+
+
+def test_syslog_of_cisco_firewalls(parse: Parse) -> None:
+    """EMBLEM's has a colon before the time: https://www.cisco.com/c/en/us/td/docs/security/asa/syslog/asa-syslog.html"""
+    found = {
+        "<166>Oct 11 2018 22:14:15: ": None,
+        "<166>Oct 11 2018 22:14:15 wall : ": "wall",
+        "<166>Oct 11 2018 22:14:15 wall: ": "wall",
+        "<166>Oct 11 2018 22:14:15 192.0.2.7 wall: ": "192.0.2.7",
+        "<166>:Oct 11 2018 18:14:15 EDT: ": None,
+        "<166>2018-10-11T22:14:15Z wall : ": "wall",
+    }
+    for mnemonic in ("%ASA-6-302013", "%FTD-session-6-302013"):
+        rows = parse(SYSLOG, [f"{header}{mnemonic}: Built a" for header in found])
+        assert [fields(row, "time", "host", "app", "message") for row in rows] == [
+            (at("2018-10-11T22:14:15Z"), host, mnemonic, "Built a") for host in found.values()
+        ]
+
+
+def test_syslog_of_cisco_ios_xr_and_of_lines_without_a_mnemonic(parse: Parse) -> None:
+    found = {
+        "<190>Oct 7 07:19:44 r1 RP/0/RP0/CPU0:Oct 7 07:19:43.630 UTC: acl_mgr[310]: %ACL-6-X : a": (
+            "r1",
+            "acl_mgr",
+            "310",
+            "%ACL-6-X : a",
+        ),
+        "<190>1: RP/0/RP0/CPU0:Oct  7 07:19:43.630 UTC: acl_mgr[310]: %ACL-6-X : a": (
+            None,
+            "acl_mgr",
+            "310",
+            "%ACL-6-X : a",
+        ),
+        "<191>7: r1: Aug 18 07:15:04.461 CEST: NTP Core (INFO): peer": (
+            "r1",
+            None,
+            None,
+            "NTP Core (INFO): peer",
+        ),
+        "<190>7: text": (None, None, None, "7: text"),
+        "<190>7: r1: text": (None, None, None, "7: r1: text"),
+    }
+    rows = parse(SYSLOG, [*found])
+    assert [fields(row, "host", "app", "pid", "message") for row in rows] == list(found.values())
+    # The name of a zone that only its device knows gives no time.
+    assert parse(SYSLOG, [f"<189>29: Mar  1 18:48:50.483 Vienna: {_CISCO}"]) == [None]
+
+
+@pytest.mark.parametrize(
+    ("stamp", "time"),
+    [
+        ("Nov  1 2019 09:59:59", "2019-11-01T09:59:59"),
+        ("Nov  1 09:59:59 2019", "2019-11-01T09:59:59"),
+        ("2019 Nov  1 09:59:59", "2019-11-01T09:59:59"),
+        ("NOV  1 09:59:59", "2026-11-01T09:59:59"),
+        ("Nov 01 09:59:59:", "2026-11-01T09:59:59"),
+        ("Nov  1   09:59:59 ", "2026-11-01T09:59:59"),
+        ("Nov\t1\t09:59:59\t", "2026-11-01T09:59:59"),
+        ("Nov  1 09:59:59 CET", "2026-11-01T08:59:59"),
+        ("Nov  1 09:59:59.25 +0530", "2026-11-01T04:29:59.25"),
+        ("Nov  1 09:59:59 -05:00 2019", "2019-11-01T14:59:59"),
+        ("Nov  1 09:59:59 GMT 2019", "2019-11-01T09:59:59"),
+        ("Dec 31 2016 23:59:60", "2017-01-01T00:00:00"),
+        ("Dec 31 2016 23:59:60.5", "2017-01-01T00:00:00.5"),
+        ("2016-12-31T23:59:60.25Z", "2017-01-01T00:00:00.25"),
+        ("2019-11-01T09:59:59", "2019-11-01T09:59:59"),
+        ("2019-11-01T09:59:59.123456789+02", "2019-11-01T07:59:59.123456"),
+        ("2019-11-01 09:59:59", "2019-11-01T09:59:59"),
+        ("2019-11-01 09:59:59.5", "2019-11-01T09:59:59.5"),
+        ("2019-11-01 09:59:59,5+0200", "2019-11-01T07:59:59.5"),
+        ("2019-11-01  09:59:59 -05:00", "2019-11-01T14:59:59"),
+    ],
+)
+def test_syslog_old_form_times_of_all_kinds(parse: Parse, stamp: str, time: str) -> None:
+    found = parse(
+        SYSLOG,
+        [
+            f"<34>{stamp} host su[230]: text",
+            f"{stamp} host su[230]: text",
+            f"<34> {stamp} host su[230]: text",
+        ],
+    )
+    expected = (at(f"{time}+00:00"), "host", "su", "230", "text")
+    assert [fields(row, "time", "host", "app", "pid", "message") for row in found] == [expected] * 3
+
+
+def test_syslog_times_without_a_zone_are_in_the_one_that_was_named(parse: Parse) -> None:
+    lines = [
+        "<34>Jul  1 12:00:00 host app: x",
+        "<34>Jul  1 12:00:00 2026 host app: x",
+        "<34>2026-07-01T12:00:00 host app: x",
+        "2026-07-01 12:00:00 host app: x",
+        "<34>Jul  1 10:00:00 UTC host app: x",
+        "<34>1 2026-07-01T10:00:00Z host app - - - x",
+    ]
+    found = parse(syslog("Europe/Berlin"), [*lines], datetime(2026, 7, 2, tzinfo=UTC))
+    assert [fields(row, "time", "host", "app") for row in found] == [
+        (at("2026-07-01T10:00:00Z"), "host", "app")
+    ] * len(lines)
+
+
+def test_syslog_old_form_words_that_are_no_host_and_no_program(parse: Parse) -> None:
+    found = {
+        'Nov  1 09:59:59 host {"a": 1, "b": "x: y"}': ("host", None, None, '{"a": 1, "b": "x: y"}'),
+        "Nov  1 09:59:59 host a=b:c d": ("host", None, None, "a=b:c d"),
+        "Nov  1 09:59:59 host http://x/ is away": ("host", None, None, "http://x/ is away"),
+        "Nov  1 09:59:59 host std::bad_alloc: what": ("host", None, None, "std::bad_alloc: what"),
+        "Nov  1 09:59:59 host 10:15:31 started": ("host", None, None, "10:15:31 started"),
+        "Nov  1 09:59:59 host 192.0.2.7: refused": ("host", None, None, "192.0.2.7: refused"),
+        "Nov  1 09:59:59 host 12[3]: text": ("host", None, None, "12[3]: text"),
+        "Nov  1 09:59:59 host 7zip[3]: text": ("host", "7zip", "3", "text"),
+        "Nov  1 09:59:59 host app[]: text": ("host", "app", None, "text"),
+        "Nov  1 09:59:59 host app:text": ("host", "app", None, "text"),
+        "Nov  1 09:59:59  host\tapp[3]:\ttext": ("host", "app", "3", "text"),
+        "Nov  1 09:59:59 host launchd[1] (com.x[3]): text": ("host", "launchd", "1", "(com.x[3]): text"),
+        "Nov  1 09:59:59 host Big Editor[3]: text": ("host", "Big Editor", "3", "text"),
+        "Nov  1 09:59:59 host Services 2.5[3]: text": ("host", "Services 2.5", "3", "text"),
+        "Nov  1 09:59:59 host some words[3]: text": ("host", None, None, "some words[3]: text"),
+        "Nov  1 09:59:59 host syslogd 1.4.1: restart.": ("host", None, None, "syslogd 1.4.1: restart."),
+        "Nov  1 09:59:59 last message repeated 3 times": (None, None, None, "last message repeated 3 times"),
+        "Nov  1 09:59:59 host last message repeated 3 times": (
+            "host",
+            None,
+            None,
+            "last message repeated 3 times",
+        ),
+        "2019-11-01T09:59:59Z info vpxd[3] [a@1 b=c] text": (None, None, None, "info vpxd[3] [a@1 b=c] text"),
+        "2019-11-01T09:59:59Z ERROR main: text": (None, None, None, "ERROR main: text"),
+        "Nov  1 09:59:59 COMBO app: text": ("COMBO", "app", None, "text"),
+        "Nov  1 09:59:59 WEB app: text": ("WEB", "app", None, "text"),
+        "Nov  1 09:59:59 host app: 12: text": ("host", "app", None, "12: text"),
+        "Nov  1 09:59:59 host app: text %d: %s": ("host", "app", None, "text %d: %s"),
+        "Nov  1 09:59:59 host app: Nov  1 09:59:58 text": ("host", "app", None, "Nov  1 09:59:58 text"),
+        "Nov  1 09:59:59 host app: text\r": ("host", "app", None, "text"),
+        "Nov  1 09:59:59 host app: two\nlines\r\n": ("host", "app", None, "two\nlines"),
+        "Nov  1 09:59:59 host 05: text": ("host", None, None, "05: text"),
+        "Nov  1 09:59:59 host 05/21/2017:00:00:00 x": ("host", None, None, "05/21/2017:00:00:00 x"),
+    }
+    rows = parse(SYSLOG, [*found])
+    assert [fields(row, "host", "app", "pid", "message") for row in rows] == list(found.values())
+
+
+def test_syslog_lines_of_other_logs_are_null(parse: Parse) -> None:
+    lines: list[str | bytes] = [
+        "2019-11-01 09:59:59,123 - INFO  [main:Server@1] - text",
+        "2019-11-01 09:59:59,123 INFO [main] org.example.Server: text",
+        "2019-11-01 09:59:59 INFO main: text",
+        "2019-11-01 09:59:59.123 PDT [123] LOG:  text",
+        "2019-11-01 09:59:59 0 [Note] text",
+        "2019/11/01 09:59:59 [error] 1#1: *1 text",
+        "19/11/01 09:59:59 INFO executor.Executor: text",
+        "[Fri Nov 01 09:59:59 2019] [error] text",
+        "- 1131566461 2005.11.09 dn228 Nov 9 12:01:01 dn228/dn228 crond[2915]: text",
+        "11-01 09:59:59.123  1702  2395 D Manager: text",
+        "Nov  1 09:60:59 host app: text",
+        "Nov  1 09:58:60 host app: text",
+        "Nox  1 09:59:59 host app: text",
+        "2019-11-01T09:59 host app: text",
+        "2019-11-01T09:59:59FOO host app: text",
+        "\tat org.example.Server.run(Server.java:1)",
+        "<34>1 2019-11-01T09:59:60Z host app - - - x",
+        "<34>1 2019-11-01T09:59 host app - - - x",
+        "<34>1 2019-11-01T09:59:59 host app - - - x",
+        "<34>1 2019-11-01 09:59:59 host app - - - x",
+    ]
+    assert parse(SYSLOG, lines) == [None] * len(lines)
+
+
+def test_syslog_new_form_takes_the_blank_of_the_example_in_the_rfc(parse: Parse) -> None:
+    (row,) = parse(
+        SYSLOG, ['<165>1 2003-10-11T22:14:15.003Z h a - ID47 [ex@32473 iut="3" source= "App"] text\r\n']
+    )
+    assert row is not None
+    assert [tuple(each) for each in row["structured_data"]] == [
+        ("ex@32473", "iut", "3"),
+        ("ex@32473", "source", "App"),
+    ]
+    assert row["message"] == "text"
+
+
+def test_access_virtual_host_before_the_address(parse: Parse) -> None:
+    rest = '[10/Oct/2000:13:55:36 +0200] "GET / HTTP/1.1" 200 5'
+    found = {
+        "www.example.com:443 192.0.2.7 - frank": ("www.example.com:443", "192.0.2.7", None, "frank"),
+        "www.example.com:80 client.example.org - -": ("www.example.com:80", "client.example.org", None, None),
+        "_default_:443 2001:db8::1 - a b": ("_default_:443", "2001:db8::1", None, "a b"),
+        "[2001:db8::2]:80 ::1 - -": ("[2001:db8::2]:80", "::1", None, None),
+        "192.0.2.1:80 unix: - -": ("192.0.2.1:80", "unix:", None, None),
+        "localhost:443 192.0.2.7 1x2y frank": ("localhost:443", "192.0.2.7", "1x2y", "frank"),
+        'example.com:443 192.0.2.7 "-" -': ("example.com:443", "192.0.2.7", None, None),
+        "www.example.com 192.0.2.7 - -": ("www.example.com", "192.0.2.7", None, None),
+        "web12 2001:db8::1 - frank": ("web12", "2001:db8::1", None, "frank"),
+        "_ 192.0.2.7 - -": ("_", "192.0.2.7", None, None),
+        # A client with its port, as load balancers log it, is none.
+        "192.0.2.7:50312 - -": (None, "192.0.2.7:50312", None, None),
+        "192.0.2.7:50312 - frank miller": (None, "192.0.2.7:50312", None, "frank miller"),
+        "192.0.2.7:50312 ident frank": (None, "192.0.2.7:50312", "ident", "frank"),
+    }
+    rows = parse(ACCESS, [f"{before} {rest}" for before in found])
+    assert [fields(row, "virtual_host", "host", "ident", "user") for row in rows] == list(found.values())
+
+
 def test_access_lines_with_more_fields_before_the_host_are_null(parse: Parse) -> None:
+    """Where nothing tells which of them is the client's."""
     rest = '[10/Oct/2000:13:55:36 +0200] "GET / HTTP/1.1" 200 5'
     before = [
         "10.0.0.2, 10.0.0.1, 127.0.0.1 - -",
         '"10.5.102.222, 199.96.1.1, 204.246.1.1" 10.2.1.185 - -',
+        'example.com:80 "10.5.102.222, 199.96.1.1" 10.2.1.185 - frank',
+        "2001:db8::1, 10.0.0.1 10.2.1.185 - -",
         "example.com localhost, localhost - -",
-        "localhost:443 178.20.184.42 1j0vhgd jsmith",
+        "192.0.2.7 localhost - -",
+        "203.0.113.9 10.0.0.1 - -",
+        "2001:db8::1 2001:db8::2 - -",
+        "unknown 10.0.0.1 - -",
+        "- 10.0.0.1 - -",
+        "client.example.org www.example.com - -",
+        "client.example.org 2001:db8::1 -",
     ]
     assert parse(ACCESS, [f"{fields} {rest}" for fields in before]) == [None] * len(before)
+
+
+def test_access_blanks_between_fields_and_line_ends(parse: Parse) -> None:
+    rest = '"GET / HTTP/1.1" 200 5'
+    time = "[10/Oct/2000:13:55:36 +0000]"
+    agents = '"http://x/" "an agent" "192.0.2.9" 0.5'
+    wide = '"http://x/"  "an agent"\t"192.0.2.9"   0.5'
+    found = parse(
+        ACCESS,
+        [
+            f"h\t-\tfrank\t{time}\t{rest}".replace(" 200 ", "\t200\t"),
+            f"h  -   frank  miller   {time}  {rest}  {wide}",
+            f"h -  {time} {rest} {agents}\r",
+            f"h - frank {time} {rest} \t\r\n",
+            f"h - frank {time} {rest} {agents} ",
+        ],
+    )
+    assert [fields(row, "user", "bytes", "referer", "agent", "forwarded_for", "took_s") for row in found] == [
+        ("frank", 5, None, None, None, None),
+        ("frank  miller", 5, "http://x/", "an agent", "192.0.2.9", 0.5),
+        (None, 5, "http://x/", "an agent", "192.0.2.9", 0.5),
+        ("frank", 5, None, None, None, None),
+        ("frank", 5, "http://x/", "an agent", "192.0.2.9", 0.5),
+    ]
+
+
+def test_access_leap_second_is_the_first_of_the_next_minute(parse: Parse) -> None:
+    times = ["31/Dec/2016:23:59:60 +0000", "01/Jan/2017:05:29:60 +0530"]
+    found = parse(ACCESS, [f'h - - [{time}] "GET / HTTP/1.1" 200 5' for time in times])
+    assert [fields(row, "time") for row in found] == [(at("2017-01-01T00:00:00Z"),)] * 2
+
+
+def test_access_numbers_behind_the_agent(parse: Parse) -> None:
+    """Apache's combinedio has the bytes in and out; nginx's manual has a compression ratio in quotes."""
+    before = f'{_BEFORE}"GET / HTTP/1.1" 200 5 "-" "an "odd" agent"'
+    found = parse(ACCESS, [f"{before}{more}" for more in (" 412 2704", ' "2.75"', ' "192.0.2.9" 412 2704')])
+    assert [fields(row, "agent", "forwarded_for", "took_s") for row in found] == [
+        ('an "odd" agent', None, None),
+        ('an "odd" agent', None, None),
+        ('an "odd" agent', "192.0.2.9", None),
+    ]
+    assert parse(ACCESS, [f"{before} 1 2 3", f'{before} "2.75" "x"']) == [None] * 2
 
 
 def test_template_times_have_as_many_words_as_their_pattern(parse: Parse) -> None:
@@ -404,6 +753,25 @@ def test_key_value_takes_the_wanted_keys_with_their_types(parse: Parse) -> None:
         (None, "a=b", None, 1),
         ("", None, None, None),
         ("warn", None, None, None),
+    ]
+
+
+def test_key_value_behind_a_priority_and_with_commas_between(parse: Parse) -> None:
+    """As firewalls send them; a comma within a value is the value's."""
+    lines = [
+        '<189>date=2026-11-21 msg="a, b" n=3',
+        'date=2026-11-21, msg="a, b", n=3',
+        'date=2026-11-21,  msg="a, b",n=4, n=3,',
+        "date=2026-11-21 msg=a,b,c, list=, n=3 ,",
+        "date=2026-11-21 msg=,a n=3",
+    ]
+    found = parse(key_value("date STRING, msg STRING, n INT"), [*lines])
+    assert [fields(row, "date", "msg", "n") for row in found] == [
+        ("2026-11-21", "a, b", 3),
+        ("2026-11-21", "a, b", 3),
+        None,
+        ("2026-11-21", "a,b,c", 3),
+        ("2026-11-21", ",a", 3),
     ]
 
 

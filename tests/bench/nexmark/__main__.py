@@ -3,9 +3,9 @@
 Prints a table on standard error and one JSON object on standard output. Everything runs on one machine: a broker in a
 process of its own, Spark and Flink sharing its cores, one contender at a time, in turns. Each starts from nothing in
 each round, so its planning and its start are in its figures; the state of a query that has ended, which Spark keeps for
-minutes, is dropped before the next one runs in the same heap. The rows of all contenders are compared in each round; the
-bench fails where they differ. A contender that does not end in time is left out. `--profile` tells where the processor
-time of the last round goes (`profile`).
+minutes, is dropped before the next one runs in the same heap. The rows of all contenders are compared in each round;
+the bench fails where they differ. A contender that does not end in time is left out. `--profile` tells where the
+processor time of the last round goes (`profile`).
 
 - `count`, `table`: the library with `late="count"` and `late="table"` (where a query keeps state).
 - `plain`: the same query in plain PySpark; `plain_same`: with the same writes (see `plain`).
@@ -147,7 +147,7 @@ class Bench:
         return latencies(self._spark, self._address, job, cluster, folder, rate=rate, seconds=seconds)
 
     def _forget_state(self) -> None:
-        """Drops the state of ended queries: with 430 MB of another contender's (q18) a run was one of full collections."""
+        """Drops the state of ended queries: 430 MB of another contender's (q18) made a run one of full collections."""
         jvm_class(self._spark, "org.apache.spark.sql.execution.streaming.state.StateStore").stop()
         jvm_class(self._spark, "java.lang.System").gc()
 

@@ -4,7 +4,8 @@ r"""Access logs of web servers: the common and the combined log format of Apache
 
 https://httpd.apache.org/docs/2.4/logs.html#accesslog. The last two fields are the combined format's. Two more may
 follow, as in the log_format that nginx ships (`"$http_x_forwarded_for"`) and where people add the seconds that a
-request took (nginx's `$request_time`, Apache's `%T`).
+request took (nginx's `$request_time`, Apache's `%T`); the bytes of Apache's combinedio (`%I %O`) and a number in quotes
+(nginx's `"$gzip_ratio"`) are passed over. The virtual host may come first (Apache's vhost_combined, `%v:%p`).
 """
 
 from collections.abc import Sequence
@@ -32,35 +33,65 @@ SCHEMA = T.StructType(
         T.StructField("agent", T.StringType()),
         T.StructField("forwarded_for", T.StringType()),
         T.StructField("took_s", T.DoubleType()),
+        T.StructField("virtual_host", T.StringType()),
     ]
 )
 """`request` is the request line as it was logged; `method` to `protocol` are null where it is no request line, as from
-scanners that speak TLS to a plain port. `bytes` is 0 where the log has `-`. Elsewhere `-` is null."""
+scanners that speak TLS to a plain port. `bytes` is 0 where the log has `-`. Elsewhere `-` is null. `virtual_host` is as
+it was logged, with its port."""
 
-_TIME = r"([0-3][0-9]/[A-Z][a-z]{2}/[0-9]{4}:[0-9]{2}:[0-9]{2}:[0-9]{2} [+-][0-9]{4})"
-# A user's name may have spaces in it (Apache escapes none). A field more before the host shifts the others: then a "-"
-# is a word of the name, or the client's address stands where the identity should.
-_USER = r"((?!- (?!\[)|[^\[]* - ?\[)[^\[]*?)"
-_IDENT = r"(?!(?:[0-9]{1,3}\.){3}[0-9]{1,3}[ ,])(\S+)"
-# Some servers do not escape quotes in what a client sends: one that ends no field belongs to the text.
+_B = r"[ \t]++"
+_TIME = (
+    r"([0-3][0-9]/[A-Z][a-z]{2}/[0-9]{4}:[0-2][0-9]:"
+    r"(?:[0-5][0-9]:[0-5][0-9]|(?:59|29|44|14):60) [+-][0-9]{4})"
+)
+_ADDRESS = r"(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3}|[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]++)"
+# A name with a port, or one before an address: two names could as well be the client's and its identity, and of two
+# addresses the first may be that for which a proxy speaks.
+_VIRTUAL_HOST = (
+    r"(?:(?!unknown[ \t])((?:[\w.*-]++|\[[0-9A-Fa-f:.]++\])"
+    rf"(?::[0-9]{{1,5}}+|(?<=[A-Za-z_][0-9]{{0,4}})(?={_B}{_ADDRESS}[ \t]))){_B}(?!-[ \t]))?"
+)
+_HOST = r'([^ \t\r\n",]++)'
+# A field more before the host shifts the others: then the client's address stands where the identity should, or a "-"
+# is a word of the user's name. A name may have spaces in it (Apache escapes none).
+_IDENT = rf'(?!{_ADDRESS}[ \t,])("-"|[^ \t\r\n",]++)'
+_USER = r"(?:((?!-[ \t]++(?!\[)|[^\[]*[ \t]-[ \t]*\[)[^\[]*?[^\[\s])[ \t]++|(?<=[ \t]{2}))"
 _TOOK = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
-_AGENT = rf'"((?:[^"\\]++|\\.|"(?! "| {_TOOK}\z|\z))*+)"'
-_MORE = rf"(?: {QUOTED} {_AGENT}(?: {QUOTED})?(?: ({_TOOK}))?)?"
-_LINE = rf"(\S+) {_IDENT} {_USER} \[{_TIME}\] {QUOTED} ([0-9]{{3}}|-) ([0-9]{{1,18}}|-){_MORE}"
-_REQUEST = r"([A-Za-z][A-Za-z_-]*+) ([^?]*?)(?:\?(.*?))?(?: (HTTP/[0-9](?:\.[0-9])?))?"
+_SIZES = rf"{_B}[0-9]{{1,18}}{_B}[0-9]{{1,18}}"
+# Some servers do not escape quotes in what a client sends: one that ends no field belongs to the text.
+_AGENT = rf'"((?:[^"\\]++|\\.|"(?!{_B}"|(?:{_B}{_TOOK}|{_SIZES})?[ \t]*+\r?\n?\z))*+)"'
+_RATIO = r'"[0-9]{1,9}\.[0-9]{1,9}"'
+_MORE = rf"(?:{_B}{QUOTED}{_B}{_AGENT}(?:{_B}(?:{_RATIO}|{QUOTED}))?(?:{_B}({_TOOK})|{_SIZES})?)?"
+# Two words are a request if the last is a protocol, or if they look like one of HTTP/0.9, which names none.
+_FIRST_B = rf"(?<![ \t]){_B}"  # behind a text that may have blanks itself: not to begin at each of many
+_PROTOCOL = r"(?:HTTP|RTSP|SIP)/[0-9](?:\.[0-9])?"
+_REQUEST = (
+    rf"(?=[A-Z]++{_B}(?:/|[a-z]++://)|.*[ \t]{_PROTOCOL}[ \t]*+\z)"
+    rf"([A-Za-z][A-Za-z_-]*+){_B}([^?]*?)(?:\?(.*?))?(?:{_FIRST_B}({_PROTOCOL}))?(?:{_FIRST_B})?"
+)
+# One without blanks and escapes in its path is taken apart on the way, which saves most lines a second expression.
+_PLAIN = rf'([A-Z]++) ([^?"\\\s]++)(?:\?([^"\\\s]*+))? ({_PROTOCOL})(?=")'
+_QUOTED_REQUEST = QUOTED.replace("(", f"((?:{_PLAIN})?+", 1)
+_LINE = (
+    rf"{_VIRTUAL_HOST}{_HOST}{_B}{_IDENT}{_B}{_USER}\[{_TIME}\]{_B}{_QUOTED_REQUEST}{_B}"
+    rf"([0-9]{{3}}|-){_B}([0-9]{{1,18}}|-){_MORE}[ \t]*+"
+)
 
 
 def _build(fields: Sequence[Column]) -> Column:
-    host, ident, user, time, request, status, size, referer, agent, forwarded_for, took_s = fields
-    when = F.try_to_timestamp(time, F.lit("dd/MMM/yyyy:HH:mm:ss Z"))
-    line = match(request, _REQUEST, 4, lambda found: F.array(*found))
+    virtual_host, host, ident, user, time, request, *plain = fields[:10]
+    status, size, referer, agent, forwarded_for, took_s = fields[10:]
+    when = _instant(time)
+    other = match(request, _REQUEST, 4, lambda found: F.array(*found))
+    line = F.when(plain[0] != "", F.array(*plain)).otherwise(other)
 
     def row(known: Column) -> Column:
         method, path, query, protocol = (F.get(known["line"], F.lit(place)) for place in range(4))
         columns = [
             host,
-            unless(ident, "-"),
-            unless(user, "-", ""),
+            unless(ident, "-", '"-"'),
+            unless(user, "-", "", '""'),
             known["time"],
             unless(request, "-", ""),
             method,
@@ -73,6 +104,7 @@ def _build(fields: Sequence[Column]) -> Column:
             unless(unescaped(agent), "-", ""),
             unless(unescaped(forwarded_for), "-", ""),
             unless(took_s, "").try_cast("double"),
+            unless(virtual_host, ""),
         ]
         named = [column.alias(field.name) for column, field in zip(columns, SCHEMA.fields, strict=True)]
         return F.when(known["time"].isNotNull(), F.struct(*named))
@@ -80,5 +112,12 @@ def _build(fields: Sequence[Column]) -> Column:
     return let(F.struct(when.alias("time"), line.alias("line")), row)
 
 
-ACCESS = Parser("access", SCHEMA, lambda text, _: match(text, _LINE, 11, _build))
+def _instant(time: Column) -> Column:
+    """A leap second is the first of the next minute, as in POSIX."""
+    form, is_leap = F.lit("dd/MMM/yyyy:HH:mm:ss Z"), F.substring(time, 19, 2) == "60"
+    before = F.try_to_timestamp(F.regexp_replace(time, ":60 ", ":59 "), form)
+    return F.when(is_leap, before + F.expr("INTERVAL 1 SECOND")).otherwise(F.try_to_timestamp(time, form))
+
+
+ACCESS = Parser("access", SCHEMA, lambda text, _: match(text, _LINE, 16, _build))
 """Access logs, common or combined; `referer` and what follows it are null in the common format."""

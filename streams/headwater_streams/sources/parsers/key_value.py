@@ -2,7 +2,8 @@ r"""key=value lines, as logfmt and many firewalls write them.
 
     level=info msg="he said \"hi\"" took_ms=12 cached
 
-A value is a run without spaces or a quoted text with escapes; a word without `=` is allowed and says nothing.
+A value is a run without spaces or a quoted text with escapes; a word without `=` is allowed and says nothing. A comma
+may stand behind a value, and syslog's priority before the line (`<189>date=2026-11-21, level=...`).
 """
 
 from pyspark.sql import Column
@@ -11,9 +12,12 @@ from pyspark.sql import types as T
 
 from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, let, unescaped
 
-_KEY = r'[^\s="]++'
-_PAIR = rf'({_KEY})=({QUOTED.replace("(", "(?:", 1)}(?!\S)|[^\s"]\S*+|(?!\S))'
-_LINE = rf'(?s)\A\s*+(?:(?:{_PAIR}|[^\s="]++(?!\S))\s*+)++\z'
+_PRIORITY = "<[0-9]{1,3}>"
+_KEY = rf'(?:(?<!\S)(?!{_PRIORITY})|(?<=\A{_PRIORITY}))([^\s="]++)'
+_END = r"(?=,?(?!\S))"
+_RUN = r'(?!,(?!\S))[^\s"](?:[^\s,]++|,(?=\S))*+'
+_PAIR = rf"{_KEY}=({QUOTED.replace('(', '(?:', 1)}{_END}|{_RUN}|{_END})"
+_LINE = rf'(?s)\A(?:{_PRIORITY})?+\s*+(?:(?:{_PAIR}|[^\s="]++(?!\S)),?+\s*+)++\z'
 
 
 def key_value(schema: str | T.StructType) -> Parser:

@@ -62,12 +62,12 @@ def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Col
 
     Args:
         text: The text.
-        pattern: Java's regular expression, without anchors.
+        pattern: Java's regular expression, without anchors. The end of a line may follow what it takes.
         groups: How many groups it has.
         build: Takes the groups as STRING columns; one that took no part is empty.
     """
     replaced = F.regexp_replace(
-        text, rf"(?s)\A{pattern}\z", "".join(f"{_BETWEEN}${number}" for number in range(1, groups + 1))
+        text, rf"(?s)\A{pattern}\r?\n?\z", "".join(f"{_BETWEEN}${number}" for number in range(1, groups + 1))
     )
     parts = F.when(~F.contains(text, F.lit(_BETWEEN)), F.split(replaced, _BETWEEN))
 

@@ -76,7 +76,9 @@ def template(text: str) -> Parser:
         elif text[at] in "{}":
             raise JobDefinitionError(f"template: what begins with {text[at : at + 20]!r} is no placeholder")
         else:
-            parts.append((r"[ \t]++" if text[at] == " " else re.escape(text[at]), False))
+            # Behind a free text only the first of many blanks begins what follows it.
+            blanks = r"(?<![ \t])[ \t]++" if parts and parts[-1][1] else r"[ \t]++"
+            parts.append((blanks if text[at] == " " else re.escape(text[at]), False))
             at += 1
     if not names:
         raise JobDefinitionError("template: it has no placeholder such as {message}")

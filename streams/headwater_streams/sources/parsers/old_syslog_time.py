@@ -1,0 +1,118 @@
+"""The times of RFC 3164's syslog, most of which have no year and no zone."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.sources.parsers.parser import let
+
+_DAY_US = 86_400_000_000
+_ALMOST_A_YEAR_US = 363 * _DAY_US
+_ZONES = {
+    "+00:00": "Z UTC GMT WET",
+    "+01:00": "CET MET WEST BST",
+    "+02:00": "CEST MEST METDST EET",
+    "+03:00": "EEST MSK",
+    "+08:00": "AWST HKT SGT",
+    "+09:00": "JST KST",
+    "+09:30": "ACST",
+    "+10:00": "AEST",
+    "+10:30": "ACDT",
+    "+11:00": "AEDT",
+    "+12:00": "NZST",
+    "+13:00": "NZDT",
+    "-10:00": "HST",
+    "-09:00": "AKST",
+    "-08:00": "PST AKDT",
+    "-07:00": "MST PDT",
+    "-06:00": "CST MDT",
+    "-05:00": "EST CDT",
+    "-04:00": "EDT",
+}
+"""Those of RFC 822 for North America, and others that stand for one offset in most logs. "IST" is of three zones."""
+
+_B = r"[ \t]++"
+CLOCK = r"[0-2][0-9]:[0-5][0-9]:[0-5][0-9]"
+_ANY_CLOCK = rf"(?:{CLOCK}|[0-2][0-9]:(?:59|29|44|14):60)"
+OFFSET = r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
+_NAMES = "|".join(name for names in _ZONES.values() for name in names.split())
+# A device's own name for its zone stands before its colon; a firewall has its name there.
+_ZONE = (
+    rf"({OFFSET}|(?:UTC|GMT)[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?|(?:{_NAMES})|"
+    rf"[A-Za-z]{{3,12}}(?=:{_B}%(?!ASA|FTD|PIX|FWSM|NGIPS)))(?=[ \t:])"
+)
+STAMP = (
+    rf"(?:(?:([0-9]{{4}}){_B})?([A-Za-z]{{3}}){_B}([0-9]{{1,2}})(?:{_B}([0-9]{{4}}))?{_B}({_ANY_CLOCK})"
+    rf"(\.[0-9]{{1,6}})?[0-9]*+(?:{_B}{_ZONE})?(?:{_B}((?:19|20)[0-9]{{2}})(?=[ \t:]))?|"
+    rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})(?:T|{_B})({_ANY_CLOCK})([.,][0-9]{{1,9}})?(?:[ \t]?({OFFSET}))?"
+    r"(?=[ \t:]))"
+)
+"""A time of any of their forms."""
+STAMP_GROUPS = 12
+
+
+def plain_time(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
+    """The time of month, day, year, time of day and its fraction, or an ISO 8601 time with its zone."""
+    month, day, year, clock, fraction, iso = groups
+    rest = F.concat(F.lit(" "), month, F.lit(" "), day, F.lit(" "), clock, fraction, F.lit(f" {zone}"))
+    by_date = F.when(year != "", _dated(year, rest)).otherwise(_latest(rest, timestamp))
+    return F.when(iso != "", F.try_to_timestamp(iso)).otherwise(by_date)
+
+
+def time_of(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
+    """The time of the groups of `STAMP`; a leap second is the first of the next minute, as in POSIX."""
+    year_before, month, day, year_within, clock, fraction, named, year_after, date, *iso = groups
+    iso_clock, iso_fraction, offset = iso
+    seconds = F.concat(clock, iso_clock)
+    is_leap = seconds.endswith("60")
+    until = F.concat(
+        F.when(is_leap, F.concat(F.substring(seconds, 1, 6), F.lit("59"))).otherwise(seconds),
+        fraction,
+        F.translate(iso_fraction, ",", "."),
+        F.lit(" "),
+        _zone(F.concat(named, offset), zone),
+    )
+    year = F.concat(year_before, year_within, year_after)
+
+    def read(until: Column) -> Column:
+        rest = F.concat(F.lit(" "), month, F.lit(" "), day, F.lit(" "), until)
+        by_date = F.when(year != "", _dated(year, rest)).otherwise(_latest(rest, timestamp))
+        return F.when(date != "", F.try_to_timestamp(F.concat(date, F.lit(" "), until))).otherwise(by_date)
+
+    later = F.expr("INTERVAL 1 SECOND")
+    return let(let(until, read), lambda found: F.when(is_leap, found + later).otherwise(found))
+
+
+def _zone(text: Column, zone: str) -> Column:
+    """What Spark reads as a zone; null for a name that is none of those above."""
+    minutes = F.regexp_extract(text, "[+-][0-9]{1,2}:?([0-9]{2})$", 1)
+    offset = F.concat(
+        F.regexp_extract(text, "[+-]", 0),
+        F.lpad(F.regexp_extract(text, "[+-]([0-9]{1,2}?)(?::?[0-9]{2})?$", 1), 2, "0"),
+        F.lit(":"),
+        F.when(minutes != "", minutes).otherwise("00"),
+    )
+    names = [F.lit(text) for at, each in _ZONES.items() for name in each.split() for text in (name, at)]
+    named = F.element_at(F.create_map(*names), F.upper(text))
+    return F.when(text == "", F.lit(zone)).when(text.rlike("[+-]"), offset).otherwise(named)
+
+
+def _dated(year: Column, rest: Column) -> Column:
+    return F.try_to_timestamp(F.concat(year.cast("string"), rest), F.lit("yyyy MMM d HH:mm:ss[.SSSSSS] VV"))
+
+
+def _latest(rest: Column, timestamp: Column) -> Column:
+    def before(found: Column) -> Column:
+        return F.unix_micros(timestamp) + _DAY_US - F.unix_micros(found)
+
+    def latest() -> Column:
+        # 29 February is in one year of four, or of eight.
+        times = [_dated(F.year(timestamp) + more, rest) for more in range(-8, 2)]
+        return F.array_max(F.filter(F.array(*times), lambda found: before(found) >= 0))
+
+    # Within a year the record's own year is the latest, and one time is read instead of ten.
+    return let(
+        _dated(F.year(timestamp), rest),
+        lambda found: F.when(before(found).between(0, _ALMOST_A_YEAR_US), found).otherwise(latest()),
+    )
