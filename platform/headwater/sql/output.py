@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import re
 from typing import IO, TYPE_CHECKING, Any
 
 from headwater.sql.result import Result
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 
 _UNLIMITED = 100_000
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+"""What a terminal obeys: a line of a log that anybody may write to could move its cursor or set its title."""
 
 
 def write_json(result: Result, out: IO[str]) -> None:
@@ -65,6 +68,10 @@ def _cell_text(value: Any, *, null: str) -> str:
     return str(value)
 
 
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\x{ord(found[0]):02x}"
+
+
 def print_table(result: Result, console: "Console", *, max_rows: int) -> None:
     """A table, or one line for each value where the columns are too many for the terminal.
 
@@ -79,7 +86,7 @@ def print_table(result: Result, console: "Console", *, max_rows: int) -> None:
         console.print("done", style="dim")
         return
     shown = [
-        [_cell_text(value, null="") for value in row]
+        [_CONTROL.sub(_escaped, _cell_text(value, null="")) for value in row]
         for row in islice(result.rows(readable_bytes=True), max_rows or None)
     ]
     widths = [
