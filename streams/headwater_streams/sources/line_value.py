@@ -14,6 +14,12 @@ def line_problem(raw: Column, value: Column, parser: Parser) -> Problem:
         F.when(raw.isNull(), F.lit("the value is null"))
         .when(F.btrim(text) == "", F.lit("the line is empty"))
         .when(~F.is_valid_utf8(text), F.lit("the line is not UTF-8"))
-        .otherwise(F.lit(f"the line is not of the format {parser.name!r}"))
+        .otherwise(F.concat(F.lit(f"the line is not of the format {parser.name!r}"), _more(text, parser)))
     )
     return Problem("value", value.isNull(), reason)
+
+
+def _more(text: Column, parser: Parser) -> Column:
+    if parser.why is None:
+        return F.lit("")
+    return F.coalesce(F.concat(F.lit(": "), parser.why(text)), F.lit(""))

@@ -14,7 +14,16 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, let, match, unescaped, unless
+from headwater_streams.sources.parsers.parser import (
+    QUOTED,
+    Parser,
+    beginnings,
+    let,
+    match,
+    misfit,
+    unescaped,
+    unless,
+)
 
 SCHEMA = T.StructType(
     [
@@ -73,9 +82,15 @@ _REQUEST = (
 # One without blanks and escapes in its path is taken apart on the way, which saves most lines a second expression.
 _PLAIN = rf'([A-Z]++) ([^?"\\\s]++)(?:\?([^"\\\s]*+))? ({_PROTOCOL})(?=")'
 _QUOTED_REQUEST = QUOTED.replace("(", f"((?:{_PLAIN})?+", 1)
-_LINE = (
-    rf"{_VIRTUAL_HOST}{_HOST}{_B}{_IDENT}{_B}{_USER}\[{_TIME}\]{_B}{_QUOTED_REQUEST}{_B}"
-    rf"([0-9]{{3}}|-){_B}([0-9]{{1,18}}|-){_MORE}[ \t]*+"
+_PARTS = (
+    ("client's address", rf"{_VIRTUAL_HOST}{_HOST}{_B}"),
+    ("identity", rf"{_IDENT}{_B}"),
+    ("user", _USER),
+    ("time", rf"\[{_TIME}\]{_B}"),
+    ("request", rf"{_QUOTED_REQUEST}{_B}"),
+    ("status", rf"([0-9]{{3}}|-){_B}"),
+    ("size", r"([0-9]{1,18}|-)"),
+    ("end, behind the size,", rf"{_MORE}[ \t]*+"),
 )
 
 
@@ -119,5 +134,11 @@ def _instant(time: Column) -> Column:
     return F.when(is_leap, before + F.expr("INTERVAL 1 SECOND")).otherwise(F.try_to_timestamp(time, form))
 
 
-ACCESS = Parser("access", SCHEMA, lambda text, _: match(text, _LINE, 16, _build))
+def _why(text: Column) -> Column:
+    part = misfit(text, beginnings(_PARTS))
+    return F.concat(F.lit("its "), F.coalesce(part, F.lit("time")), F.lit(" is not as it should be"))
+
+
+_LINE = "".join(pattern for _, pattern in _PARTS)
+ACCESS = Parser("access", SCHEMA, lambda text, _: match(text, _LINE, 16, _build), why=_why)
 """Access logs, common or combined; `referer` and what follows it are null in the common format."""

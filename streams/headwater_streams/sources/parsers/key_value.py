@@ -32,28 +32,55 @@ def key_value(schema: str | T.StructType) -> Parser:
     """
 
     def parse(text: Column, _timestamp: Column) -> Column:
-        keys = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(1))
-        values = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(2))
-        pairs = F.when(text.rlike(_LINE), F.struct(keys.alias("keys"), values.alias("values")))
         wanted = parser.columns()
-        return let(pairs, lambda found: _columns(wanted, found))
+        return let(_pairs(text), lambda found: _columns(wanted, found))
 
-    parser = Parser("key_value", schema, parse)
+    def why(text: Column) -> Column:
+        wanted = parser.columns()
+        return let(_pairs(text), lambda found: _why(wanted, found))
+
+    parser = Parser("key_value", schema, parse, why=why)
     return parser
 
 
+def _pairs(text: Column) -> Column:
+    """Its keys and values, as arrays; null if it is no sequence of pairs and words."""
+    keys = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(1))
+    values = F.regexp_extract_all(text, F.lit(_PAIR), F.lit(2))
+    return F.when(text.rlike(_LINE), F.struct(keys.alias("keys"), values.alias("values")))
+
+
 def _columns(wanted: T.StructType, pairs: Column) -> Column:
-    keys, values = pairs["keys"], pairs["values"]
     columns, wrong = [], F.lit(False)
     for field in wanted.fields:
-        place = F.array_position(keys, F.lit(field.name)).cast("int")
-        text = _content(F.get(values, place - 1))
-        value = dated(text) if isinstance(field.dataType, T.TimestampType) else text
-        typed = value if isinstance(field.dataType, T.StringType) else value.try_cast(field.dataType)
+        text, typed = _given(field, pairs)
         columns.append(typed.alias(field.name))
         wrong |= text.isNotNull() & typed.isNull()
-    some = F.arrays_overlap(keys, F.array(*[F.lit(name) for name in wanted.fieldNames()]))
-    return F.when(some & ~wrong, F.struct(*columns))
+    return F.when(_has_some(wanted, pairs) & ~wrong, F.struct(*columns))
+
+
+def _why(wanted: T.StructType, pairs: Column) -> Column:
+    told = F.when(pairs.isNull(), F.lit("it is no sequence of key=value pairs and words"))
+    told = told.when(
+        ~_has_some(wanted, pairs), F.lit(f"it has none of the keys {', '.join(wanted.fieldNames())}")
+    )
+    for field in wanted.fields:
+        text, typed = _given(field, pairs)
+        reason = f"{field.name} is not {field.dataType.simpleString().upper()}"
+        told = told.when(text.isNotNull() & typed.isNull(), F.lit(reason))
+    return told
+
+
+def _given(field: T.StructField, pairs: Column) -> tuple[Column, Column]:
+    """A key's value, as text and of its type; null where there is none, and where it is not of the type."""
+    place = F.array_position(pairs["keys"], F.lit(field.name)).cast("int")
+    text = _content(F.get(pairs["values"], place - 1))
+    value = dated(text) if isinstance(field.dataType, T.TimestampType) else text
+    return text, value if isinstance(field.dataType, T.StringType) else value.try_cast(field.dataType)
+
+
+def _has_some(wanted: T.StructType, pairs: Column) -> Column:
+    return F.arrays_overlap(pairs["keys"], F.array(*[F.lit(name) for name in wanted.fieldNames()]))
 
 
 def _content(value: Column) -> Column:

@@ -2,11 +2,14 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+END = r"\r?\n?\z"
+"""The end of a line that is taken whole."""
 _BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text that is meant for others has it
 
 QUOTED = r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
@@ -22,6 +25,7 @@ class Parser:
         name: What it is called in messages.
         schema: The columns that it gives, as a type or as Spark DDL.
         parse: From the line (STRING) and its record's timestamp to a struct of the schema; null if it is not one.
+        why: From a line that does not parse to what of it does not fit, as STRING; null where that is not told.
         variant: What tells it from others of its name and schema: a template's text, a time zone. A job whose
             declaration is compared with an earlier run's sees a change of it.
     """
@@ -30,6 +34,7 @@ class Parser:
     schema: T.StructType | str
     parse: Callable[[Column, Column], Column] = field(repr=False, compare=False)
     variant: str = ""
+    why: Callable[[Column], Column] | None = field(default=None, repr=False, compare=False)
 
     def columns(self) -> T.StructType:
         """The columns that it gives; DDL is read by Spark, so that this may need a session.
@@ -67,7 +72,7 @@ def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Col
         build: Takes the groups as STRING columns; one that took no part is empty.
     """
     replaced = F.regexp_replace(
-        text, rf"(?s)\A{pattern}\r?\n?\z", "".join(f"{_BETWEEN}${number}" for number in range(1, groups + 1))
+        text, rf"(?s)\A{pattern}{END}", "".join(f"{_BETWEEN}${number}" for number in range(1, groups + 1))
     )
     parts = F.when(~F.contains(text, F.lit(_BETWEEN)), F.split(replaced, _BETWEEN))
 
@@ -81,6 +86,26 @@ def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Col
 def let(value: Column, body: Callable[[Column], Column]) -> Column:
     """Evaluates a column once for an expression that uses it several times."""
     return F.get(F.transform(F.array(value), body), F.lit(0))
+
+
+def misfit(text: Column, beginnings: Sequence[tuple[str, str]]) -> Column:
+    """The name of the first of a line's parts that is not as it should be; null if there is none.
+
+    Args:
+        text: The line.
+        beginnings: The names of its parts in their order, each with Java's regular expression of the line up to its
+            end.
+    """
+    found = F.lit(None).cast("string")
+    for name, pattern in reversed(beginnings):
+        found = F.when(~text.rlike(rf"(?s)\A{pattern}"), F.lit(name)).otherwise(found)
+    return found
+
+
+def beginnings(parts: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Names and patterns of parts that make a line, for `misfit`."""
+    *patterns, whole = accumulate(pattern for _, pattern in parts)
+    return list(zip([name for name, _ in parts], [*patterns, rf"{whole}{END}"], strict=True))
 
 
 def unless(text: Column, *absent: str) -> Column:

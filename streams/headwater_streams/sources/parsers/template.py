@@ -2,13 +2,23 @@
 
 import re
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, match, unescaped, unless
+from headwater_streams.sources.parsers.parser import (
+    END,
+    QUOTED,
+    Parser,
+    dated,
+    match,
+    misfit,
+    unescaped,
+    unless,
+)
 
 _KINDS: dict[str, tuple[str, T.DataType]] = {
     "": ("(.*?)", T.StringType()),
@@ -51,6 +61,7 @@ def template(text: str) -> Parser:
         JobDefinitionError: A placeholder is not of these forms, or a name comes twice.
     """
     parts: list[tuple[str, bool]] = []
+    begins: list[int] = []
     names: list[str] = []
     kinds: list[tuple[str, str | None]] = []
     at = 0
@@ -68,6 +79,7 @@ def template(text: str) -> Parser:
             kinds.append((kind, argument))
             if argument is not None:
                 _require_readable(found[0], argument)
+            begins.append(len(parts))
             parts.append((_group(kind, argument), kind in _FREE))
             at = found.end()
         elif text[at : at + 2] in ("{{", "}}"):
@@ -86,17 +98,34 @@ def template(text: str) -> Parser:
         [T.StructField(name, _KINDS[kind][1]) for name, (kind, _) in zip(names, kinds, strict=True)]
     )
 
-    def build(fields: Sequence[Column]) -> Column:
-        columns, good = [], F.lit(True)
+    def typed(fields: Sequence[Column]) -> list[tuple[str, Column, Column]]:
+        """Each column's name, its value, and whether what the line has there is none."""
+        found = []
         for name, (kind, argument), field in zip(names, kinds, fields, strict=True):
-            typed = _CASTS[kind](field, argument)
-            columns.append(typed.alias(name))
-            if kind in ("int", "double", "time"):
-                good &= typed.isNotNull() | (field == "-")
-        return F.when(good, F.struct(*columns))
+            value = _CASTS[kind](field, argument)
+            is_text = isinstance(_KINDS[kind][1], T.StringType)
+            found.append((name, value, F.lit(False) if is_text else value.isNull() & (field != "-")))
+        return found
+
+    def build(fields: Sequence[Column]) -> Column:
+        columns = typed(fields)
+        wrong = reduce(Column.__or__, [is_none for _, _, is_none in columns])
+        return F.when(~wrong, F.struct(*[value.alias(name) for name, value, _ in columns]))
+
+    def wrong_value(fields: Sequence[Column]) -> Column:
+        return F.concat_ws(", ", *[F.when(is_none, F.lit(name)) for name, _, is_none in typed(fields)])
+
+    def why(line: Column) -> Column:
+        known = [_whole(parts[:end]) for end in begins[1:]]
+        at = misfit(line, list(zip(names, [*known, rf"{pattern}{END}"], strict=True)))
+        none = match(line, pattern, len(names), wrong_value)
+        return F.coalesce(
+            F.concat(F.lit("it departs from the template at {"), at, F.lit("}")),
+            F.concat(F.lit("it has no number or time for "), none),
+        )
 
     pattern = _whole(parts)
-    return Parser("template", schema, lambda line, _: match(line, pattern, len(names), build), text)
+    return Parser("template", schema, lambda line, _: match(line, pattern, len(names), build), text, why)
 
 
 def _whole(parts: Sequence[tuple[str, bool]]) -> str:
