@@ -19,6 +19,8 @@ _NUMBER = "_number"
 _LOOKED_AT = 10_000
 """Of so many rows of a kind, at least, the first are shown."""
 _KINDS = ("added", "removed", "changed")
+_HASHED_ALIKE = (T.StringType, T.IntegerType, T.LongType, T.DateType, T.TimestampType)
+"""Values of these are hashed alike where they are equal, without their text, whose making costs more than the hash."""
 _JSON = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
@@ -83,7 +85,8 @@ def keyed_diff(
         columns: The columns that are compared.
         limit: The most rows of each kind in the samples.
     """
-    unchanged, differing = _buckets(before, after, keys, columns)
+    bucket = _bucket(before, after, keys)
+    unchanged, differing = _buckets(before, after, bucket, list(dict.fromkeys((*keys, *columns))))
     if differing and tuple(keys) == PLACE and any(_repeats(rows) for rows in (before, after)):
         before, after = (_numbered(rows, keys, columns) for rows in (before, after))
         keys = (*keys, _NUMBER)
@@ -91,7 +94,7 @@ def keyed_diff(
     hashes: dict[str, int] = {}
     kept: dict[str, list[tuple[int, int]]] = {}
     if differing:
-        rows = _joined(before, after, keys, columns, differing)
+        rows = _joined(before, after, keys, columns, bucket, differing)
         hashed = F.xxhash64("key", F.coalesce("before", F.lit("")), F.coalesce("after", F.lit("")))
         found = rows.groupBy("kind", "bucket").agg(
             F.count(F.lit(1)).alias("rows"), F.sum(hashed.cast("decimal(20,0)")).alias("hash")
@@ -103,24 +106,23 @@ def keyed_diff(
     told = {kind: (counts[kind], str(hashes[kind])) for kind in _KINDS if kind in hashes}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
     shown = {bucket for kind in told for bucket in _first(kept[kind], max(limit, _LOOKED_AT))}
-    samples = _samples(_joined(before, after, keys, columns, shown), limit) if told else {}
+    samples = _samples(_joined(before, after, keys, columns, bucket, shown), limit) if told else {}
     return Diff(tuple(key for key in keys if key != _NUMBER), samples=samples, digest=digest, **counts)
 
 
 def _buckets(
-    before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str]
+    before: DataFrame, after: DataFrame, bucket: Column, columns: Sequence[str]
 ) -> tuple[int, set[int]]:
     """How many rows are in buckets that are the same on both sides, and which buckets are not."""
-    named = list(dict.fromkeys((*keys, *columns)))
     sides = []
     for rows, sign in ((before, -1), (after, 1)):
-        parts = [part for name in named for part in _parts(rows.schema[name].dataType, F.col(f"`{name}`"))]
+        parts = [part for name in columns for part in _parts(rows.schema[name].dataType, F.col(f"`{name}`"))]
         hashed = F.xxhash64(*parts)
         # A sum of halves never overflows, and needs no decimals.
         low, high = hashed.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(hashed, 32)
         sides.append(
             rows.select(
-                _bucket(keys).alias("bucket"),
+                bucket.alias("bucket"),
                 F.lit(sign).alias("sign"),
                 (low * sign).alias("low"),
                 (high * sign).alias("high"),
@@ -136,11 +138,16 @@ def _buckets(
 
 
 def _joined(
-    before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str], buckets: set[int]
+    before: DataFrame,
+    after: DataFrame,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    bucket: Column,
+    buckets: set[int],
 ) -> DataFrame:
     """The rows of some buckets of both sides beside each other: `kind`, `bucket`, `key`, `before`, `after`."""
-    joined = _side(before, keys, columns, "before", buckets).join(
-        _side(after, keys, columns, "after", buckets),
+    joined = _side(before, keys, columns, "before", bucket, buckets).join(
+        _side(after, keys, columns, "after", bucket, buckets),
         _all_equal([(f"_before_{i}", f"_after_{i}") for i in range(len(keys))]),
         "full",
     )
@@ -219,10 +226,15 @@ def content_of(rows: DataFrame, affected: Column) -> tuple[Content, Content]:
 
 
 def _side(
-    rows: DataFrame, keys: Sequence[str], columns: Sequence[str], side: str, buckets: set[int]
+    rows: DataFrame,
+    keys: Sequence[str],
+    columns: Sequence[str],
+    side: str,
+    bucket: Column,
+    buckets: set[int],
 ) -> DataFrame:
     named = [F.col(f"`{key}`").alias(f"_{side}_{i}") for i, key in enumerate(keys)]
-    bucket, key, all_of_it = _bucket(keys), _json(keys), _json(columns)
+    key, all_of_it = _json(keys), _json(columns)
     selected = rows.select(
         *named, bucket.alias(f"_{side}_bucket"), key.alias(f"_{side}_key"), all_of_it.alias(f"_{side}")
     )
@@ -231,10 +243,14 @@ def _side(
     return selected.filter(f"_{side}_bucket IN ({', '.join(map(str, sorted(buckets)))})")
 
 
-def _bucket(keys: Sequence[str]) -> Column:
-    """A row's bucket; as text, so that a key whose type was changed stays in it."""
-    texts = [F.col(f"`{key}`").cast("string") for key in keys if key != _NUMBER]
-    return F.pmod(F.xxhash64(*texts), F.lit(_BUCKETS)).cast("int")
+def _bucket(before: DataFrame, after: DataFrame, keys: Sequence[str]) -> Column:
+    """A row's bucket: as text by a key whose type was changed, so that it stays in it."""
+    told_by = []
+    for key in keys:
+        value, kind = F.col(f"`{key}`"), before.schema[key].dataType
+        is_same = kind == after.schema[key].dataType and isinstance(kind, _HASHED_ALIKE)
+        told_by.append(value if is_same else value.cast("string"))
+    return F.pmod(F.xxhash64(*told_by), F.lit(_BUCKETS)).cast("int")
 
 
 def _parts(kind: T.DataType, value: Column) -> list[Column]:
