@@ -15,7 +15,7 @@ from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPI
 SHOWN = 5
 """So many rows of a kind are shown, if nobody asks for more."""
 _BUCKETS = 4096
-_NUMBER = "_number"
+_NUMBER, _BUCKET = "_number", "_bucket"
 _LOOKED_AT = 10_000
 """Of so many rows of a kind, at least, the first are shown."""
 _KINDS = ("added", "removed", "changed")
@@ -86,7 +86,8 @@ def keyed_diff(
         limit: The most rows of each kind in the samples.
     """
     bucket = _bucket(before, after, keys)
-    unchanged, differing = _buckets(before, after, bucket, list(dict.fromkeys((*keys, *columns))))
+    before, after = (rows.withColumn(_BUCKET, bucket) for rows in (before, after))
+    unchanged, differing = _buckets(before, after, keys, columns)
     if differing and tuple(keys) == PLACE and any(_repeats(rows) for rows in (before, after)):
         before, after = (_numbered(rows, keys, columns) for rows in (before, after))
         keys = (*keys, _NUMBER)
@@ -94,7 +95,7 @@ def keyed_diff(
     hashes: dict[str, int] = {}
     kept: dict[str, list[tuple[int, int]]] = {}
     if differing:
-        rows = _joined(before, after, keys, columns, bucket, differing)
+        rows = _joined(before, after, keys, columns, differing)
         hashed = F.xxhash64("key", F.coalesce("before", F.lit("")), F.coalesce("after", F.lit("")))
         found = rows.groupBy("kind", "bucket").agg(
             F.count(F.lit(1)).alias("rows"), F.sum(hashed.cast("decimal(20,0)")).alias("hash")
@@ -106,23 +107,24 @@ def keyed_diff(
     told = {kind: (counts[kind], str(hashes[kind])) for kind in _KINDS if kind in hashes}
     digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
     shown = {bucket for kind in told for bucket in _first(kept[kind], max(limit, _LOOKED_AT))}
-    samples = _samples(_joined(before, after, keys, columns, bucket, shown), limit) if told else {}
+    samples = _samples(_joined(before, after, keys, columns, shown), limit) if told else {}
     return Diff(tuple(key for key in keys if key != _NUMBER), samples=samples, digest=digest, **counts)
 
 
 def _buckets(
-    before: DataFrame, after: DataFrame, bucket: Column, columns: Sequence[str]
+    before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str]
 ) -> tuple[int, set[int]]:
     """How many rows are in buckets that are the same on both sides, and which buckets are not."""
+    named = list(dict.fromkeys((*keys, *columns)))
     sides = []
     for rows, sign in ((before, -1), (after, 1)):
-        parts = [part for name in columns for part in _parts(rows.schema[name].dataType, F.col(f"`{name}`"))]
+        parts = [part for name in named for part in _parts(rows.schema[name].dataType, F.col(f"`{name}`"))]
         hashed = F.xxhash64(*parts)
         # A sum of halves never overflows, and needs no decimals.
         low, high = hashed.bitwiseAND(F.lit(0xFFFFFFFF)), F.shiftrightunsigned(hashed, 32)
         sides.append(
             rows.select(
-                bucket.alias("bucket"),
+                F.col(_BUCKET).alias("bucket"),
                 F.lit(sign).alias("sign"),
                 (low * sign).alias("low"),
                 (high * sign).alias("high"),
@@ -138,16 +140,11 @@ def _buckets(
 
 
 def _joined(
-    before: DataFrame,
-    after: DataFrame,
-    keys: Sequence[str],
-    columns: Sequence[str],
-    bucket: Column,
-    buckets: set[int],
+    before: DataFrame, after: DataFrame, keys: Sequence[str], columns: Sequence[str], buckets: set[int]
 ) -> DataFrame:
     """The rows of some buckets of both sides beside each other: `kind`, `bucket`, `key`, `before`, `after`."""
-    joined = _side(before, keys, columns, "before", bucket, buckets).join(
-        _side(after, keys, columns, "after", bucket, buckets),
+    joined = _side(before, keys, columns, "before", buckets).join(
+        _side(after, keys, columns, "after", buckets),
         _all_equal([(f"_before_{i}", f"_after_{i}") for i in range(len(keys))]),
         "full",
     )
@@ -226,17 +223,15 @@ def content_of(rows: DataFrame, affected: Column) -> tuple[Content, Content]:
 
 
 def _side(
-    rows: DataFrame,
-    keys: Sequence[str],
-    columns: Sequence[str],
-    side: str,
-    bucket: Column,
-    buckets: set[int],
+    rows: DataFrame, keys: Sequence[str], columns: Sequence[str], side: str, buckets: set[int]
 ) -> DataFrame:
     named = [F.col(f"`{key}`").alias(f"_{side}_{i}") for i, key in enumerate(keys)]
     key, all_of_it = _json(keys), _json(columns)
     selected = rows.select(
-        *named, bucket.alias(f"_{side}_bucket"), key.alias(f"_{side}_key"), all_of_it.alias(f"_{side}")
+        *named,
+        F.col(_BUCKET).alias(f"_{side}_bucket"),
+        key.alias(f"_{side}_key"),
+        all_of_it.alias(f"_{side}"),
     )
     if len(buckets) == _BUCKETS:
         return selected

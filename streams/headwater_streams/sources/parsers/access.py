@@ -15,14 +15,16 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.sources.parsers.parser import (
+    BLANKS,
+    FIRST_BLANKS,
+    LEAP,
     QUOTED,
     Parser,
-    beginnings,
     let,
     match,
-    misfit,
     unescaped,
     unless,
+    why_of_parts,
 )
 
 SCHEMA = T.StructType(
@@ -49,10 +51,10 @@ SCHEMA = T.StructType(
 scanners that speak TLS to a plain port. `bytes` is 0 where the log has `-`. Elsewhere `-` is null. `virtual_host` is as
 it was logged, with its port."""
 
-_B = r"[ \t]++"
+_B = BLANKS
 _TIME = (
     r"([0-3][0-9]/[A-Z][a-z]{2}/[0-9]{4}:[0-2][0-9]:"
-    r"(?:[0-5][0-9]:[0-5][0-9]|(?:59|29|44|14):60) [+-][0-9]{4})"
+    rf"(?:[0-5][0-9]:[0-5][0-9]|{LEAP}) [+-][0-9]{{4}})"
 )
 _ADDRESS = r"(?:(?:[0-9]{1,3}\.){3}[0-9]{1,3}|[0-9A-Fa-f]{0,4}:[0-9A-Fa-f:.]++)"
 # A name with a port, or one before an address: two names could as well be the client's and its identity, and of two
@@ -73,11 +75,10 @@ _AGENT = rf'"((?:[^"\\]++|\\.|"(?!{_B}"|(?:{_B}{_TOOK}|{_SIZES})?[ \t]*+\r?\n?\z
 _RATIO = r'"[0-9]{1,9}\.[0-9]{1,9}"'
 _MORE = rf"(?:{_B}{QUOTED}{_B}{_AGENT}(?:{_B}(?:{_RATIO}|{QUOTED}))?(?:{_B}({_TOOK})|{_SIZES})?)?"
 # Two words are a request if the last is a protocol, or if they look like one of HTTP/0.9, which names none.
-_FIRST_B = rf"(?<![ \t]){_B}"  # behind a text that may have blanks itself: not to begin at each of many
 _PROTOCOL = r"(?:HTTP|RTSP|SIP)/[0-9](?:\.[0-9])?"
 _REQUEST = (
     rf"(?=[A-Z]++{_B}(?:/|[a-z]++://)|.*[ \t]{_PROTOCOL}[ \t]*+\z)"
-    rf"([A-Za-z][A-Za-z_-]*+){_B}([^?]*?)(?:\?(.*?))?(?:{_FIRST_B}({_PROTOCOL}))?(?:{_FIRST_B})?"
+    rf"([A-Za-z][A-Za-z_-]*+){_B}([^?]*?)(?:\?(.*?))?(?:{FIRST_BLANKS}({_PROTOCOL}))?(?:{FIRST_BLANKS})?"
 )
 # One without blanks and escapes in its path is taken apart on the way, which saves most lines a second expression.
 _PLAIN = rf'([A-Z]++) ([^?"\\\s]++)(?:\?([^"\\\s]*+))? ({_PROTOCOL})(?=")'
@@ -134,11 +135,11 @@ def _instant(time: Column) -> Column:
     return F.when(is_leap, before + F.expr("INTERVAL 1 SECOND")).otherwise(F.try_to_timestamp(time, form))
 
 
-def _why(text: Column) -> Column:
-    part = misfit(text, beginnings(_PARTS))
-    return F.concat(F.lit("its "), F.coalesce(part, F.lit("time")), F.lit(" is not as it should be"))
-
-
 _LINE = "".join(pattern for _, pattern in _PARTS)
-ACCESS = Parser("access", SCHEMA, lambda text, _: match(text, _LINE, 16, _build), why=_why)
+ACCESS = Parser(
+    "access",
+    SCHEMA,
+    lambda text, _: match(text, _LINE, 16, _build),
+    why=lambda text: why_of_parts(text, _PARTS, "time"),
+)
 """Access logs, common or combined; `referer` and what follows it are null in the common format."""

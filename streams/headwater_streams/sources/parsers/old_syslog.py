@@ -21,17 +21,18 @@ from pyspark.sql import functions as F
 
 from headwater_streams.sources.parsers.old_syslog_time import (
     CLOCK,
+    FIREWALLS,
     OFFSET,
     STAMP,
     STAMP_GROUPS,
     plain_time,
     time_of,
 )
-from headwater_streams.sources.parsers.parser import let, match
+from headwater_streams.sources.parsers.parser import BLANKS, let, match
 
 Row = Callable[[Column, Column, Column, Column, Column, Column], Column]
 
-_B = r"[ \t]++"
+_B = BLANKS
 _PRIORITY = r"<([0-9]{1,3})>"
 _LEVEL = r"(?i:debug|verbose|trace|info|notice|warn(?:ing)?|err(?:or)?|crit(?:ical)?|alert|emerg|fatal|severe|panic)"
 _NO_HOST = rf"{_LEVEL}[ \t]|last message "
@@ -46,7 +47,7 @@ _TAG = (
 _MESSAGE = r"(.*)(?<![\r\n])[\r\n]*+"
 
 _MNEMONIC = r"%[A-Za-z0-9_-]{1,64}?-[0-7]-[A-Z0-9_]"
-_FIREWALL = r"%(?:ASA|FTD|PIX|FWSM|NGIPS)-"
+_FIREWALL = rf"%(?:{FIREWALLS})-"
 _COUNT = rf"[0-9]{{1,10}}+:{_B}"
 _NODE = r"[A-Z0-9]{1,4}/[0-9]{1,2}/[A-Z0-9]{1,6}(?:/CPU[0-9])?:"
 _CISCO_DATE = (

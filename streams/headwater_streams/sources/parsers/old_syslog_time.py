@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headwater_streams.sources.parsers.parser import let
+from headwater_streams.sources.parsers.parser import BLANKS, LEAP, let
 
 _DAY_US = 86_400_000_000
 _ALMOST_A_YEAR_US = 363 * _DAY_US
@@ -32,15 +32,17 @@ _ZONES = {
 }
 """Those of RFC 822 for North America, and others that stand for one offset in most logs. "IST" is of three zones."""
 
-_B = r"[ \t]++"
+_B = BLANKS
 CLOCK = r"[0-2][0-9]:[0-5][0-9]:[0-5][0-9]"
-_ANY_CLOCK = rf"(?:{CLOCK}|[0-2][0-9]:(?:59|29|44|14):60)"
+_ANY_CLOCK = rf"(?:{CLOCK}|[0-2][0-9]:{LEAP})"
 OFFSET = r"(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
 _NAMES = "|".join(name for names in _ZONES.values() for name in names.split())
+FIREWALLS = "ASA|FTD|PIX|FWSM|NGIPS"
+"""What the mnemonics of Cisco's firewalls begin with."""
 # A device's own name for its zone stands before its colon; a firewall has its name there.
 _ZONE = (
     rf"({OFFSET}|(?:UTC|GMT)[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?|(?:{_NAMES})|"
-    rf"[A-Za-z]{{3,12}}(?=:{_B}%(?!ASA|FTD|PIX|FWSM|NGIPS)))(?=[ \t:])"
+    rf"[A-Za-z]{{3,12}}(?=:{_B}%(?!{FIREWALLS})))(?=[ \t:])"
 )
 STAMP = (
     rf"(?:(?:([0-9]{{4}}){_B})?([A-Za-z]{{3}}){_B}([0-9]{{1,2}})(?:{_B}([0-9]{{4}}))?{_B}({_ANY_CLOCK})"
@@ -55,8 +57,7 @@ STAMP_GROUPS = 12
 def plain_time(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
     """The time of month, day, year, time of day and its fraction, or an ISO 8601 time with its zone."""
     month, day, year, clock, fraction, iso = groups
-    rest = F.concat(F.lit(" "), month, F.lit(" "), day, F.lit(" "), clock, fraction, F.lit(f" {zone}"))
-    by_date = F.when(year != "", _dated(year, rest)).otherwise(_latest(rest, timestamp))
+    by_date = _by_date(year, month, day, F.concat(clock, fraction, F.lit(f" {zone}")), timestamp)
     return F.when(iso != "", F.try_to_timestamp(iso)).otherwise(by_date)
 
 
@@ -76,8 +77,7 @@ def time_of(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
     year = F.concat(year_before, year_within, year_after)
 
     def read(until: Column) -> Column:
-        rest = F.concat(F.lit(" "), month, F.lit(" "), day, F.lit(" "), until)
-        by_date = F.when(year != "", _dated(year, rest)).otherwise(_latest(rest, timestamp))
+        by_date = _by_date(year, month, day, until, timestamp)
         return F.when(date != "", F.try_to_timestamp(F.concat(date, F.lit(" "), until))).otherwise(by_date)
 
     later = F.expr("INTERVAL 1 SECOND")
@@ -96,6 +96,12 @@ def _zone(text: Column, zone: str) -> Column:
     names = [F.lit(text) for at, each in _ZONES.items() for name in each.split() for text in (name, at)]
     named = F.element_at(F.create_map(*names), F.upper(text))
     return F.when(text == "", F.lit(zone)).when(text.rlike("[+-]"), offset).otherwise(named)
+
+
+def _by_date(year: Column, month: Column, day: Column, until: Column, timestamp: Column) -> Column:
+    """The time of a date, of which `until` is the time of day and its zone; the latest, where it has no year."""
+    rest = F.concat(F.lit(" "), month, F.lit(" "), day, F.lit(" "), until)
+    return F.when(year != "", _dated(year, rest)).otherwise(_latest(rest, timestamp))
 
 
 def _dated(year: Column, rest: Column) -> Column:

@@ -8,6 +8,11 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+BLANKS = r"[ \t]++"
+FIRST_BLANKS = rf"(?<![ \t]){BLANKS}"
+"""Behind a text that may have blanks itself: these do not begin at each of many, which would take a square of time."""
+LEAP = "(?:59|29|44|14):60"
+"""The minute and the leap second at the end of an hour of UTC, in zones of half and quarter hours, too."""
 END = r"\r?\n?\z"
 """The end of a line that is taken whole."""
 _BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text that is meant for others has it
@@ -102,10 +107,17 @@ def misfit(text: Column, beginnings: Sequence[tuple[str, str]]) -> Column:
     return found
 
 
-def beginnings(parts: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Names and patterns of parts that make a line, for `misfit`."""
+def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str) -> Column:
+    """What `Parser.why` says of a line that is parts one behind the other.
+
+    Args:
+        text: The line.
+        parts: Their names and patterns.
+        otherwise: What is wrong where each of them is there.
+    """
     *patterns, whole = accumulate(pattern for _, pattern in parts)
-    return list(zip([name for name, _ in parts], [*patterns, rf"{whole}{END}"], strict=True))
+    part = misfit(text, list(zip([name for name, _ in parts], [*patterns, rf"{whole}{END}"], strict=True)))
+    return F.concat(F.lit("its "), F.coalesce(part, F.lit(otherwise)), F.lit(" is not as it should be"))
 
 
 def unless(text: Column, *absent: str) -> Column:

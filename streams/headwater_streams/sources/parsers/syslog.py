@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.sources.parsers.old_syslog import old_form
-from headwater_streams.sources.parsers.parser import Parser, beginnings, let, match, misfit, unescaped, unless
+from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless, why_of_parts
 
 _PARAMETER = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "name", "value")])
 SCHEMA = T.StructType(
@@ -38,9 +38,9 @@ _VALUE = r'"([^"\\\]]*+(?:\\.[^"\\\]]*+)*+)"'
 _NAME = r'[^\s=\]"]++'
 # A blank behind "=" is in the examples of RFC 5424, section 6.5, where its lines were broken, and in copies of them.
 _ELEMENT = rf"\[{_NAME}(?: {_NAME}= ?{_VALUE.replace('(', '(?:', 1)})*+\]"
-_HEAD = r"<[0-9]{1,3}>[1-9][0-9]{0,2} "
+_HEAD = r"<([0-9]{1,3})>([1-9][0-9]{0,2}) "
 _PARTS = (
-    ("head", r"<([0-9]{1,3})>([1-9][0-9]{0,2}) "),
+    ("head", _HEAD),
     ("time", r"(-|[0-9]{4}-[0-9-]{5}T[0-9:]{8}(?:\.[0-9]{1,9}+)?(?:Z|[+-][0-9:]{5})) "),
     ("host", r"(\S++) "),
     ("program", r"(\S++) "),
@@ -71,10 +71,7 @@ def syslog(zone: str = "UTC") -> Parser:
 
 
 def _why(text: Column) -> Column:
-    part = misfit(text, beginnings(_PARTS))
-    new = F.concat(
-        F.lit("its "), F.coalesce(part, F.lit("time or priority")), F.lit(" is not as it should be")
-    )
+    new = why_of_parts(text, _PARTS, "time or priority")
     return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise("no form of its time and its host is known")
 
 

@@ -10,7 +10,9 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.parsers.parser import (
+    BLANKS,
     END,
+    FIRST_BLANKS,
     QUOTED,
     Parser,
     dated,
@@ -88,8 +90,7 @@ def template(text: str) -> Parser:
         elif text[at] in "{}":
             raise JobDefinitionError(f"template: what begins with {text[at : at + 20]!r} is no placeholder")
         else:
-            # Behind a free text only the first of many blanks begins what follows it.
-            blanks = r"(?<![ \t])[ \t]++" if parts and parts[-1][1] else r"[ \t]++"
+            blanks = FIRST_BLANKS if parts and parts[-1][1] else BLANKS
             parts.append((blanks if text[at] == " " else re.escape(text[at]), False))
             at += 1
     if not names:
@@ -149,7 +150,7 @@ def _group(kind: str, argument: str | None) -> str:
         return _KINDS[kind][0]
     # As many words as the pattern has.
     words = len(argument.split())
-    return r"(-|" + r"\S++[ \t]++" * (words - 1) + r"\S+?)" if words > 1 else "(.*?)"
+    return r"(-|" + rf"\S++{BLANKS}" * (words - 1) + r"\S+?)" if words > 1 else "(.*?)"
 
 
 def _require_readable(placeholder: str, pattern: str) -> None:
