@@ -117,6 +117,30 @@ def both(clicks: DataFrame, bought: DataFrame) -> DataFrame:
     )
 
 
+silver_bought = hw.table("silver.bought", event_time="bought_at", watermark="1 minute")
+
+
+@hw.job(target=hw.delta("silver.bought"), dedup=hw.by_offset())
+def paid_for(bought: DataFrame) -> DataFrame:
+    return bought
+
+
+@hw.job(target=hw.delta("gold.both"))
+@hw.check("named", "who IS NOT NULL", on="input", action="quarantine")
+def both_tables(silver_clicks: DataFrame, silver_bought: DataFrame) -> DataFrame:
+    return hw.union(
+        silver_clicks.filter("value <> 7"),
+        silver_bought.withColumnRenamed("bought_at", "at"),
+        allow_missing=True,
+    )
+
+
+@hw.job(target=hw.delta("gold.both_by_hour"))
+def both_by_hour(silver_clicks: DataFrame, silver_bought: DataFrame) -> DataFrame:
+    rows = hw.union(silver_clicks, silver_bought.withColumnRenamed("bought_at", "at"), allow_missing=True)
+    return hw.tumbling(rows, "at", "1 hour", by=["who"]).agg(F.count("*").alias("events"))
+
+
 def people(target: ScdTarget) -> Callable[..., DataFrame]:
     @hw.job(name="people", target=target, dedup=hw.by_offset(origin=True))
     @hw.check("moderate", "value < 1000", on="input", action="quarantine")
@@ -418,6 +442,27 @@ def test_recompute_of_a_union_leaves_copies_and_bad_records_of_each_input_out(
     assert "value of 1" in rebuilt.detail("all", ok=False)
     DeltaTable(str(rebuilt.table)).delete("value = 2")
     assert "1 recomputed row not written" in rebuilt.detail("all", ok=False)
+
+
+def test_recompute_of_a_union_of_tables_takes_the_rows_of_each(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean, paid_for, both_tables, both_by_hour)
+    rebuilt, by_hour = Rebuilt(driver, both_tables), Rebuilt(driver, both_by_hour)
+    rebuilt.deliver(click("10:00", 1), click("10:10", 5000), click("10:20", 7))  # nothing was bought yet
+    assert rebuilt.detail() == "1 row from 3 of 3 offsets of clicks, as they are written"
+    rebuilt.deliver(click("10:30", 2), bought=[buy("10:40"), buy("10:40", None)])
+    by_hour.deliver()
+    assert rebuilt.rows("value", "who") == [(None, "ann"), (1.0, "ann"), (2.0, "ann")]
+    verdict = backfill.verify(driver.context, rebuilt.planned.id, rebuilt.job)
+    assert verdict.passed, verdict.findings
+    assert verdict.findings[-1].detail == "3 rows from 6 of 6 offsets of bought, clicks, as they are written"
+    tamper(rebuilt.table, "value", "5", "value = 2")
+    assert "value 5.0 is written, 2.0 recomputed" in rebuilt.detail("all", ok=False)
+    DeltaTable(str(rebuilt.table)).delete("value IS NULL")
+    assert "1 recomputed row not written" in rebuilt.detail("all", ok=False)
+    by_hour.deliver(click("12:00", 8), bought=[buy("12:10")])
+    by_hour.deliver(click("12:20", 16))
+    assert by_hour.rows("who", "events") == [(None, 1), ("ann", 4)]
+    assert by_hour.detail() == "2 of 2 windows from 9 of 9 offsets of bought, clicks, as they are written"
 
 
 @pytest.mark.parametrize("scd", [hw.scd1, hw.scd2] if "HEADWATER_LONG" in os.environ else [hw.scd2])

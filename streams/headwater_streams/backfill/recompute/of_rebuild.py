@@ -19,11 +19,12 @@ from headwater_streams.backfill.recompute.outcome import (
     not_asked,
     nothing,
 )
+from headwater_streams.backfill.recompute.row_inputs import TableRows
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
 from headwater_streams.backfill.recompute.windows import WindowRecomputation, WrittenWindows
 from headwater_streams.errors import StreamsError
 from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import LedgerEntry, Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
@@ -60,9 +61,12 @@ def recompute_rebuild(
     try:
         entries = history.entries()
         if plan.kind in ("row", "scd"):
-            table = _table_read(home, entries, next(iter(job.inputs)))
-            source = None if table is None else table.rows(context)
-            rows = WrittenRows(made, planned.columns, history.batches(), None, {}, source=source)
+            tables = {}
+            for name in job.inputs:
+                table = _table_read(home, entries, name)
+                if table is not None:
+                    tables[name] = TableRows(table.rows(context), merge_ranges(_ranges_read(entries, name)))
+            rows = WrittenRows(made, planned.columns, history.batches(), None, {}, tables=tables)
             if plan.kind == "row":
                 return RowRecomputation(context, plan, rows).run(how, planned.id)
             read = sum(entry.totals["read"] for entry in entries)
@@ -92,7 +96,6 @@ def _taken(
     target = plan.job.target
     rejected = [home.table(target.quarantine_table)]
     batches: Callable[[], Sequence[LiveBatch]] = tuple
-    sources = [source for entry in entries for source in entry.sources if source.input == name]
     table = _table_read(home, entries, name)
     if table is not None and isinstance(job.inputs[name], TopicInput):
         # The ingest table; the job that fills it has the quarantine of the live job.
@@ -101,7 +104,13 @@ def _taken(
     has_late = plan.job.late == "table" and (bool(plan.sides) or plan.window.closing)
     late = home.table(target.late_table) if has_late else None
     kept = None if table is None else table.rows(context)
-    return Taken(Offsets.of([source.ranges for source in sources]), rejected, late, batches, kept)
+    return Taken(Offsets.of(_ranges_read(entries, name)), rejected, late, batches, kept)
+
+
+def _ranges_read(entries: Sequence[LedgerEntry], name: str) -> list[Ranges]:
+    """What each batch of a run has read of an input."""
+    sources = (source for entry in entries for source in entry.sources)
+    return [source.ranges for source in sources if source.input == name]
 
 
 @dataclass(frozen=True)

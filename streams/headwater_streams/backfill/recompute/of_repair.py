@@ -12,11 +12,13 @@ from headwater_streams.backfill.recompute.outcome import (
     not_asked,
     nothing,
 )
+from headwater_streams.backfill.recompute.row_inputs import TableRows
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
 from headwater_streams.backfill.recompute.windows import WindowRecomputation, WrittenWindows
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.errors import StreamsError
+from headwater_streams.ledger.entry import merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -51,10 +53,12 @@ def recompute_repair(
                 context.home.table(target), target, planned.job, until=planned.base_version
             )
             columns = planned.parts[table or target].columns
-            source = None if planned.pinned is None else pinned_table(context, planned.pinned)
-            rows = WrittenRows(
-                shadow, columns, history.batches(), planned.ranges, planned.lookups, table, source
-            )
+            batches, tables = history.batches(), dict[str, TableRows]()
+            if planned.pinned is not None:
+                (name,) = plan.job.inputs
+                ranges = merge_ranges([batch.id.ranges for batch in batches])
+                tables[name] = TableRows(pinned_table(context, planned.pinned), ranges)
+            rows = WrittenRows(shadow, columns, batches, planned.ranges, planned.lookups, table, tables)
             return RowRecomputation(context, plan, rows).run(how, planned.id)
         pinned = planned.pinned
         assert pinned is not None

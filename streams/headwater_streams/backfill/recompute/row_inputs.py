@@ -1,6 +1,7 @@
 """The inputs of a row-by-row job, read again: the good records of some offsets, and which of them are copies."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, reduce
 
 import pyarrow as pa
@@ -22,13 +23,30 @@ from headwater_streams.sources.decode import BAD, HEADERS
 from headwater_streams.sources.inputs import TopicInput
 
 
+@dataclass(frozen=True)
+class TableRows:
+    """What a run read of a table.
+
+    Attributes:
+        rows: The rows of the last version that it read.
+        read: The offsets behind those that it read.
+    """
+
+    rows: DataFrame
+    read: Ranges
+
+
 class RowInputs:
     """The inputs of one job."""
 
     def __init__(
-        self, context: StageContext, plan: JobPlan, batches: Sequence[LiveBatch], source: DataFrame | None
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        batches: Sequence[LiveBatch],
+        tables: Mapping[str, "TableRows"],
     ) -> None:
-        """Args: what the job is; its batches; the rows of the table that it reads, None where it reads topics.
+        """Args: what the job is; its batches; what was read of the tables among its inputs, by input.
 
         Raises:
             NotRecomputableError: They cannot be read again.
@@ -42,14 +60,12 @@ class RowInputs:
             if isinstance(declared, TopicInput):
                 self._inputs[name] = RawTopic(context, declared, plan.job.dedup, checks)
                 continue
-            if len(plan.job.inputs) > 1:
-                raise NotRecomputableError(
-                    f"the job reads {', '.join(plan.job.inputs)}; several topics are read again together, tables not"
-                )
-            if source is None:
+            table = tables.get(name)
+            if table is None and len(plan.job.inputs) == 1:
                 raise NotRecomputableError(f"nothing of {declared.name} was read")
-            columns, read = plan.inputs[name].fieldNames(), merge_ranges([b.id.ranges for b in batches])
-            self._inputs[name] = RawTable(declared, columns, source, read, checks)
+            if table is not None:
+                columns = plan.inputs[name].fieldNames()
+                self._inputs[name] = RawTable(declared, columns, table.rows, table.read, checks)
 
     @cached_property
     def there(self) -> Ranges:
@@ -70,7 +86,7 @@ class RowInputs:
 
     def good(self, offsets: Offsets) -> dict[str, DataFrame]:
         """The good records of some offsets, with their coordinates, by input."""
-        found = {name: self._nothing(name) for name in self._inputs}
+        found = {name: self._nothing(name) for name in self._plan.job.inputs}
         for name, located in self._located(offsets).items():
             decoded = self._inputs[name].decoded(located)
             found[name] = decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)

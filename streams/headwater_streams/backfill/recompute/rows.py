@@ -1,7 +1,7 @@
 """The rows of a row-by-row job, recomputed: its function over all records that were picked, at once."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import accumulate
 from random import Random
@@ -14,7 +14,7 @@ from headwater_streams.backfill.recompute.comparing import Order, compare
 from headwater_streams.backfill.recompute.copies import without_copies
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order, without
-from headwater_streams.backfill.recompute.row_inputs import RowInputs
+from headwater_streams.backfill.recompute.row_inputs import RowInputs, TableRows
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
@@ -35,7 +35,7 @@ class WrittenRows:
         wanted: The offsets whose rows are there; None for those of all batches.
         lookups: The look-ups that were read at one version; the others as each batch read them.
         table: The table, where the job writes several; the target by default.
-        source: The rows of the table that was read, at the last version read; None where topics were.
+        tables: What was read of the tables among the job's inputs, by input.
     """
 
     rows: DataFrame
@@ -44,7 +44,7 @@ class WrittenRows:
     wanted: Ranges | None
     lookups: Versions
     table: str | None = None
-    source: DataFrame | None = None
+    tables: Mapping[str, TableRows] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class RowRecomputation:
             NotRecomputableError: Its rows cannot be recomputed.
         """
         self._context, self._plan, self._job, self._written = context, plan, plan.job, written
-        self._inputs = RowInputs(context, plan, written.batches, written.source)
+        self._inputs = RowInputs(context, plan, written.batches, written.tables)
         self._lookups = Lookups(context, plan)
 
     def run(self, how: Recompute, seed: str) -> Recomputed:
