@@ -14,7 +14,7 @@ from pyspark.sql import types as T
 from headwater_streams.arguments import named_twice
 from headwater_streams.dedup import ByKey, BySequence
 from headwater_streams.errors import JobDefinitionError, StreamsError
-from headwater_streams.gateway import to_list
+from headwater_streams.gateway import empty_frame, to_list
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
@@ -70,13 +70,10 @@ def analyse(
     Raises:
         JobDefinitionError: The function fails, names a column that is not there, or does what cannot be streamed.
     """
-    schemas: dict[str, T.StructType] = {}
-    for name, declared in job.inputs.items():
-        with _telling(job, f"input {name}"):
-            schemas[name] = _own_schema(job, declared, tables)
+    schemas = own_schemas(job, tables)
     frames = {name: empty(spark, schema, mark=name) for name, schema in schemas.items()}
     found = {name: _table_schema(job, declared.name, tables) for name, declared in job.lookups.items()}
-    statics = {name: spark.createDataFrame([], schema) for name, schema in found.items()}
+    statics = {name: empty_frame(spark, schema) for name, schema in found.items()}
     with recording() as recorder:
         try:
             results = job.results(**frames, **statics)
@@ -127,6 +124,15 @@ def analyse(
     if plan.kind in ("row", "scd"):
         return plan
     return replace(plan, state=state_shape(results[job.target.name]))
+
+
+def own_schemas(job: Job, tables: Mapping[str, T.StructType]) -> dict[str, T.StructType]:
+    """The columns of each of a job's inputs, without the library's; see `analyse`."""
+    schemas: dict[str, T.StructType] = {}
+    for name, declared in job.inputs.items():
+        with _telling(job, f"input {name}"):
+            schemas[name] = _own_schema(job, declared, tables)
+    return schemas
 
 
 def _chain(

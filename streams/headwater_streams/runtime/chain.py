@@ -29,6 +29,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.gateway import empty_frame
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
 from headwater_streams.quality.check import Check
@@ -97,7 +98,7 @@ def require_chain(job: Job, chain: Chain) -> None:
 def empty(spark: SparkSession, schema: T.StructType, *, mark: str | None = None) -> DataFrame:
     """A frame without rows that has hidden coordinates, as an input's; in a plan it is known by the name `mark`."""
     marks = [] if mark is None else [T.StructField(marked(mark), T.BooleanType())]
-    full = spark.createDataFrame([], T.StructType([*schema.fields, *ROW_FIELDS, *marks]))
+    full = empty_frame(spark, T.StructType([*schema.fields, *ROW_FIELDS, *marks]))
     return hide(full.drop(*[f.name for f in marks]), ROW_COLUMNS)
 
 
@@ -183,7 +184,7 @@ def _link(
 def _marked(lookup: DataFrame, name: str) -> DataFrame:
     """A look-up without rows, with its mark."""
     marked_one = T.StructType([*lookup.schema.fields, T.StructField(marked(name), T.BooleanType())])
-    return lookup.sparkSession.createDataFrame([], marked_one).drop(marked(name))
+    return empty_frame(lookup.sparkSession, marked_one).drop(marked(name))
 
 
 def _sources(frame: DataFrame) -> tuple[str, ...]:
@@ -212,7 +213,7 @@ def _step(plan: JobPlan, place: int, columns: Mapping[str, T.StructType]) -> Cal
         }
         inputs = {name: there[name] for name in job.inputs}
         for name, schema in plan.lookups.items():
-            inputs[name] = frames[name] if name in frames else spark.createDataFrame([], schema)
+            inputs[name] = frames[name] if name in frames else empty_frame(spark, schema)
         return replaying(
             job.function, inputs, [there[name] for name in before], stops=place < len(plan.chain)
         )

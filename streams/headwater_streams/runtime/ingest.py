@@ -21,6 +21,7 @@ from pyspark.sql import types as T
 from headwater_streams.dedup import ByOffset
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.gateway import empty_frame
 from headwater_streams.joins.enrich import trusting
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.job import Job
@@ -59,7 +60,7 @@ def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
         target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
         checks = job.quarantining
         if len(job.inputs) > 1:  # each of them speaks of one side, or of both
-            checks = speaking_of(spark.createDataFrame([], plan.inputs[name]), checks)
+            checks = speaking_of(empty_frame(spark, plan.inputs[name]), checks)
         jobs.append(
             Job(
                 f"{job.name}__ingest_{name}",
@@ -132,10 +133,10 @@ def _from_window(plan: JobPlan) -> Callable[..., DataFrame]:
     @wraps(plan.job.function)
     def windowed(**united: DataFrame) -> DataFrame:
         (rows,) = united.values()
-        make = rows.sparkSession.createDataFrame
+        spark = rows.sparkSession
         traced = {name: T.StructType([*own.fields, *ROW_FIELDS]) for name, own in plan.inputs.items()}
-        empty = {name: hide(make([], schema), ROW_COLUMNS) for name, schema in traced.items()}
-        empty |= {name: make([], schema) for name, schema in plan.lookups.items()}
+        empty = {name: hide(empty_frame(spark, schema), ROW_COLUMNS) for name, schema in traced.items()}
+        empty |= {name: empty_frame(spark, schema) for name, schema in plan.lookups.items()}
         try:
             with taking(rows), trusting(True):
                 result: DataFrame = plan.job.function(**empty)

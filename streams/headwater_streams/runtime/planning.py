@@ -1,11 +1,12 @@
 """Plans a set of jobs: in the order of their tables, with the ingest jobs that they need."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.analysis import analyse
+from headwater_streams.runtime.analysis import analyse, own_schemas
 from headwater_streams.runtime.chain import with_steps
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_united
@@ -52,7 +53,9 @@ def _plan_one(
     plans = [plan] if len(parts) == 1 else []
     if not plans:
         for part in parts:
-            plans.append(analyse(part, context.spark, tables, written))
+            # The function over the tables of its topics, which have the topics' columns, was looked at above.
+            same = part.function is job.function and own_schemas(part, tables) == plan.inputs
+            plans.append(replace(plan, job=part) if same else analyse(part, context.spark, tables, written))
             tables[part.target.name] = plans[-1].target_schema
             written[part.target.name] = will_write(plans[-1], written)
     tables.update(plans[-1].schemas)

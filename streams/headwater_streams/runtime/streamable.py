@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.gateway import jvm_class, scala_object
+from headwater_streams.gateway import empty_frame, jvm_class, scala_object
 from headwater_streams.joins.enrich import trusting
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
@@ -64,7 +64,7 @@ def check_without_actions(
         JobDefinitionError: It asks for rows.
     """
     streams = {name: _stream(spark, job.inputs[name], schema) for name, schema in schemas.items()}
-    statics = {name: spark.createDataFrame([], schema) for name, schema in lookups.items()}
+    statics = {name: empty_frame(spark, schema) for name, schema in lookups.items()}
 
     def stand_in(result: DataFrame) -> DataFrame:
         return _stream(spark, TableInput("step.of"), result.schema)

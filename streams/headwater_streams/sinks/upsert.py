@@ -23,6 +23,7 @@ def upsert_rows(
     begin: Callable[[], DeltaTransaction],
     *,
     keys: Sequence[str],
+    keyed: DataFrame,
     updates: Mapping[str, str],
     app_id: str,
     batch: int,
@@ -33,9 +34,10 @@ def upsert_rows(
     A commit of somebody else that came in between (a backfill's swap) is read, and the rows are put into what it left.
 
     Args:
-        df: The rows; one for each key.
+        df: The rows; one for each key. They are computed once, and again where another commit came first.
         begin: Begins a commit to the table.
         keys: The key columns; NULL equals NULL.
+        keyed: Rows with the same keys that cost less to compute, such as kept ones that `df` was made of.
         updates: SQL over `t` (the table) and `s` (the rows) for columns that are not simply replaced.
         app_id: The mark's application id.
         batch: The mark's version.
@@ -44,23 +46,19 @@ def upsert_rows(
     Raises:
         JobDefinitionError: Two of the rows have the same key.
     """
-    rows = df.persist()  # read for its keys and for its files, and again when another commit came first
-    try:
-        wanted = _keys(rows, keys)
-        for tries_left in reversed(range(_TRIES)):
-            transaction = begin()
-            if transaction.last_batch(app_id) >= batch:
-                return
-            try:
-                touched = transaction.files_with(wanted)
-                written = transaction.write(_replaced(transaction, touched, rows, keys, updates))
-                transaction.commit(app_id, batch, user_metadata, written, removed=touched)
-                return
-            except conflicts():
-                if not tries_left:
-                    raise
-    finally:
-        rows.unpersist()
+    wanted = _keys(keyed, keys)
+    for tries_left in reversed(range(_TRIES)):
+        transaction = begin()
+        if transaction.last_batch(app_id) >= batch:
+            return
+        try:
+            touched = transaction.files_with(wanted)
+            written = transaction.write(_replaced(transaction, touched, df, keys, updates))
+            transaction.commit(app_id, batch, user_metadata, written, removed=touched)
+            return
+        except conflicts():
+            if not tries_left:
+                raise
 
 
 def _keys(rows: DataFrame, keys: Sequence[str]) -> pa.Table:
@@ -82,10 +80,10 @@ def _replaced(
     updates: Mapping[str, str],
 ) -> DataFrame:
     """The rows of the files and of `rows`, one for each key; where both have it, that of `rows` with the updates."""
-    held = transaction.read(touched)
     if not touched:
-        missing = [field for field in held.schema.fields if field.name not in rows.columns]
+        missing = [field for field in transaction.schema.fields if field.name not in rows.columns]
         return rows.select("*", *[F.lit(None).cast(f.dataType).alias(f.name) for f in missing])
+    held = transaction.read(touched)
     t = held.withColumn("_held", F.lit(True)).alias("t")
     s = rows.withColumn("_new", F.lit(True)).alias("s")
     both = F.col("t._held") & F.col("s._new")

@@ -10,6 +10,7 @@ from pyspark.sql import types as T
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Order
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
+from headwater_streams.gateway import empty_frame
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
@@ -25,7 +26,7 @@ def checks_on(spark: SparkSession, job: Job, schema: T.StructType) -> tuple[Chec
     """The checks that send rows of an input to quarantine: of several inputs' those that speak of its columns."""
     if len(job.inputs) == 1:
         return job.quarantining
-    return speaking_of(spark.createDataFrame([], schema), job.quarantining)
+    return speaking_of(empty_frame(spark, schema), job.quarantining)
 
 
 class RawTopic:

@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.gateway import empty_frame
 from headwater_streams.ledger.entry import LedgerEntry, Partitions
 from headwater_streams.runtime.generations import starts_of
 from headwater_streams.runtime.inputs import BatchInput
@@ -108,7 +109,7 @@ class DirectInput(StatefulInput):
 
     @cached_property
     def _empty(self) -> DataFrame:
-        return self._context.spark.createDataFrame([], self._plan.inputs[self.name])
+        return empty_frame(self._context.spark, self._plan.inputs[self.name])
 
     @cached_property
     def _decoder(self) -> RecordDecoder:

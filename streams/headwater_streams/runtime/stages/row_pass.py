@@ -18,6 +18,7 @@ from headwater_streams.dedup.recent_keys import key_columns
 from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.errors import DataLossError, LookupKeyError
+from headwater_streams.gateway import empty_frame
 from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
@@ -222,7 +223,7 @@ class RowPass:
             declared, schema = self._job.inputs[name], self._plan.inputs[name]
             checks = self._job.quarantining
             if self._is_union:
-                checks = speaking_of(spark.createDataFrame([], schema), checks)
+                checks = speaking_of(empty_frame(spark, schema), checks)
             self._decoders[name] = (
                 RecordDecoder(declared, checks, origin=self._origin)
                 if isinstance(declared, TopicInput)

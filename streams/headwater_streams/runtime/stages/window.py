@@ -141,7 +141,7 @@ class WindowStage:
             windows = self._with_all_sources(df, batch, inputs[self._name], metrics) if closed else None
             self._append(transaction, windows, closed, entry)
         else:
-            self._update(self._with_sources(df, batch, split), entry)
+            self._update(self._with_sources(df, batch, split), df, entry)
         self._context.step(self._job.name, "after commit", batch)
 
     def warm_up(self, result: BatchResult, again: WarmUp) -> None:
@@ -204,13 +204,14 @@ class WindowStage:
             self._newest_us = int(found) if self._newest_us is None else max(int(found), self._newest_us)
         return self._newest_us
 
-    def _update(self, windows: DataFrame, entry: LedgerEntry) -> None:
+    def _update(self, windows: DataFrame, kept: DataFrame, entry: LedgerEntry) -> None:
         self._context.step(self._job.name, "before commit", entry.batch)
         try:
             upsert_rows(
                 windows.withColumns(commit_columns(entry.batch, self._generation)),
                 self._begin,
                 keys=self._job.target.keys,
+                keyed=kept,
                 updates={SOURCES: _MERGED_SOURCES},
                 app_id=self._app_id,
                 batch=entry.batch,
