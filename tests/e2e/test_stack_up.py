@@ -160,6 +160,60 @@ def test_up_whose_only_broker_is_killed_says_so_and_ends(
     assert stack.stderr.startswith("headwater: broker 1 was killed by SIGKILL: see ")
 
 
+def test_up_goes_on_without_a_killed_broker_and_says_which(
+    foreground: Callable[..., Any], headwater: Any
+) -> None:
+    stack = foreground("--home", "home", "--brokers", "2", "--port", "0")
+    told = json.loads(headwater("status", "--home", "home", "--json").stdout)
+    (killed,) = [each for each in told["processes"] if each["id"] == 2]
+    os.kill(killed["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + _DEADLINE_S
+    while (status := headwater("status", "--home", "home")).returncode == 0:
+        assert time.monotonic() < deadline
+    assert status.returncode == 1
+    assert f"broker 2 at {killed['address']} has ended" in status.stderr
+    now = json.loads(headwater("status", "--home", "home", "--json").stdout)
+    assert now["bootstrap"] == stack.address
+    assert [each["alive"] for each in now["processes"] if each["role"] == "broker"] == [True, False]
+    again = headwater("up", "--home", "home")
+    assert again.returncode == 0
+    assert "headwater down, then headwater up, starts it again" in again.stderr
+    assert stack.end()[0] == 0
+
+
+@pytest.mark.parametrize("form", [[], ["--foreground"]], ids=["detached", "foreground"])
+def test_up_that_cannot_listen_there_gives_the_reason(headwater: Any, form: list[str]) -> None:
+    for host in ("192.0.2.1", "nosuch.invalid"):
+        done = headwater("up", *form, "--coordinator", "memory", "--host", host, "--port", "9092")
+        assert done.returncode == 1
+        assert done.stderr.startswith(f"headwater: cannot listen on {host}:9092 (")
+
+
+def test_up_over_a_folder_that_cannot_be_written_to_is_told(headwater: Any, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "stack" / "up.log").mkdir(parents=True)  # as root may write to folders of any mode
+    done = headwater("up", "--home", "home", "--coordinator", "memory", "--port", "0")
+    assert (done.returncode, done.stderr) == (
+        1,
+        f"headwater: cannot write to {home / 'stack'}: is a directory\n",
+    )
+    (home / "stack" / "up.log").rmdir()
+    (home / "stack" / "broker-1").write_text("")
+    done = headwater("up", "--home", "home", "--coordinator", "memory", "--port", "0")
+    assert done.returncode == 1
+    assert done.stderr == f"headwater: cannot write to {home / 'stack' / 'broker-1'}: not a directory\n"
+
+
+@pytest.mark.parametrize(("first", "then"), [("memory", "zookeeper"), ("zookeeper", "memory")])
+def test_up_with_another_coordinator_than_at_first_says_which(
+    foreground: Callable[..., Any], headwater: Any, first: str, then: str
+) -> None:
+    assert foreground("--home", "home", "--port", "0", "--coordinator", first).end()[0] == 0
+    done = headwater("up", "--home", "home", "--port", "0", "--coordinator", then)
+    assert done.returncode == 2
+    assert "was begun with" in done.stderr
+
+
 def test_up_two_stacks_run_side_by_side(foreground: Callable[..., Any]) -> None:
     stacks = [foreground("--home", name, "--coordinator", "memory", "--port", "0") for name in ("one", "two")]
     for number, stack in enumerate(stacks):

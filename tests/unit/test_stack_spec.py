@@ -40,6 +40,14 @@ def test_spec_set_wins_over_the_settings() -> None:
         ([], {"coordinator": "memory", "zookeeper": "zk:2181"}, "exclude each other"),
         ([], {"port": 65535, "brokers": 2}, "would pass port 65535"),
         ([], {"zookeeper": "zk:port"}, "is not of the form host:port"),
+        (
+            ["listeners=SSL://:9"],
+            {},
+            "listeners is not for headwater up: .* headwater_broker --set listeners=",
+        ),
+        (["listener.security.protocol.map=A:SSL"], {}, "one listener is PLAINTEXT"),
+        (["log.dirs=/elsewhere"], {}, "log.dirs is not for headwater up: .* --data"),
+        (["zookeeper.connect=zk:2181"], {}, "give --zookeeper"),
     ],
 )
 def test_spec_that_contradicts_itself_is_a_usage_error(

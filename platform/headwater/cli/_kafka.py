@@ -30,6 +30,8 @@ class Cluster:
         self._settings: Settings = load_settings(os.environ).settings
         self.bootstrap = bootstrap or bootstrap_of(home)
         self.timeout_s = self._settings.client.timeout_s
+        self._admins: list[Any] = []
+        self._refused: str | None = None
 
     def client_properties(self) -> dict[str, Any]:
         """The properties that every client of this cluster starts from."""
@@ -38,12 +40,18 @@ class Cluster:
             "client.id": "headwater-cli",
             # Its complaints about connections would come before our sentence about the same thing.
             "log_level": 0,
+            "error_cb": self._note,
             **self._settings.client.properties(),
         }
 
     def admin(self) -> Any:
         """An admin client."""
-        return AdminClient(self.client_properties())
+        self._admins.append(AdminClient(self.client_properties()))
+        return self._admins[-1]
+
+    def _note(self, error: Any) -> None:
+        if error.name() in _REFUSED:
+            self._refused = error.str()
 
     @contextmanager
     def consumer(self, **properties: Any) -> Iterator[Any]:
@@ -78,6 +86,13 @@ class Cluster:
     def explain(self, error: Any, subject: str) -> UserError:
         """The sentence for one of librdkafka's errors."""
         name = error.name()
+        for admin in self._admins:
+            admin.poll(0)  # what it has heard of its connections is told then
+        if self._refused is not None and name in (*_UNREACHABLE, "_MSG_TIMED_OUT"):
+            return UserError(
+                f"the broker at {self.bootstrap} refuses this client ({self._refused}): see the section client of the "
+                "settings, headwater config"
+            )
         if name in _UNREACHABLE:
             return UserError(
                 f"no broker answers at {self.bootstrap}: is it running, and is the address right?"
@@ -95,6 +110,27 @@ class Cluster:
             return UserError(f"{subject}: the broker at {self.bootstrap} does not offer this")
         said = f"{error.str()[:1].lower()}{error.str()[1:]}"
         return UserError(said if said.startswith(subject) else f"{subject}: {said}")
+
+    def require_leaders(self, topic: str, partition: int | None = None) -> list[int]:
+        """The partitions of a topic, or the one that is named, if records can be read from them and sent to them now.
+
+        Raises:
+            UserError: If there is no such topic, a partition has no leader, or no broker answers.
+        """
+        there = self.describe_topic(topic).partitions
+        if partition is not None and partition not in there:
+            raise UserError(f"topic {topic} has no partition {partition}: it has {len(there)}, from 0")
+        wanted = sorted(there) if partition is None else [partition]
+        without = [number for number in wanted if there[number].leader < 0]
+        if without:
+            brokers = sorted({broker for number in without for broker in there[number].replicas})
+            others = "" if len(without) == len(there) else "; --partition N names one of the others"
+            raise UserError(
+                f"topic {topic}: partition {', '.join(map(str, without))} has no leader, as broker "
+                f"{', '.join(map(str, brokers))} is away or its log is offline: headwater status and its broker.log "
+                f"say more{others}"
+            )
+        return wanted
 
     def partitions(self, topic: str) -> list[int]:
         """The partitions of a topic, in order.
@@ -122,6 +158,7 @@ class Cluster:
 
 # The names of librdkafka's own errors begin with an underscore.
 _UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
+_REFUSED = ("_AUTHENTICATION", "_SSL")
 _UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
 
 

@@ -10,7 +10,6 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Topi
 
 from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption
 from headwater.cli._kafka import Cluster, resolve_offset
-from headwater.errors import UserError
 
 _BATCH = 500
 
@@ -51,10 +50,7 @@ def consume(
       headwater consume flights --from latest --follow --json
     """
     cluster = Cluster(home, bootstrap)
-    known = cluster.partitions(topic)
-    if partition is not None and partition not in known:
-        raise UserError(f"topic {topic} has no partition {partition}: it has {len(known)}, from 0")
-    wanted = known if partition is None else [partition]
+    wanted = cluster.require_leaders(topic, partition)
     properties = {"enable.partition.eof": True, "isolation.level": isolation}
     with cluster.errors(f"topic {topic}"), cluster.consumer(**properties) as consumer:
         ends = {}

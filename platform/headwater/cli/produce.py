@@ -81,6 +81,7 @@ class _Sender:
         self._topic = topic
         self._spans: dict[int, tuple[int, int]] = {}
         self._failure: Any = None
+        self._partition: int | None = None
         properties = {
             **cluster.client_properties(),
             "acks": "all",
@@ -99,6 +100,7 @@ class _Sender:
         partition: int | None,
     ) -> None:
         chosen = {} if partition is None else {"partition": partition}
+        self._partition = partition
         while True:
             try:
                 self._producer.produce(
@@ -137,6 +139,8 @@ class _Sender:
 
     def _stop_at_failure(self) -> None:
         if self._failure is not None:
+            if self._failure.name() == "_MSG_TIMED_OUT":  # which says nothing of why
+                self._cluster.require_leaders(self._topic, self._partition)
             sent = f"{counted(self.sent, 'record was', 'records were')} sent"
             raise self._cluster.explain(self._failure, f"topic {self._topic} ({sent})")
 

@@ -93,6 +93,7 @@ def up(
         print(
             f"headwater: --port {port} is for a stack that starts: run headwater down first", file=sys.stderr
         )
+    _tell_of_ended(started.state)
     if json_output:
         print_json({"already_running": started.already_running, **_described(started.state)})
     else:
@@ -117,7 +118,7 @@ def down(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: 
 def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: JsonOption = False) -> None:
     """Show what runs, where it listens and how much memory it takes.
 
-    Exit status: 0 if the stack runs, 1 if not.
+    Exit status: 0 if the stack runs, 1 if not, or if one of its brokers has ended.
 
     \b
     Examples:
@@ -141,8 +142,18 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
         if state.zookeeper and not any(member.role == "zookeeper" for member in state.members):
             print(f"ZooKeeper: {state.zookeeper}")
         print(f"up for {duration_text(time.time() - state.started_at_ms / 1000)}; data in {folder}")
-    if state is None:
+    if state is not None:
+        _tell_of_ended(state)
+    if state is None or state.ended:
         raise typer.Exit(1)
+
+
+def _tell_of_ended(state: StackState) -> None:
+    for broker in state.ended:
+        _tell(
+            f"broker {broker.id} at {broker.address} has ended, and what it alone holds cannot be read: "
+            "headwater down, then headwater up, starts it again"
+        )
 
 
 def _described(state: StackState) -> dict[str, object]:

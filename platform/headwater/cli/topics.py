@@ -1,9 +1,11 @@
 """`headwater topics`: list, create, describe, alter and delete."""
 
+from collections.abc import Sequence
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -23,7 +25,7 @@ from headwater.cli._common import (
     print_table,
 )
 from headwater.cli._kafka import Cluster, parse_assignments
-from headwater.errors import UsageError
+from headwater.errors import UsageError, UserError
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -100,10 +102,11 @@ def create(
     """
     cluster = Cluster(home, bootstrap)
     config = parse_assignments(configs, "--config")
+    topics = list(dict.fromkeys(topics))
     new = [NewTopic(name, partitions, replication_factor, config=config) for name in topics]
     admin = cluster.admin()
-    _await(cluster, admin.create_topics(new, request_timeout=cluster.timeout_s))
-    _report("created", topics, json_output)
+    futures = admin.create_topics(new, request_timeout=cluster.timeout_s)
+    _report("created", cluster, futures, json_output)
 
 
 @app.command()
@@ -121,8 +124,8 @@ def delete(
     """
     cluster = Cluster(home, bootstrap)
     admin = cluster.admin()
-    _await(cluster, admin.delete_topics(topics, request_timeout=cluster.timeout_s))
-    _report("deleted", topics, json_output)
+    futures = admin.delete_topics(list(dict.fromkeys(topics)), request_timeout=cluster.timeout_s)
+    _report("deleted", cluster, futures, json_output)
 
 
 @app.command()
@@ -157,7 +160,8 @@ def alter(
         futures = admin.create_partitions(
             [NewPartitions(topic, partitions)], request_timeout=cluster.timeout_s
         )
-        _await(cluster, futures)
+        with cluster.errors(f"topic {topic}"):
+            futures[topic].result()
     if changes or unset:
         entries = [
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
@@ -166,13 +170,14 @@ def alter(
         entries += [
             ConfigEntry(name, None, incremental_operation=AlterConfigOpType.DELETE) for name in unset or ()
         ]
+        _require_known(cluster, admin, topic, unset or ())
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         with cluster.errors(f"topic {topic}"):
             for future in admin.incremental_alter_configs(
                 [resource], request_timeout=cluster.timeout_s
             ).values():
                 future.result()
-    _report("altered", [topic], json_output)
+    _tell_done("altered", [topic], json_output)
 
 
 @app.command()
@@ -194,9 +199,11 @@ def describe(
     with cluster.errors(f"topic {topic}"), cluster.consumer() as consumer:
         rows = []
         for number, partition in sorted(described.partitions.items()):
-            low, high = consumer.get_watermark_offsets(
-                TopicPartition(topic, number), timeout=cluster.timeout_s
-            )
+            low = high = None
+            if partition.leader >= 0:
+                low, high = consumer.get_watermark_offsets(
+                    TopicPartition(topic, number), timeout=cluster.timeout_s
+                )
             rows.append((number, partition.leader, partition.replicas, partition.isrs, low, high))
         configs = _configs(cluster, admin, topic)
     columns = ("partition", "leader", "replicas", "isr", "earliest", "latest")
@@ -207,7 +214,13 @@ def describe(
     print_table(
         (*columns, "records"),
         [
-            (*row[:2], *(",".join(map(str, each)) for each in row[2:4]), *row[4:], row[5] - row[4])
+            (
+                row[0],
+                row[1] if row[1] >= 0 else "none",
+                *(",".join(map(str, each)) for each in row[2:4]),
+                *row[4:],
+                None if row[5] is None else row[5] - row[4],
+            )
             for row in rows
         ],
         empty="",
@@ -216,27 +229,56 @@ def describe(
         print("\n" + "\n".join(f"{name}={value}" for name, value in configs.items()))
 
 
-def _joined(brokers: list[int]) -> str:
-    return ",".join(map(str, brokers))
+def _require_known(cluster: Cluster, admin: Any, topic: str, names: Sequence[str]) -> None:
+    """Sees to it that a topic has properties of these names, set or not: a broker forgets any name."""
+    if not names:
+        return
+    with cluster.errors(f"topic {topic}"):
+        known = _all_configs(cluster, admin, topic)
+    for name in names:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            hint = f": did you mean {near[0]}?" if near else ""
+            raise UsageError(f"--unset {name}: a topic has no such property{hint}")
+
+
+def _all_configs(cluster: Cluster, admin: Any, topic: str) -> dict[str, Any]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    futures = admin.describe_configs([resource], request_timeout=cluster.timeout_s)
+    entries: dict[str, Any] = next(iter(futures.values())).result()
+    return entries
 
 
 def _configs(cluster: Cluster, admin: Any, topic: str) -> dict[str, str]:
     """The properties that were set for this topic."""
-    resource = ConfigResource(ResourceType.TOPIC, topic)
-    futures = admin.describe_configs([resource], request_timeout=cluster.timeout_s)
-    entries = next(iter(futures.values())).result()
+    entries = _all_configs(cluster, admin, topic)
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {name: entry.value for name, entry in sorted(entries.items()) if entry.source == own}
 
 
-def _await(cluster: Cluster, futures: dict[str, Any]) -> None:
-    """Wait for an admin client's answers; the client itself must still be referred to by the caller."""
+def _report(done: str, cluster: Cluster, futures: dict[str, Any], json_output: bool) -> None:
+    """Waits for an admin client's answers, and tells what was done, also beside what was not.
+
+    The client itself must still be referred to by the caller.
+
+    Raises:
+        UserError: Something was refused.
+    """
+    well, refused = [], []
     for name, future in futures.items():
-        with cluster.errors(f"topic {name}"):
+        try:
             future.result()
+        except KafkaException as error:
+            refused.append(cluster.explain(error.args[0], f"topic {name}"))
+        else:
+            well.append(name)
+    if well or json_output:
+        _tell_done(done, well, json_output)
+    if refused:
+        raise UserError("; ".join(map(str, refused)), refused[0].exit_code)
 
 
-def _report(done: str, topics: list[str], json_output: bool) -> None:
+def _tell_done(done: str, topics: list[str], json_output: bool) -> None:
     if json_output:
         print_json({done: topics})
     else:

@@ -49,9 +49,17 @@ class BrokerProcess:
         return self.process.stdout.fileno()
 
     def start(self) -> None:
-        """Start the process; it is ready once `read_ready` says so."""
+        """Start the process; it is ready once `read_ready` says so.
+
+        Raises:
+            UserError: Its folder may not be written to.
+        """
         log_dir: Path = self._folder / "log"
-        log_dir.mkdir(parents=True, exist_ok=True)
+        try:
+            log_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = (error.strerror or str(error)).lower()
+            raise UserError(f"cannot write to {self._folder}: {why}") from error
         state = ["--zookeeper", self._zookeeper] if self._zookeeper else ["--coordinator", "memory"]
         properties = [part for item in self._spec.properties.items() for part in ("--set", "=".join(item))]
         with open_log(self.log) as log:

@@ -46,7 +46,7 @@ def start_detached(spec: StackSpec) -> Started:
     running = running_state(spec.data)
     if running is not None:
         return Started(running, already_running=True)
-    log_path = _log_path(spec)
+    log_path = spec.data / "up.log"
     with open_log(log_path) as log:
         log_start = log.tell()
         parent = subprocess.Popen(
@@ -71,7 +71,7 @@ def running_stack(spec: StackSpec) -> Iterator[StackState]:
     Raises:
         UserError: If it does not come up, with the reason and exit status of `headwater up --foreground`.
     """
-    log_path = _log_path(spec)
+    log_path = spec.data / "up.log"
     with open_log(log_path) as log:
         log_start = log.tell()
         parent = start_child(_command(spec), stdout=subprocess.PIPE, stderr=log)
@@ -135,14 +135,6 @@ def _command(spec: StackSpec) -> list[str]:
     command += ["--zookeeper", spec.zookeeper]
     properties = {BROKER_ID: str(spec.broker_ids[0]), **spec.properties}
     return command + [part for item in properties.items() for part in ("--set", "=".join(item))]
-
-
-def _log_path(spec: StackSpec) -> Path:
-    try:
-        spec.data.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to {spec.data}: {(error.strerror or '').lower()}") from error
-    return spec.data / "up.log"
 
 
 def _await_ready(

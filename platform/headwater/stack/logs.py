@@ -3,16 +3,25 @@
 from pathlib import Path
 from typing import IO
 
+from headwater.errors import UserError
+
 # Enough for weeks of a quiet broker's lines; one older file is kept.
 _KEEP_BYTES = 16 << 20
 
 
 def open_log(path: Path) -> IO[bytes]:
-    """Open a log for appending; one that has grown long is first put aside as `<name>.1`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if path.exists() and path.stat().st_size > _KEEP_BYTES:
-        path.replace(path.with_name(path.name + ".1"))
-    return path.open("ab")
+    """Open a log for appending; one that has grown long is first put aside as `<name>.1`.
+
+    Raises:
+        UserError: Its folder may not be written to.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and path.stat().st_size > _KEEP_BYTES:
+            path.replace(path.with_name(path.name + ".1"))
+        return path.open("ab")
+    except OSError as error:
+        raise UserError(f"cannot write to {path.parent}: {(error.strerror or str(error)).lower()}") from error
 
 
 def lines_since(path: Path, position: int) -> list[str]:

@@ -5,7 +5,12 @@ from contextlib import closing
 
 
 def is_free(host: str, port: int) -> bool:
-    """Whether a server could listen there now.
+    """Whether a server could listen there now."""
+    return refusal(host, port) is None
+
+
+def refusal(host: str, port: int) -> OSError | None:
+    """Why a server could not listen there now; None if it could.
 
     SO_REUSEADDR as servers set it: connections of an earlier server that are still in TIME_WAIT do not count.
     """
@@ -13,9 +18,9 @@ def is_free(host: str, port: int) -> bool:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
-        except OSError:
-            return False
-        return True
+        except OSError as error:
+            return error
+        return None
 
 
 def free_port(host: str) -> int:

@@ -9,6 +9,16 @@ from headwater.errors import UsageError
 from headwater.stack.ports import format_address, parse_address
 
 BROKER_ID = "broker.id"
+_ALONE = "a broker that asks for passwords or TLS is started alone: python -m headwater_broker --set {}=..."
+_PLACES = {
+    "listeners": f"a stack listens at --host and --port; {_ALONE}",
+    "listener.security.protocol.map": f"a stack's one listener is PLAINTEXT; {_ALONE}",
+    "inter.broker.listener.name": f"a stack's one listener is PLAINTEXT; {_ALONE}",
+    "log.dir": "a stack keeps its data in --data",
+    "log.dirs": "a stack keeps its data in --data",
+    "zookeeper.connect": "give --zookeeper",
+}
+"""Broker properties that a stack decides itself, and what to do instead: taken, they would change nothing."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +74,8 @@ def stack_spec(settings: Settings, data: Path, assignments: Iterable[str] = ()) 
     first_id = properties.pop(BROKER_ID, "1")
     if not first_id.isdecimal():
         raise UsageError(f"broker.id={first_id} is not a number: give one from 0 up")
+    for name in _PLACES.keys() & properties.keys():
+        raise UsageError(f"{name} is not for headwater up: {_PLACES[name].format(name)}")
     if stack.coordinator == "memory" and stack.brokers > 1:
         raise UsageError(
             f"{stack.brokers} brokers need ZooKeeper: leave out --coordinator memory, or start one broker"

@@ -66,8 +66,13 @@ class StackState:
 
     @property
     def bootstrap(self) -> str:
-        """The brokers' addresses, as a Kafka client takes them."""
-        return ",".join(broker.address for broker in self.brokers)
+        """The addresses of the brokers that run, as a Kafka client takes them."""
+        return ",".join(broker.address for broker in self.brokers if broker.is_alive)
+
+    @property
+    def ended(self) -> tuple[Member, ...]:
+        """The brokers that have ended while others went on."""
+        return tuple(broker for broker in self.brokers if not broker.is_alive)
 
 
 def read_state(data: Path) -> StackState | None:

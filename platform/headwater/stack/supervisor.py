@@ -1,5 +1,6 @@
 """The parent process of a local stack: starts ZooKeeper and the brokers, watches and stops them."""
 
+import errno
 import fcntl
 import os
 import select
@@ -11,10 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-from headwater.errors import DependencyError, PortInUseError, UserError
+from headwater.errors import DependencyError, PortInUseError, UsageError, UserError
 from headwater.stack.brokers import BrokerProcess
 from headwater.stack.java import find_java
-from headwater.stack.ports import format_address, is_free
+from headwater.stack.ports import format_address, refusal
 from headwater.stack.processes import start_ticks
 from headwater.stack.spec import StackSpec
 from headwater.stack.state import Member, StackState, read_state, remove_state, running_state, write_state
@@ -23,6 +24,7 @@ from headwater.stack.zookeeper import EmbeddedZooKeeper, check_ensemble
 # The kernel ends the children of a killed parent at once; their memory may take a moment to be given back.
 _PREVIOUS_CHILDREN_TIMEOUT_S = 10.0
 _POLL_S = 0.05
+_ENDED = -1  # no process has started then
 # ZooKeeper keeps everything on disk and brokers wait for it, so one that was killed is started again;
 # one that falls three times in a minute has a reason that starting does not mend.
 _RESTARTS_ALLOWED = 2
@@ -55,6 +57,7 @@ class Supervisor:
         self._tell = tell
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._brokers: list[BrokerProcess] = []
+        self._ended: list[Member] = []
         self._ready_at_ms = 0
         self._restarts: list[float] = []
         self._stop_requests = 0
@@ -83,6 +86,7 @@ class Supervisor:
 
     def _start(self, wake_fd: int) -> None:
         self._await_previous_children()
+        self._check_coordinator()
         self._check_ports()
         zookeeper = self._start_zookeeper()
         for index in range(len(self._spec.broker_ids)):
@@ -144,14 +148,36 @@ class Supervisor:
                     )
                 time.sleep(_POLL_S)
 
+    def _check_coordinator(self) -> None:
+        """A cluster stays with the coordinator that it was begun with."""
+        spec = self._spec
+        kept = [spec.data / f"broker-{each}" / "log" / "coordinator.json" for each in spec.broker_ids]
+        if spec.coordinator != "memory" and any(file.exists() for file in kept):
+            raise UsageError(
+                f"the stack in {spec.data} was begun with --coordinator memory: give it again, or choose another "
+                "--home"
+            )
+        if spec.coordinator == "memory" and (spec.data / "zookeeper").exists():
+            raise UsageError(
+                f"the stack in {spec.data} was begun with ZooKeeper: leave --coordinator memory out, or choose another "
+                "--home"
+            )
+
     def _check_ports(self) -> None:
         for index in range(len(self._spec.broker_ids)):
             port = self._spec.port_of(index)
-            if port and not is_free(self._spec.host, port):
+            error = refusal(self._spec.host, port)
+            if error is None:
+                continue
+            address = format_address(self._spec.host, port)
+            if error.errno == errno.EADDRINUSE:
                 raise PortInUseError(
-                    f"another process listens on {format_address(self._spec.host, port)}: stop it, or choose "
-                    "another port with --port"
+                    f"another process listens on {address}: stop it, or choose another port with --port"
                 )
+            raise UserError(
+                f"cannot listen on {address} ({(error.strerror or str(error)).lower()}): give an address of this "
+                "machine with --host, and a port that you may use with --port"
+            )
 
     # -- run
 
@@ -174,7 +200,10 @@ class Supervisor:
             self._brokers.remove(broker)
             if not self._brokers:
                 raise broker.failure()
-            self._tell(f"{broker.failure()}; the other brokers go on")
+            self._ended.append(Member("broker", broker.id, broker.address, broker.process.pid, _ENDED))
+            self._tell(
+                f"{broker.failure()}; the other brokers go on, and headwater down and up start it again"
+            )
             self._write_state()
 
     def _restart_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
@@ -222,6 +251,7 @@ class Supervisor:
                 _member("zookeeper", None, self._zookeeper.address, self._zookeeper.process.pid),
             )
         members += [_member("broker", each.id, each.address, each.process.pid) for each in self._brokers]
+        members += self._ended
         write_state(
             self._spec.data,
             StackState(
@@ -238,7 +268,11 @@ class Supervisor:
     @contextmanager
     def _only_one(self) -> Iterator[None]:
         """Hold the data folder for this process; the kernel lets go when it ends, however it ends."""
-        with (self._spec.data / "stack.lock").open("w") as lock:
+        try:
+            lock_file = (self._spec.data / "stack.lock").open("w")
+        except OSError as error:
+            raise UserError(f"cannot write to {self._spec.data}: {(error.strerror or '').lower()}") from error
+        with lock_file as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
