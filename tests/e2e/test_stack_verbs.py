@@ -192,6 +192,8 @@ def test_groups_show_lag_and_reset_it(run: Any, fail: Any, home: str) -> None:
         run("groups", "reset", "readers", "--topic", "lagging", *place)
         assert json.loads(run("groups", "describe", "readers", "--json"))["lag"] == lag
 
+    assert fail("groups", "delete", "readers", "nobody", "readers")[0] == 1
+    assert "readers" not in run("groups", "list")
     status, sentence = fail("groups", "reset", "readers", "--topic", "lagging:7", "--to-latest")
     assert (status, sentence) == (1, "--topic lagging:7: topic lagging has no partition 7")
 

@@ -11,6 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from headwater.cli._common import print_json
 from headwater.config import Settings, load_settings
 from headwater.errors import UsageError, UserError
 from headwater.stack.local import bootstrap_of
@@ -111,6 +112,33 @@ class Cluster:
         said = f"{error.str()[:1].lower()}{error.str()[1:]}"
         return UserError(said if said.startswith(subject) else f"{subject}: {said}")
 
+    def report(self, done: str, kind: str, futures: dict[str, Any], json_output: bool) -> None:
+        """Waits for an admin client's answers, and tells what was done, also beside what was not.
+
+        The client itself must still be referred to by the caller.
+
+        Args:
+            done: What was asked for, such as `created`.
+            kind: What the names are of, such as `topic`.
+            futures: The answers by name.
+            json_output: Whether to tell it as JSON.
+
+        Raises:
+            UserError: Something was refused.
+        """
+        well, refused = [], []
+        for name, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                refused.append(self.explain(error.args[0], f"{kind} {name}"))
+            else:
+                well.append(name)
+        if well or json_output:
+            print_done(done, well, json_output)
+        if refused:
+            raise UserError("; ".join(map(str, refused)), refused[0].exit_code)
+
     def require_leaders(self, topic: str, partition: int | None = None) -> list[int]:
         """The partitions of a topic, or the one that is named, if records can be read from them and sent to them now.
 
@@ -160,6 +188,14 @@ class Cluster:
 _UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 _REFUSED = ("_AUTHENTICATION", "_SSL")
 _UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
+
+
+def print_done(done: str, names: list[str], json_output: bool) -> None:
+    """Tells that something was done to what is named."""
+    if json_output:
+        print_json({done: names})
+    else:
+        print(f"{done} {', '.join(names)}")
 
 
 def parse_timestamp_ms(text: str) -> int:

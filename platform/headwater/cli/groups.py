@@ -1,4 +1,4 @@
-"""`headwater groups`: consumer groups, their lag, and resetting their offsets."""
+"""`headwater groups`: consumer groups, their lag, resetting their offsets, and deleting them."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -44,7 +44,7 @@ class _Progress:
 
 @app.callback()
 def _groups() -> None:
-    """List consumer groups, show their lag, reset their offsets.
+    """List consumer groups, show their lag, reset their offsets, delete them.
 
     \b
     Examples:
@@ -173,6 +173,25 @@ def reset(
     else:
         print_table(columns, changes, empty="")
         print("nothing was changed" if dry_run else f"reset {counted(len(changes), 'partition')}")
+
+
+@app.command()
+def delete(
+    groups: Annotated[list[str], typer.Argument(help="The groups' names.")],
+    home: HomeOption = DEFAULT_HOME,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+) -> None:
+    """Delete groups and what they have committed, while none of their members runs.
+
+    \b
+    Example:
+      headwater groups delete silver
+    """
+    cluster = Cluster(home, bootstrap)
+    admin = cluster.admin()
+    futures = admin.delete_consumer_groups(list(dict.fromkeys(groups)), request_timeout=cluster.timeout_s)
+    cluster.report("deleted", "group", futures, json_output)
 
 
 def _place(to_earliest: bool, to_latest: bool, to_offset: int | None, to_timestamp: str | None) -> str:

@@ -5,7 +5,7 @@ from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -24,8 +24,8 @@ from headwater.cli._common import (
     print_json,
     print_table,
 )
-from headwater.cli._kafka import Cluster, parse_assignments
-from headwater.errors import UsageError, UserError
+from headwater.cli._kafka import Cluster, parse_assignments, print_done
+from headwater.errors import UsageError
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
@@ -106,7 +106,7 @@ def create(
     new = [NewTopic(name, partitions, replication_factor, config=config) for name in topics]
     admin = cluster.admin()
     futures = admin.create_topics(new, request_timeout=cluster.timeout_s)
-    _report("created", cluster, futures, json_output)
+    cluster.report("created", "topic", futures, json_output)
 
 
 @app.command()
@@ -125,7 +125,7 @@ def delete(
     cluster = Cluster(home, bootstrap)
     admin = cluster.admin()
     futures = admin.delete_topics(list(dict.fromkeys(topics)), request_timeout=cluster.timeout_s)
-    _report("deleted", cluster, futures, json_output)
+    cluster.report("deleted", "topic", futures, json_output)
 
 
 @app.command()
@@ -177,7 +177,7 @@ def alter(
                 [resource], request_timeout=cluster.timeout_s
             ).values():
                 future.result()
-    _tell_done("altered", [topic], json_output)
+    print_done("altered", [topic], json_output)
 
 
 @app.command()
@@ -254,32 +254,3 @@ def _configs(cluster: Cluster, admin: Any, topic: str) -> dict[str, str]:
     entries = _all_configs(cluster, admin, topic)
     own = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
     return {name: entry.value for name, entry in sorted(entries.items()) if entry.source == own}
-
-
-def _report(done: str, cluster: Cluster, futures: dict[str, Any], json_output: bool) -> None:
-    """Waits for an admin client's answers, and tells what was done, also beside what was not.
-
-    The client itself must still be referred to by the caller.
-
-    Raises:
-        UserError: Something was refused.
-    """
-    well, refused = [], []
-    for name, future in futures.items():
-        try:
-            future.result()
-        except KafkaException as error:
-            refused.append(cluster.explain(error.args[0], f"topic {name}"))
-        else:
-            well.append(name)
-    if well or json_output:
-        _tell_done(done, well, json_output)
-    if refused:
-        raise UserError("; ".join(map(str, refused)), refused[0].exit_code)
-
-
-def _tell_done(done: str, topics: list[str], json_output: bool) -> None:
-    if json_output:
-        print_json({done: topics})
-    else:
-        print(f"{done} {', '.join(topics)}")
