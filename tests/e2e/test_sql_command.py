@@ -164,6 +164,9 @@ def test_spark_engine_tells_mistakes_in_a_sentence_and_does_the_rest(tmp_path):
     path = tmp_path / "tables/silver/pairs"
     write_deltalake(path, pa.table({"n": [1, 2, 3]}))
     unknown = run_sql(tmp_path, "--engine", "spark", "--json", "SELECT * FROM silver.pears")
+    dropped = run_sql(tmp_path, "--engine", "spark", "/* away */ drop table silver.pairs")
+    assert dropped.returncode != 0
+    assert "remove its folder" in dropped.stderr
     assert (unknown.returncode, unknown.stdout) == (1, "")
     assert "there is no table silver.pears: did you mean silver.pairs?" in unknown.stderr
     assert "Traceback" not in unknown.stderr

@@ -18,6 +18,7 @@ from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.renewal import begin_generations
+from headwater_streams.runtime.tables import table_problems
 from headwater_streams.testing import JobDriver
 
 clicks = hw.topic("clicks", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="10 minutes")
@@ -257,3 +258,71 @@ def test_rebuild_takes_columns_of_another_type(ran: JobDriver, spark: SparkSessi
     assert driver.rows("gold.per_hour", "who", "total") == [("a", "a"), ("a", "a"), ("b", "b")]
     assert dict(driver.table("gold.per_hour").dtypes)["total"] == "string"
     assert _audit(driver) == {}
+
+
+totals = hw.delta("gold.totals", keys=["who", "window_start"], mode="update")
+
+
+@hw.job(target=totals)
+def totals_of(clicks: DataFrame) -> DataFrame:
+    return _per_hour(clicks, F.sum("n").alias("total"))
+
+
+@hw.job(target=totals)
+def sums_of(clicks: DataFrame) -> DataFrame:
+    return _per_hour(clicks, F.sum("n").alias("total"))
+
+
+def test_table_of_another_job_is_not_written_to_until_it_is_taken_over(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(totals_of)
+    driver.send("clicks", {"who": "ann", "n": 1, "at": "2026-01-01T10:00:00Z"}, timestamp=AT)
+    driver.run()
+    other, context = drive(sums_of), driver.context
+    with pytest.raises(IncompatibleTableError) as refused:
+        other.run()
+    assert "gold.totals__ingest_clicks is written by the job 'totals_of__ingest_clicks'" in str(refused.value)
+    assert "@hw.job(name='totals_of')" in str(refused.value)
+    assert str(refused.value).endswith("headwater jobs rebuild sums_of")
+    told = [
+        problem for plan in plan_jobs(context, [bind(sums_of)]) for problem in table_problems(context, plan)
+    ]
+    assert [problem.partition(" is written")[0] for problem in told] == [
+        "gold.totals__ingest_clicks",
+        "gold.totals",
+    ]
+    driver.send("clicks", {"who": "ann", "n": 2, "at": "2026-01-01T10:30:00Z"}, timestamp=AT)
+    driver.run()
+    assert driver.rows("gold.totals", "who", "total") == [("ann", 3)]
+    begun = begin_generations(context, [bind(sums_of)], "rebuild", lambda _: NoLease())
+    assert [entry.table for entry in begun] == ["gold.totals__ingest_clicks", "gold.totals"]
+    with pytest.raises(IncompatibleTableError, match="written by the job 'sums_of__ingest_clicks'"):
+        driver.run()
+    other.run()
+    assert other.rows("gold.totals", "who", "total") == [("ann", 3)]
+    assert other.audit() == []
+
+
+@pytest.mark.parametrize("gone", [("gold/totals",), ("gold/totals", "gold/totals__ingest_clicks")])
+def test_table_that_was_removed_is_made_anew_by_a_rebuild(
+    drive: Callable[..., JobDriver], gone: tuple[str, ...]
+) -> None:
+    driver = drive(totals_of)
+    context = driver.context
+    with pytest.raises(StreamsError, match="has not run"):
+        begin_generations(context, [bind(totals_of)], "rebuild", lambda _: NoLease())
+    for minute in ("10:00", "10:30"):
+        driver.send("clicks", {"who": "ann", "n": 1, "at": f"2026-01-01T{minute}:00Z"}, timestamp=AT)
+        driver.run()
+    for table in gone:
+        shutil.rmtree(driver.home.root / "tables" / table)
+    with pytest.raises(StreamsError, match="headwater jobs rebuild totals_of"):
+        driver.run()
+    begun = begin_generations(context, [bind(totals_of)], "rebuild", lambda _: NoLease())
+    assert len(begun) == len(gone)
+    driver.run()
+    driver.send("clicks", {"who": "ann", "n": 1, "at": "2026-01-01T10:45:00Z"}, timestamp=AT)
+    driver.run()
+    assert driver.rows("gold.totals", "who", "total") == [("ann", 3)]
+    assert driver.audit() == []

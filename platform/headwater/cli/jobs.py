@@ -228,6 +228,8 @@ def run(
 
     A job that meets a fault that passes, such as a broker that is away, is started again after a pause; with --once it
     fails. A job whose input is gone, or that is not what its last run was, is refused: see `headwater jobs check`.
+    A job that fails, by a check with action="fail" too, ends the others of the command: run those apart that are to go
+    on without it.
 
     Exit status 0: done or stopped, 1: a job failed, 2: a job is wrong.
 

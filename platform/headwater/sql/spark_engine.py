@@ -1,5 +1,6 @@
 """Runs statements in Spark SQL, for what DuckDB cannot do: Spark's functions, DESCRIBE HISTORY, changes."""
 
+import re
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,6 +14,9 @@ from headwater.stack.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
+
+
+_DROP = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*drop\s", re.IGNORECASE | re.DOTALL)
 
 
 class SparkEngine:
@@ -48,6 +52,11 @@ class SparkEngine:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
+        if _DROP.match(statement):
+            raise SqlError(
+                "DROP would only have this session forget a table: remove its folder to be rid of it; "
+                "headwater jobs rebuild fills a job's table anew"
+            )
         try:
             for ref in self._catalog.named_in(statement):
                 self._bind(ref)

@@ -58,7 +58,8 @@ class TableHistory:
         self.commits = since_rebuilt(lineage(table, until=None if until is None else until + 1))
         if not self.commits:
             raise BackfillError(
-                f"there is no table {name} yet, so there is nothing to mend; run the job first"
+                f"there is no table {name}, so there is nothing to mend; run the job first, or, where the table was "
+                "removed, make it anew: headwater jobs rebuild"
             )
 
     @property

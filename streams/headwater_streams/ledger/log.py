@@ -129,6 +129,13 @@ def last_entry(table: Path, job: str, generation: int) -> LedgerEntry | None:
     return None
 
 
+def writer_of(table: Path) -> str | None:
+    """The job that wrote a table last, or began to write it anew; None where no job has."""
+    entries = (commit.entry for commit in commits_backwards(table))
+    wrote = (e.job for e in entries if e is not None and (e.is_batch or e.kind == "generation"))
+    return next(wrote, None)
+
+
 def last_batch(table: Path) -> LedgerEntry | None:
     """The newest entry of a batch, whichever job wrote it."""
     entries = (commit.entry for commit in _lineage_backwards(table))

@@ -335,10 +335,8 @@ def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -
 def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.StructType:
     """A table's columns without the library's."""
     if name not in tables:
-        there = ", ".join(sorted(tables)) or "none"
-        raise JobDefinitionError(
-            f"job {job.name!r}: there is no table {name!r}; tables and jobs' targets are {there}"
-        )
+        there = f"; the jobs here read and write {', '.join(sorted(tables))}" if tables else ""
+        raise JobDefinitionError(f"job {job.name!r}: there is no table {name!r}, which it reads{there}")
     return T.StructType([f for f in tables[name].fields if not f.name.startswith("_")])
 
 

@@ -23,6 +23,7 @@ from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import Positions, next_offsets
+from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.runtime.warm_up import WarmUp, find_warm_up, why_not
 from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction
 from headwater_streams.sinks.marks import last_batch
@@ -104,13 +105,19 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     """
     job = plan.job
     table = context.home.table(job.target.name)
+    generation = current_generation(context, job)
     if not (table / "_delta_log").exists():
-        raise StreamsError(f"job {job.name!r} has not run: there is no table {job.target.name} to begin anew")
+        ran = last_generation_run(context, job)
+        if action == "renew" or not ran:
+            raise StreamsError(
+                f"job {job.name!r} has not run: there is no table {job.target.name} to begin anew"
+            )
+        prepare_tables(context, plan)
+        generation = ran
     if action == "renew":
         why = why_not_renewed(plan)
         if why is not None:
             raise StreamsError(f"job {job.name!r} {why}; use headwater jobs rebuild {job.name}")
-    generation = current_generation(context, job)
     for name in half_swapped(context, job, generation):
         halfway = _why_halfway(context, job, name)
         if halfway is not None:
@@ -165,6 +172,13 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         _take_columns(context, plan)
     clear_sides(context, job, generation + 1)
     return entry
+
+
+def last_generation_run(context: StageContext, job: Job) -> int:
+    """The last generation that has a checkpoint, also where the table is gone; 0 where none has."""
+    folder = context.home.checkpoint(job.name, 1).parent
+    found = [int(each.name) for each in folder.glob("*") if each.name.isdecimal()]
+    return max(found, default=0)
 
 
 def why_not_renewed(plan: JobPlan) -> str | None:

@@ -90,9 +90,7 @@ def _import(where: str, search: Sequence[Path]) -> ModuleType:
         raise JobDefinitionError(f"{error.filename}, line {error.lineno}: {error.msg}") from error
     except ModuleNotFoundError as error:
         if error.name == where:
-            raise JobDefinitionError(
-                f"no job module {where!r}; give a path ending in .py or .sql, or an importable module"
-            ) from error
+            raise JobDefinitionError(_no_module(where)) from error
         raise JobDefinitionError(f"{where}: it imports {error.name!r}, which is not installed") from error
     except Exception as error:
         line = _line_in(where, error)
@@ -104,9 +102,12 @@ def _find(where: str, search: Sequence[Path]) -> Path:
         candidate = folder / where
         if candidate.is_file():
             return candidate.resolve()
-    raise JobDefinitionError(
-        f"no job module {where!r}; give a path ending in .py or .sql, or an importable module"
-    )
+    raise JobDefinitionError(_no_module(where))
+
+
+def _no_module(where: str) -> str:
+    job = f"; a job is named with its file, FILE.py:{where}" if where.isidentifier() else ""
+    return f"no job module {where!r}; give a path ending in .py or .sql, or an importable module{job}"
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -14,12 +14,19 @@ from headwater_streams.runtime.compatibility import (
     since_last_run,
 )
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.generations import STATELESS, Action, begin_generation, is_cut_off
+from headwater_streams.runtime.generations import (
+    STATELESS,
+    Action,
+    begin_generation,
+    is_cut_off,
+    last_generation_run,
+)
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.readers import readers_by_table
+from headwater_streams.runtime.tables import other_writer
 from headwater_streams.sinks.target import declared_name
 
 
@@ -41,11 +48,16 @@ def begin_generations(
     if action == "renew":
         chosen = _to_renew(context, plans, named)
     else:
-        chosen = [plan for plan in plans if plan.job.name in named or _has_done(context, plan)]
+        lacking = [plan for plan in plans if _lacks_its_table(context, plan)]
+        chosen = [
+            plan for plan in plans if plan.job.name in named or plan in lacking or _has_done(context, plan)
+        ]
         chosen = [
             plan
             for plan in _with_readers(context, plans, chosen)
-            if plan.job.name in named or next_commit(context.home.table(plan.job.target.name))
+            if plan.job.name in named
+            or plan in lacking
+            or next_commit(context.home.table(plan.job.target.name))
         ]
     leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
     try:
@@ -57,6 +69,14 @@ def begin_generations(
     finally:
         for held in leases.values():
             held.release()
+
+
+def _lacks_its_table(context: StageContext, plan: JobPlan) -> bool:
+    """Whether its table is gone though it has run, or is another job's."""
+    job = plan.job
+    if not next_commit(context.home.table(job.target.name)):
+        return last_generation_run(context, job) > 0
+    return other_writer(context, job, job.target.name) is not None
 
 
 def _has_done(context: StageContext, plan: JobPlan) -> bool:
@@ -100,9 +120,8 @@ def _with_readers(
     emptied = [target.name for plan in found.values() for target in plan.job.targets]
     for name in emptied:
         for job, table in sorted(readers[name]):
-            is_left_over = (
-                declared_name(job) in found and job not in planned
-            )  # a part that the job had before
+            # Left over: a part that the job had before, or a job whose table one of these takes over.
+            is_left_over = (declared_name(job) in found and job not in planned) or table in emptied
             if job not in found and not is_left_over:
                 raise StreamsError(
                     f"job {job!r} reads {name} into {table} and would count its rows twice; "

@@ -3,10 +3,13 @@
 from pyspark.sql import types as T
 
 from headwater_streams.errors import IncompatibleTableError
+from headwater_streams.ledger.log import writer_of
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import column_problems, ensure_table
 from headwater_streams.sinks.side import late_schema, quarantine_schema
+from headwater_streams.sinks.target import declared_name
 
 
 def prepare_tables(context: StageContext, plan: JobPlan) -> None:
@@ -35,7 +38,21 @@ def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
     problems = []
     for name, schema in tables_of(plan).items():
         problems += column_problems(context.home.table(name), name, schema)
+    for name in plan.schemas:
+        other = other_writer(context, plan.job, name)
+        if other is not None:
+            problems.append(
+                f"{name} is written by the job {other!r}, and a table has one writer: the job {plan.job.name!r} would "
+                f"write its rows twice; give it that name back, @hw.job(name={declared_name(other)!r}), or another "
+                f"target, or take the table over, empty: headwater jobs rebuild {declared_name(plan.job.name)}"
+            )
     return problems
+
+
+def other_writer(context: StageContext, job: Job, table: str) -> str | None:
+    """The job, if it is another one, that has written to a job's table last."""
+    found = writer_of(context.home.table(table))
+    return found if found != job.name else None
 
 
 def tables_of(plan: JobPlan) -> dict[str, T.StructType]:
