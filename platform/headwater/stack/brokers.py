@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from headwater.errors import EXIT_DEPENDENCY, EXIT_FAILED, EXIT_PORT_IN_USE, EXIT_USAGE, UserError
-from headwater.stack.logs import lines_since, open_log
+from headwater.stack.logs import cannot_write, lines_since, open_log
 from headwater.stack.ports import format_address
 from headwater.stack.processes import start_child
 from headwater.stack.spec import StackSpec
@@ -58,8 +58,7 @@ class BrokerProcess:
         try:
             log_dir.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise UserError(f"cannot write to {self._folder}: {why}") from error
+            raise cannot_write(self._folder, error) from error
         state = ["--zookeeper", self._zookeeper] if self._zookeeper else ["--coordinator", "memory"]
         properties = [part for item in self._spec.properties.items() for part in ("--set", "=".join(item))]
         with open_log(self.log) as log:

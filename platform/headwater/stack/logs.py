@@ -21,7 +21,12 @@ def open_log(path: Path) -> IO[bytes]:
             path.replace(path.with_name(path.name + ".1"))
         return path.open("ab")
     except OSError as error:
-        raise UserError(f"cannot write to {path.parent}: {(error.strerror or str(error)).lower()}") from error
+        raise cannot_write(path.parent, error) from error
+
+
+def cannot_write(folder: Path, error: OSError) -> UserError:
+    """The sentence for a folder that a stack may not write to."""
+    return UserError(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}")
 
 
 def lines_since(path: Path, position: int) -> list[str]:

@@ -15,6 +15,7 @@ from types import FrameType
 from headwater.errors import DependencyError, PortInUseError, UsageError, UserError
 from headwater.stack.brokers import BrokerProcess
 from headwater.stack.java import find_java
+from headwater.stack.logs import cannot_write
 from headwater.stack.ports import format_address, refusal
 from headwater.stack.processes import start_ticks
 from headwater.stack.spec import StackSpec
@@ -71,7 +72,7 @@ class Supervisor:
         try:
             self._spec.data.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise UserError(f"cannot write to {self._spec.data}: {(error.strerror or '').lower()}") from error
+            raise cannot_write(self._spec.data, error) from error
         with self._only_one(), self._signals() as wake_fd:
             try:
                 self._start(wake_fd)
@@ -271,7 +272,7 @@ class Supervisor:
         try:
             lock_file = (self._spec.data / "stack.lock").open("w")
         except OSError as error:
-            raise UserError(f"cannot write to {self._spec.data}: {(error.strerror or '').lower()}") from error
+            raise cannot_write(self._spec.data, error) from error
         with lock_file as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
