@@ -205,7 +205,7 @@ def test_history_rolled_back_backfill_folded_nothing(tmp_path: Path) -> None:
 
 
 def test_history_of_no_table_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(BackfillError, match=r"there is no table silver\.departures yet"):
+    with pytest.raises(BackfillError, match=r"there is no table silver\.departures, so"):
         TableHistory(tmp_path, "silver.departures", "clean")
 
 

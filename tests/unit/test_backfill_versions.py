@@ -99,4 +99,4 @@ def test_versions_of_a_table_of_another_job_are_refused_in_a_sentence(
     assert main([*verb, "--table", "gold.x"]) == 1
     assert f"gold.x is no table of the job '{JOB}'; it writes {TABLE}" in capsys.readouterr().err
     assert main(verb) == 1
-    assert f"there is no table {TABLE} yet" in capsys.readouterr().err
+    assert f"there is no table {TABLE}, so" in capsys.readouterr().err
