@@ -54,12 +54,12 @@ def produce(
     if key_separator == "":
         raise UsageError("--key-separator is empty: give the text that ends the key")
     cluster = Cluster(home, bootstrap)
-    sender = _Sender(cluster, topic, compression)
+    sender = _Sender(cluster, topic, partition, compression)
     fixed_headers = list(parse_assignments(headers, "--header").items())
     try:
         for number, line in enumerate(_lines(file), start=1):
             key, value = _split(line, key_separator, number)
-            sender.send(_nullable(key, null), _nullable(value, null), fixed_headers, partition)
+            sender.send(_nullable(key, null), _nullable(value, null), fixed_headers)
     finally:
         sender.finish()
     if json_output:
@@ -75,13 +75,14 @@ def produce(
 class _Sender:
     """A producer that remembers where its records went and what went wrong first."""
 
-    def __init__(self, cluster: Cluster, topic: str, compression: str) -> None:
+    def __init__(self, cluster: Cluster, topic: str, partition: int | None, compression: str) -> None:
         self.sent = 0
         self._cluster = cluster
         self._topic = topic
+        self._partition = partition
+        self._chosen = {} if partition is None else {"partition": partition}
         self._spans: dict[int, tuple[int, int]] = {}
         self._failure: Any = None
-        self._partition: int | None = None
         properties = {
             **cluster.client_properties(),
             "acks": "all",
@@ -97,14 +98,16 @@ class _Sender:
         key: bytes | None,
         value: bytes | None,
         headers: list[tuple[str, str]],
-        partition: int | None,
     ) -> None:
-        chosen = {} if partition is None else {"partition": partition}
-        self._partition = partition
         while True:
             try:
                 self._producer.produce(
-                    self._topic, value=value, key=key, headers=headers, on_delivery=self._delivered, **chosen
+                    self._topic,
+                    value=value,
+                    key=key,
+                    headers=headers,
+                    on_delivery=self._delivered,
+                    **self._chosen,
                 )
             except BufferError:
                 self._producer.poll(0.1)

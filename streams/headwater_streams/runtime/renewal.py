@@ -48,16 +48,12 @@ def begin_generations(
     if action == "renew":
         chosen = _to_renew(context, plans, named)
     else:
-        lacking = [plan for plan in plans if _lacks_its_table(context, plan)]
-        chosen = [
-            plan for plan in plans if plan.job.name in named or plan in lacking or _has_done(context, plan)
-        ]
+        wanted = named | {plan.job.name for plan in plans if _lacks_its_table(context, plan)}
+        chosen = [plan for plan in plans if plan.job.name in wanted or _has_done(context, plan)]
         chosen = [
             plan
             for plan in _with_readers(context, plans, chosen)
-            if plan.job.name in named
-            or plan in lacking
-            or next_commit(context.home.table(plan.job.target.name))
+            if plan.job.name in wanted or next_commit(context.home.table(plan.job.target.name))
         ]
     leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
     try:
