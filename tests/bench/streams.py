@@ -52,6 +52,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.runner import JobRunner
+from headwater_streams.sources.inputs import OFFSETS_PER_BATCH
 from headwater_streams.sources.reader import KafkaSource
 from support.processes import cpu_s, running
 
@@ -62,8 +63,6 @@ SCHEMA = (
     "departed_at TIMESTAMP, delay_minutes INT"
 )
 _PAIRS = (("job", "plain_tables"), ("job", "plain_dedup"), ("job", "plain_origin"), ("unheaded", "plain"))
-BATCH = 500_000
-"""Records of one batch: what a topic declares where it says nothing else."""
 
 
 @contextlib.contextmanager
@@ -176,7 +175,7 @@ def _records(spark: SparkSession, address: str, *, headers: bool) -> DataFrame:
         .option("subscribe", TOPIC)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", str(headers).lower())
-        .option("maxOffsetsPerTrigger", BATCH)
+        .option("maxOffsetsPerTrigger", OFFSETS_PER_BATCH)
         .load()
     )
 

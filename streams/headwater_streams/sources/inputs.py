@@ -15,6 +15,9 @@ from headwater_streams.sources.protobuf_value import Protobuf
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 Format = Literal["json", "csv", "access", "syslog"] | Csv | Avro | Protobuf | Parser
 _NAMED: Mapping[str, Csv | Parser | None] = {"json": None, "csv": Csv(), "access": ACCESS, "syslog": SYSLOG}
+OFFSETS_PER_BATCH = 1_000_000
+"""A batch costs a quarter of a second beside its rows, of which half a million take one. Nexmark's 1.84 million bids
+took 0.84 to 0.94 of the time in two batches that they took in four; 0.70 where files of the table are written anew."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +36,8 @@ class TopicInput:
             the combined log format), `"syslog"`, `hw.syslog(zone=...)`, `hw.key_value("level STRING, took_ms DOUBLE")`,
             `hw.template("{at:time} {level:word} {message}")`.
         max_ahead: How far an event time may be ahead of its record's timestamp before it is quarantined.
-        max_offsets_per_batch: The most records that one batch reads, over all partitions; their
-            coordinates pass through the driver.
+        max_offsets_per_batch: The most records that one batch reads, over all partitions; more of them make a job
+            that is behind faster, and its batches longer. Their coordinates pass through the driver.
         more: Further topics whose values are alike; `_topic` tells the rows apart.
     """
 
@@ -44,7 +47,7 @@ class TopicInput:
     watermark: str | None = None
     format: Format = "json"
     max_ahead: str = "1 day"
-    max_offsets_per_batch: int = 500_000
+    max_offsets_per_batch: int = OFFSETS_PER_BATCH
     more: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -129,7 +132,7 @@ def topic(
     watermark: str | None = None,
     format: Format = "json",  # noqa: A002 - the word that Spark's readers use
     max_ahead: str = "1 day",
-    max_offsets_per_batch: int = 500_000,
+    max_offsets_per_batch: int = OFFSETS_PER_BATCH,
 ) -> TopicInput:
     """Declares a topic, or several with values alike, as an input; see `TopicInput` for the arguments."""
     return TopicInput(name, schema, event_time, watermark, format, max_ahead, max_offsets_per_batch, more)

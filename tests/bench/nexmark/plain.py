@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater_streams.sources.inputs import OFFSETS_PER_BATCH
 from nexmark.generator import BID_WITHIN_S, SELLER_WITHIN_S, Kind
 from nexmark.jobs import (
     HOP,
@@ -35,8 +36,6 @@ from nexmark.jobs import (
 from nexmark.topics import SCHEMAS, SIDE_ROWS, TIME, WATERMARK_S, topic_of
 
 COORDINATES = ("topic", "partition", "offset", "timestamp")
-BATCH = 500_000
-"""Records of one batch: what a topic of the library declares where it says nothing else."""
 _ALL_FILES = 2**31 - 1
 
 
@@ -167,7 +166,7 @@ def _records(
     reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", address)
     reader = reader.option("subscribe", topic or topic_of(kind)).option("startingOffsets", "earliest")
     parsed = F.from_json(F.col("value").cast("string"), SCHEMAS[kind]).alias("v")
-    found = reader.option("maxOffsetsPerTrigger", BATCH).load().select(parsed, *coordinates)
+    found = reader.option("maxOffsetsPerTrigger", OFFSETS_PER_BATCH).load().select(parsed, *coordinates)
     return found.select("v.*", *coordinates)
 
 

@@ -10,10 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from headwater_streams.sources.inputs import OFFSETS_PER_BATCH
 from operators.topic import SCHEMA
 
-BATCH = 500_000
-"""Records of one batch: what a topic of the library declares where it says nothing else."""
 _STORES = {
     "drop_duplicates": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "drop_duplicates_memory": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -25,7 +24,7 @@ TABLE = "rows"
 def rows(spark: SparkSession, address: str, topic: str) -> DataFrame:
     """The topic's rows with their coordinates."""
     read = spark.readStream.format("kafka").option("kafka.bootstrap.servers", address)
-    read = read.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", BATCH)
+    read = read.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", OFFSETS_PER_BATCH)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": "_corrupt"}
     value = F.from_json(F.col("value").cast("string"), f"{SCHEMA}, _corrupt STRING", options)
     parsed = read.option("subscribe", topic).load().withColumn("_v", value).filter("_v._corrupt IS NULL")
