@@ -8,7 +8,8 @@ nothing else in the library does.
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,12 @@ from pyspark.sql import types as T
 from headwater_streams.atomic_file import atomic_file
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
+from headwater_streams.sinks.file_statistics import statistics_of
 from headwater_streams.sinks.live_files import LiveFile, all_files, files_with
 from headwater_streams.sinks.marks import Marks
 
 _DELTA = "org.apache.spark.sql.delta"
+_COLLECT = "spark.databricks.delta.stats.collect"
 
 _PROPERTIES = {
     "delta.enableDeletionVectors": "false",  # deltalake and DuckDB do not read them
@@ -137,8 +140,33 @@ class DeltaTransaction:
             there = set(df.columns)
             kept = [f for f in self._schema.fields if f.name in there]
             df = df.select(*[F.col(f"`{f.name}`").cast(f.dataType).alias(f.name) for f in kept])
-        added = to_list(self._transaction.writeFiles(df._jdf))  # noqa: SLF001
-        return WrittenFiles(added, sum(json.loads(action.stats())["numRecords"] for action in added))
+        with self._without_statistics():
+            added = to_list(self._transaction.writeFiles(df._jdf))  # noqa: SLF001
+        files, rows = [], 0
+        for action in map(self._with_statistics, added):
+            held = json.loads(action.stats())["numRecords"]
+            if held:  # of no rows at all Spark makes a file, too
+                files.append(action)
+                rows += held
+        return WrittenFiles(files, rows)
+
+    @contextmanager
+    def _without_statistics(self) -> Iterator[None]:
+        """Has Delta leave out the statistics of the files that it writes, see `file_statistics`."""
+        conf = jvm_class(self._spark, "org.apache.spark.sql.classic.SparkSession").active().conf()
+        before = conf.get(_COLLECT, "true")
+        conf.set(_COLLECT, "false")
+        try:
+            yield
+        finally:
+            conf.set(_COLLECT, before)
+
+    def _with_statistics(self, action: Any) -> Any:
+        told = json.loads(action.json())
+        if told["add"].get("stats"):  # another thread's write had just ended
+            return action
+        told["add"]["stats"] = statistics_of(self._path / unquote(told["add"]["path"]))
+        return self.action(told)
 
     def commit(
         self,

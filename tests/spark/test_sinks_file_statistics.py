@@ -1,0 +1,108 @@
+"""Statistics of data files as they are told from their footers, beside those that Delta works out itself."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater_streams.nullable import as_nullable
+from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles, ensure_table
+from headwater_streams.sinks.file_statistics import statistics_of
+
+_ALIKE = (
+    "CAST(id AS BYTE) AS b, CAST(id AS SHORT) AS s, CAST(id - 3 AS INT) AS i, id * 1000000007 AS l, "
+    "CAST(id AS FLOAT) / 4 AS f, id / 3D - 1 AS d, concat('é', repeat(CAST(id AS STRING), 40)) AS long_text, "
+    "CASE WHEN id > 1 THEN concat(id, ' \"\n') END AS text, CAST(NULL AS STRING) AS nothing, "
+    "TIMESTAMP_MICROS(1357000000123456L + id * 86400000001L) AS at, "
+    "CAST(TIMESTAMP_MICROS(id * 999) AS TIMESTAMP_NTZ) AS at_ntz, DATE_ADD(DATE'0001-01-01', CAST(id AS INT)) AS day, "
+    "CAST(id / 8 - 1 AS DECIMAL(9, 3)) AS short_decimal, CAST(id * 123456789 AS DECIMAL(15, 2)) AS decimal, "
+    "id % 2 = 0 AS flag, CAST(CAST(id AS STRING) AS BINARY) AS bytes, "
+    "CASE WHEN id > 2 THEN NAMED_STRUCT('x', id, 'in', NAMED_STRUCT('at', TIMESTAMP_SECONDS(id))) END AS nested"
+)
+
+
+def _written(spark: SparkSession, path: Path, rows: DataFrame) -> WrittenFiles:
+    ensure_table(spark, path, "t", as_nullable(rows.schema))
+    return DeltaTransaction(spark, path).write(rows)
+
+
+def _by_delta(path: Path, rows: DataFrame) -> dict[str, Any]:
+    rows.write.format("delta").save(str(path))
+    actions = [json.loads(line) for line in (path / "_delta_log" / f"{0:020}.json").read_text().splitlines()]
+    (added,) = [action["add"] for action in actions if "add" in action]
+    stats: dict[str, Any] = json.loads(added["stats"])
+    return stats
+
+
+def test_statistics_are_those_that_delta_works_out(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql(f"SELECT {_ALIKE} FROM {{ids}}", ids=spark.range(0, 9, numPartitions=1))
+    (action,) = _written(spark, tmp_path / "ours", rows).actions
+    ours, delta = json.loads(action.stats()), _by_delta(tmp_path / "delta", rows)
+    # What follows a text that is cut, so that no value is greater, differs.
+    last, of_delta = (told["maxValues"].pop("long_text") for told in (ours, delta))
+    assert ours == delta
+    assert last[:32] == of_delta[:32]
+
+
+def test_what_json_cannot_say_has_no_bounds(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.sql(
+        "SELECT DOUBLE('nan') AS nan, DOUBLE('-inf') AS inf, TIMESTAMP_MICROS(253402300800000000L) AS year_10000, "
+        "CAST(12345678901234567890.12 AS DECIMAL(30, 2)) AS wide, CAST(X'ff61' AS STRING) AS not_text, ARRAY(1) AS a, "
+        "MAP('k', 1) AS m, 7 AS behind"
+    )
+    (action,) = _written(spark, tmp_path / "t", rows).actions
+    told = json.loads(action.stats())
+    assert (told["numRecords"], told["minValues"], told["maxValues"]) == (1, {"behind": 7}, {"behind": 7})
+    assert told["nullCount"].keys() == {"nan", "inf", "year_10000", "wide", "not_text", "behind"}
+
+
+def test_rows_of_none_give_no_file_and_the_session_goes_on_as_it_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    written = _written(spark, tmp_path / "t", spark.range(3).filter("id > 5"))
+    assert (written.actions, written.rows) == ([], 0)
+    assert "minValues" in _by_delta(tmp_path / "beside", spark.range(1))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(st.none() | st.text() | st.text("xé􏿿", min_size=30, max_size=40), min_size=1, max_size=6),
+    st.lists(st.none() | st.datetimes(timezones=st.just(UTC)), min_size=6, max_size=6),
+)
+def test_bounds_hold_all_values_of_all_row_groups(
+    tmp_path_factory: pytest.TempPathFactory, texts: list[str | None], times: list[datetime | None]
+) -> None:
+    table = pa.table(
+        {"text": texts, "at": pa.array(times[: len(texts)], pa.timestamp("us", "UTC"))},
+        pa.schema([("text", pa.string()), ("at", pa.timestamp("us", "UTC"))]),
+    )
+    file = tmp_path_factory.mktemp("files") / "f.parquet"
+    pq.write_table(table, file, row_group_size=2)
+    told = json.loads(statistics_of(file))
+    assert told["nullCount"] == {name: table[name].null_count for name in table.column_names}
+    for text in filter(None, texts):
+        assert told["minValues"]["text"] <= text <= told["maxValues"]["text"]
+    for at in (time for time in times[: len(texts)] if time is not None):
+        first, last = (datetime.fromisoformat(told[side]["at"]) for side in ("minValues", "maxValues"))
+        assert first <= at
+        assert (at - last).total_seconds() < 0.001
+
+
+def test_reader_skips_the_files_that_the_bounds_rule_out(spark: SparkSession, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    for start in (0, 10, 20):
+        rows = spark.range(start, start + 10, numPartitions=1).withColumn("at", F.timestamp_seconds("id"))
+        ensure_table(spark, path, "t", as_nullable(rows.schema))
+        transaction = DeltaTransaction(spark, path)
+        transaction.commit("test", start, "", transaction.write(rows))
+    found = spark.read.format("delta").load(str(path)).filter("at = TIMESTAMP_SECONDS(15)")
+    assert [row["id"] for row in found.collect()] == [15]
+    assert len(found.inputFiles()) == 1
