@@ -69,6 +69,7 @@ class Place:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
@@ -147,10 +148,11 @@ def test_jobs_running_are_told_of_live_and_stop_gracefully_though_the_broker_is_
             admin = AdminClient({"bootstrap.servers": running.bootstrap})
             asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("clean")])
             assert [p.offset for p in asked["clean"].result(10).topic_partitions] == [3]
-        job.send_signal(signal.SIGTERM)
+        os.killpg(job.pid, signal.SIGTERM)  # to the JVM as well, as a service's manager and `timeout` do
         _, err = job.communicate(timeout=WAIT_S)
     assert job.returncode == 0, err
     assert "clean: " in err
+    assert "Traceback" not in err
     assert place.sql("SELECT total FROM gold.per_hour") == [{"total": 6}]
     events = place.sql(
         "SELECT job, event FROM headwater.progress WHERE event <> 'batch' ORDER BY job, happened_at"

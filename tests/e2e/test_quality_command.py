@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import CommitProperties, write_deltalake
+
+from headwater_streams.ledger.entry import LedgerEntry
 
 JOB = """
 import headwater as hw
@@ -28,6 +30,14 @@ def expectations():
     import great_expectations.expectations as gxe
 
     return [gxe.ExpectColumnValuesToNotBeNull(column="delay")]
+
+
+def raises():
+    raise ValueError("boom")
+
+
+def number():
+    return 5
 """
 
 
@@ -92,6 +102,17 @@ def test_quality_run_of_a_job_file_at_a_version_passes_with_its_warnings(folder)
     assert json.loads(run_quality(folder, "show", "--json").stdout)[0]["version"] == 0
 
 
+def test_quality_run_of_a_table_whose_job_is_not_at_hand_says_that_its_checks_are_left_out(folder):
+    table = folder / ".headwater/tables/silver/alone"
+    told = {"userMetadata": LedgerEntry("alone", 1, 0, "silver.alone", "row", (), {}, "").to_json()}
+    write_deltalake(table, pa.table({"delay": [1]}), commit_properties=CommitProperties(custom_metadata=told))
+    for _ in range(2):
+        done = run_quality(folder, "run", "silver.alone", "--check", "positive: delay > 0")
+        assert done.returncode == 0, done.stderr
+        assert "the job 'alone', which writes silver.alone, is in no module of ./jobs" in done.stderr
+    assert "in place of what was found at 20" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
@@ -99,7 +120,14 @@ def test_quality_run_of_a_job_file_at_a_version_passes_with_its_warnings(folder)
         (["run", "jobs/nothing.py"], 2, "jobs/nothing.py"),
         (["run", "silver.departures", "--check", "delay > 0"], 2, "write NAME: CONDITION"),
         (["run", "silver.departures", "--check", "two words: delay > 0"], 2, "check name 'two words'"),
-        (["run", "silver.departures", "--expectations", "mine.py:nope"], 2, "write PATH_OR_MODULE:FUNCTION"),
+        (["run", "silver.departures", "--expectations", "mine.py:nope"], 2, "mine.py has no function 'nope'"),
+        (["run", "silver.departures", "--expectations", "none.py:nope"], 2, "there is no file none.py"),
+        (["run", "silver.departures", "--expectations", "mine.py:raises"], 2, "failed: ValueError: boom"),
+        (
+            ["run", "silver.departures", "--expectations", "mine.py:number"],
+            2,
+            "returned 5; it returns a list",
+        ),
         (["run"], 2, "Missing argument"),
         (["show", "gold.flights"], 2, "there is no result of gold.flights yet"),
     ],

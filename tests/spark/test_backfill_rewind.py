@@ -74,8 +74,10 @@ def test_rewind_of_rows_reads_them_again_and_can_be_taken_back(drive: Callable[.
         driver.run()
     everything = rows(driver)
     assert everything == [("u0", 0), ("u1", 1), ("u3", 3)]
-    with pytest.raises(BackfillError, match=r"has written nothing to silver\.clicks after version 99"):
+    with pytest.raises(BackfillError, match=r"silver\.clicks has no version 99; its newest is 4"):
         backfill.plan_rewind(driver.context, job, version=99)
+    with pytest.raises(BackfillError, match=r"has written nothing to silver\.clicks after version 4"):
+        backfill.plan_rewind(driver.context, job, version=4)
     with pytest.raises(
         BackfillError, match=r"oldest batch of the job 'clean' in silver\.clicks is version 1"
     ):

@@ -8,7 +8,7 @@ import pytest
 
 import headwater as hw
 from headwater.cli import main
-from headwater.stack.session import _interrupted_afterwards
+from headwater.stack.launching import interrupted_afterwards
 
 
 def test_root_config_with_a_mistake_is_refused_by_a_command_that_needs_no_setting(
@@ -29,7 +29,7 @@ def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
     )  # ignored where tests run in the background
 
     def start(presses: int) -> None:
-        with _interrupted_afterwards() as take:
+        with interrupted_afterwards() as take:
             signal.signal(signal.SIGINT, signal.SIG_DFL)  # as PySpark takes it
             take()
             for _ in range(presses):
@@ -46,7 +46,7 @@ def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         start(1)
         assert reached == [1, 1]
-        with _interrupted_afterwards():
+        with interrupted_afterwards():
             signal.signal(signal.SIGINT, signal.default_int_handler)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN, (
             "what PySpark takes is given back there, too"

@@ -20,9 +20,11 @@ def late(
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
-    """Show the rows of TABLE__late: they are whole, and a backfill folds them in (`backfill plan JOB --late`).
+    """Show the rows of TABLE__late: they are whole.
 
-    Where windows overlap, `_missed` names those that lack the row; it is counted in its other windows.
+    A backfill folds those of windows in (`backfill plan JOB --late`). Where
+    windows overlap, `_missed` names those that lack the row; it is counted in
+    its other windows.
 
     \b
     Example:

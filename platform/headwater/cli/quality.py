@@ -1,5 +1,6 @@
 """`headwater quality`: suites over one version of a table, and their Data Docs."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -66,7 +67,8 @@ def run(
     """Judge one version of a table by its job's checks and by those given here.
 
     A table's job is looked for in the modules of ./jobs, then in the shipped
-    ones. The table may be written meanwhile. Exit status 0: passed, 1: failed,
+    ones. The table may be written meanwhile. What is found is kept, in place of
+    what was found of that version before. Exit status 0: passed, 1: failed,
     2: the question was wrong.
 
     \b
@@ -76,11 +78,16 @@ def run(
       headwater quality run gold.flights --version 12 --check "landed: landed_at >= departed_at"
     """
     from headwater_streams.errors import StreamsError
+    from headwater_streams.quality import stored_results
 
     try:
         given = [*_parsed_checks(check or [], "row"), *_parsed_checks(batch_check or [], "batch")]
         extra = _expectations_function(expectations) if expectations else None
         subjects = _subjects(subject, home)
+        _tell_of_missing_jobs(home, subjects)
+        before = {
+            (each.table, each.version): each for table, _ in subjects for each in stored_results(home, table)
+        }
         results = _judged(home, subjects, given, key or [], version, extra)
     except StreamsError as error:
         raise UsageError(str(error)) from error
@@ -89,6 +96,8 @@ def run(
     else:
         for result in results:
             _print_result(result)
+            if (replaced := before.get((result.table, result.version))) is not None:
+                print(f"in place of what was found at {_when(replaced)}: {_verdict(replaced)}")
     if not all(result.passed for result in results):
         raise typer.Exit(EXIT_FAILED)
 
@@ -125,10 +134,10 @@ def show(
             (
                 result.table,
                 result.version,
-                "passed" if result.passed else "failed",
+                _verdict(result),
                 result.rows,
                 f"{sum(each.passed for each in result.outcomes)} of {len(result.outcomes)}",
-                result.ran_at.partition("+")[0].replace("T", " "),
+                _when(result),
             )
             for result in results
         ],
@@ -138,6 +147,14 @@ def show(
         _print_result(results[-1])
     elif results:
         print(f"Data Docs: {(home / 'quality' / 'index.html').resolve().as_uri()}")
+
+
+def _verdict(result: "SuiteResult") -> str:
+    return "passed" if result.passed else "failed"
+
+
+def _when(result: "SuiteResult") -> str:
+    return result.ran_at.partition("+")[0].replace("T", " ")
 
 
 def _parsed_checks(texts: "Sequence[str]", level: str) -> "list[Check]":
@@ -173,6 +190,21 @@ def _subjects(subject: str, home: Path) -> "list[tuple[str, Job | None]]":
     except UserError as error:
         raise UsageError(str(error)) from error
     return [(table, _job_of(table, search))]
+
+
+def _tell_of_missing_jobs(home: Path, subjects: "Sequence[tuple[str, Job | None]]") -> None:
+    """A table that passes without the checks of its job would seem sound."""
+    from headwater_streams.ledger.log import writer_of
+    from headwater_streams.runtime.home import Home
+
+    for table, job in subjects:
+        writer = writer_of(Home(home).table(table)) if job is None else None
+        if writer is not None:
+            print(
+                f"headwater: the job {writer!r}, which writes {table}, is in no module of ./jobs, so its checks and "
+                "keys are left out: headwater quality run PATH.py judges by them",
+                file=sys.stderr,
+            )
 
 
 def _job_folders() -> list[Path]:
@@ -211,9 +243,18 @@ def _expectations_function(reference: str) -> "Callable[[], Sequence[object]]":
             spec.loader.exec_module(module)
         else:
             module = import_module(where)
-        function: Callable[[], Sequence[object]] = getattr(module, name)
-    except (ImportError, OSError, SyntaxError, AttributeError, ValueError) as error:
-        raise UsageError(f"--expectations {reference}: {error}; write PATH_OR_MODULE:FUNCTION") from error
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"--expectations {reference}: there is no file {where}; write PATH_OR_MODULE:FUNCTION"
+        ) from error
+    except Exception as error:  # whatever a module of a person's own raises
+        told = f"{type(error).__name__}: {error}"
+        raise UsageError(f"--expectations {reference}: {told}; write PATH_OR_MODULE:FUNCTION") from error
+    function: Callable[[], Sequence[object]] | None = getattr(module, name, None)
+    if function is None:
+        raise UsageError(
+            f"--expectations {reference}: {where} has no function {name!r}; write PATH_OR_MODULE:FUNCTION"
+        )
     return function
 
 

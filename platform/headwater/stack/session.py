@@ -3,21 +3,22 @@
 import logging
 import os
 import re
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
 from headwater.stack.classes import archive_options
 from headwater.stack.jars import jar_paths
-from headwater.stack.java import Java, find_java, launch_home
+from headwater.stack.java import find_java
+from headwater.stack.launching import (
+    interrupted_afterwards,
+    java_ends_with_python,
+    launch_environment,
+    require_master,
+)
 from headwater.stack.packages import packages_zip
 
 if TYPE_CHECKING:
@@ -147,7 +148,8 @@ def spark_session(
         modules: On a cluster, modules that are sent there beside our packages.
 
     Raises:
-        DependencyError: Without PySpark, a Java 17 or 21, or the jars; the message says what to run.
+        DependencyError: Without PySpark, a Java 17 or 21, the jars, or a master that answers; the message says
+            what to do.
     """
     if find_spec("pyspark") is None:
         raise DependencyError("PySpark is not installed: run pip install 'headwater[spark]'")
@@ -167,10 +169,12 @@ def spark_session(
         java_options=archive_options(os.environ, java),
     ) | dict(extra or {})
     conf |= collector_conf(conf, os.environ)
+    require_master(conf["spark.master"])
     builder = SparkSession.builder.config(conf=SparkConf(loadDefaults=False).setAll(list(conf.items())))
     with (
-        _launch_environment(java, here=_is_here(conf["spark.master"])),
-        _interrupted_afterwards() as take_signal,
+        launch_environment(java, here=_is_here(conf["spark.master"])),
+        java_ends_with_python(),
+        interrupted_afterwards() as take_signal,
     ):
         SparkContext.getOrCreate(SparkConf().setAll(list(conf.items())))
         take_signal()  # PySpark has taken it, to cancel jobs over py4j
@@ -181,39 +185,6 @@ def spark_session(
     _know_classes(session)
     few_round_trips(session)
     return session
-
-
-@contextmanager
-def _interrupted_afterwards() -> Iterator[Callable[[], None]]:
-    """A Ctrl-C while the JVM starts is obeyed once it has, or at the second one.
-
-    py4j, in the middle of an answer, would end in the stack traces of three errors. A process in the background, of a
-    shell without job control, ignores the signal, and does so still after the block.
-
-    Yields:
-        What takes the signal back from a library that has taken it in the block.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is None:
-        yield lambda: None
-        return
-    asked: list[int] = []
-
-    def ask(number: int, _frame: FrameType | None) -> None:
-        if asked:
-            raise KeyboardInterrupt
-        asked.append(number)
-
-    def take() -> None:
-        signal.signal(signal.SIGINT, ask if callable(before) else before)
-
-    take()
-    try:
-        yield take
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if asked:
-        raise KeyboardInterrupt
 
 
 _CLASSES = (
@@ -250,29 +221,3 @@ def _silence_statement_errors() -> None:
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return Path(record.pathname).parent.name != "py4j"
-
-
-@contextmanager
-def _launch_environment(java: Java, *, here: bool) -> Iterator[None]:
-    """What PySpark reads from the environment when it starts its JVM; afterwards all is as it was."""
-    import pyspark
-
-    wanted = {
-        "JAVA_HOME": str(launch_home(java, os.environ)),
-        # Another Spark on this machine must not lend its jars to this PySpark.
-        "SPARK_HOME": str(Path(pyspark.__file__).parent),
-        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
-        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
-    }
-    if here:
-        wanted["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
-    before = {name: os.environ.get(name) for name in wanted}
-    os.environ.update(wanted)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

@@ -55,7 +55,8 @@ def run_suite(
         extra: Gives a person's own great-expectations expectations; called once the library is imported.
 
     Raises:
-        SuiteError: The table or version is not there, a key is not one of its columns, or nothing is expected.
+        SuiteError: The table or version is not there, a key is not one of its columns, nothing is expected, or
+            `extra` gives no expectations.
     """
     frame, pinned = _read(spark, Home(home).table(table), table, version)
     missing = [name for name in keys if name not in frame.columns]
@@ -150,7 +151,22 @@ def _sentence(error: Exception) -> str:
 
 def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> list["Expectation"]:
     _import_great_expectations()
-    return list(extra()) if extra else []
+    from great_expectations.expectations import Expectation
+
+    if extra is None:
+        return []
+    try:
+        found = extra()
+    except Exception as error:
+        raise SuiteError(
+            f"the function that gives expectations failed: {type(error).__name__}: {error}"
+        ) from error
+    if not isinstance(found, list | tuple) or not all(isinstance(each, Expectation) for each in found):
+        raise SuiteError(
+            f"the function that gives expectations returned {found!r}; it returns a list of great-expectations' "
+            "expectations, such as [gxe.ExpectColumnValuesToNotBeNull(column='delay')]"
+        )
+    return list(found)
 
 
 def _import_great_expectations() -> Any:

@@ -99,6 +99,8 @@ def batch_at(home: Home, history: TableHistory, declared: Job, version: int) -> 
         BackfillError: There is none that the table can be put back to.
     """
     job = declared.name
+    if version > history.version:
+        raise BackfillError(f"{history.name} has no version {version}; its newest is {history.version}")
     mine = batches_of(history, job)
     if not mine:
         raise BackfillError(
@@ -114,7 +116,7 @@ def batch_at(home: Home, history: TableHistory, declared: Job, version: int) -> 
     if not earlier:
         raise BackfillError(
             f"the oldest batch of the job {job!r} in {history.name} is version {mine[0][0].version}, so it cannot be "
-            f"put back to version {version}; a rebuild before that is taken back by headwater backfill rollback"
+            f"put back to version {version}; to begin with an empty table, headwater jobs rebuild"
         )
     if len(earlier) == len(mine):
         raise BackfillError(

@@ -1,0 +1,122 @@
+"""How PySpark's JVM is started: with what environment, and what becomes of the signals that come."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from headwater.errors import DependencyError
+from headwater.stack.java import Java, launch_home
+
+_MASTER_TIMEOUT_S = 5.0
+
+
+def require_master(master: str) -> None:
+    """Sees to it that a standalone master is there; Spark asks for a minute, and ends in errors of its own.
+
+    Raises:
+        DependencyError: None of those named answers.
+    """
+    if not master.startswith("spark://"):
+        return
+    for address in master.removeprefix("spark://").split(","):
+        host, _, port = address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _MASTER_TIMEOUT_S).close()
+        except (OSError, ValueError):
+            continue
+        return
+    raise DependencyError(
+        f"no Spark master answers at {master}: start one, or give spark://HOST:PORT of another"
+    )
+
+
+@contextmanager
+def launch_environment(java: Java, *, here: bool) -> Iterator[None]:
+    """What PySpark reads from the environment when it starts its JVM; afterwards all is as it was."""
+    import pyspark
+
+    wanted = {
+        "JAVA_HOME": str(launch_home(java, os.environ)),
+        # Another Spark on this machine must not lend its jars to this PySpark.
+        "SPARK_HOME": str(Path(pyspark.__file__).parent),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "PYSPARK_DRIVER_PYTHON": os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+    }
+    if here:
+        wanted["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP", "127.0.0.1")
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def java_ends_with_python() -> Iterator[None]:
+    """The JVM ignores SIGTERM, which comes to a whole process group or service at once; else it were gone before the
+    batch that a job is to end with. It ends when its standard input does: with Python, however that ends."""
+    java_gateway: Any = import_module("pyspark.java_gateway")  # which has no types
+    popen = java_gateway.Popen
+
+    def launch(
+        command: list[str], *, preexec_fn: Callable[[], None], **options: Any
+    ) -> "subprocess.Popen[bytes]":
+        def before_exec() -> None:
+            preexec_fn()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        process: subprocess.Popen[bytes] = popen(command, preexec_fn=before_exec, **options)
+        return process
+
+    java_gateway.Popen = launch
+    try:
+        yield
+    finally:
+        java_gateway.Popen = popen
+
+
+@contextmanager
+def interrupted_afterwards() -> Iterator[Callable[[], None]]:
+    """A Ctrl-C while the JVM starts is obeyed once it has, or at the second one.
+
+    py4j, in the middle of an answer, would end in the stack traces of three errors. A process in the background, of a
+    shell without job control, ignores the signal, and does so still after the block.
+
+    Yields:
+        What takes the signal back from a library that has taken it in the block.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is None:
+        yield lambda: None
+        return
+    asked: list[int] = []
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(number)
+
+    def take() -> None:
+        signal.signal(signal.SIGINT, ask if callable(before) else before)
+
+    take()
+    try:
+        yield take
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
