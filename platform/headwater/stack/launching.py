@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from typing import Any
 
 from headwater.errors import DependencyError
 from headwater.stack.java import Java, launch_home
+from headwater.stack.ports import accepts_connections, parse_address
 
 _MASTER_TIMEOUT_S = 5.0
 
@@ -27,16 +27,17 @@ def require_master(master: str) -> None:
     """
     if not master.startswith("spark://"):
         return
-    for address in master.removeprefix("spark://").split(","):
-        host, _, port = address.rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _MASTER_TIMEOUT_S).close()
-        except (OSError, ValueError):
-            continue
-        return
-    raise DependencyError(
-        f"no Spark master answers at {master}: start one, or give spark://HOST:PORT of another"
-    )
+    if not any(map(_answers, master.removeprefix("spark://").split(","))):
+        raise DependencyError(
+            f"no Spark master answers at {master}: start one, or give spark://HOST:PORT of another"
+        )
+
+
+def _answers(address: str) -> bool:
+    try:
+        return accepts_connections(*parse_address(address), _MASTER_TIMEOUT_S)
+    except ValueError:
+        return False
 
 
 @contextmanager
