@@ -1,6 +1,7 @@
 """Statistics of data files as they are told from their footers, beside those that Delta works out itself."""
 
 import json
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ def test_rows_of_none_give_no_file_and_the_session_goes_on_as_it_was(
     written = _written(spark, tmp_path / "t", spark.range(3).filter("id > 5"))
     assert (written.actions, written.rows) == ([], 0)
     assert "minValues" in _by_delta(tmp_path / "beside", spark.range(1))
+
+
+def test_writes_that_overlap_leave_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(1)
+    ensure_table(spark, tmp_path / "t", "t", as_nullable(rows.schema))
+    one, other = (DeltaTransaction(spark, tmp_path / "t")._without_statistics() for _ in range(2))
+    with ExitStack() as second, one:
+        second.enter_context(other)
+    assert "minValues" in _by_delta(tmp_path / "beside", rows)
 
 
 @settings(max_examples=50, deadline=None)

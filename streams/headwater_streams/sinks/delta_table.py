@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 from urllib.parse import unquote
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 
@@ -35,6 +37,9 @@ from headwater_streams.sinks.marks import Marks
 
 _DELTA = "org.apache.spark.sql.delta"
 _COLLECT = "spark.databricks.delta.stats.collect"
+_WRITING: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
+"""How many threads write with a session, and its own setting of `_COLLECT`."""
+_WRITING_LOCK = Lock()
 
 _PROPERTIES = {
     "delta.enableDeletionVectors": "false",  # deltalake and DuckDB do not read them
@@ -152,14 +157,25 @@ class DeltaTransaction:
 
     @contextmanager
     def _without_statistics(self) -> Iterator[None]:
-        """Has Delta leave out the statistics of the files that it writes, see `file_statistics`."""
-        conf = jvm_class(self._spark, "org.apache.spark.sql.classic.SparkSession").active().conf()
-        before = conf.get(_COLLECT, "true")
-        conf.set(_COLLECT, "false")
+        """Has Delta leave out the statistics of the files that it writes, see `file_statistics`.
+
+        Queries of one session write at once: the first to begin changes its setting, and the last to end restores it.
+        """
+        conf = self._spark.conf
+        with _WRITING_LOCK:
+            writers, before = _WRITING.get(self._spark, (0, ""))
+            if not writers:
+                before = str(conf.get(_COLLECT, "true"))
+                conf.set(_COLLECT, "false")
+            _WRITING[self._spark] = writers + 1, before
         try:
             yield
         finally:
-            conf.set(_COLLECT, before)
+            with _WRITING_LOCK:
+                writers, before = _WRITING[self._spark]
+                _WRITING[self._spark] = writers - 1, before
+                if writers == 1:
+                    conf.set(_COLLECT, before)
 
     def _with_statistics(self, action: Any) -> Any:
         told = json.loads(action.json())
