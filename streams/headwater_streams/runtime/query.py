@@ -23,6 +23,7 @@ from headwater_streams.runtime.batch_result import BatchResult, Metrics
 from headwater_streams.runtime.checkpoint import is_committed, read_offsets
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.empty_batches import empty_batches
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, speaks_of_loss
 from headwater_streams.runtime.generations import (
@@ -57,6 +58,10 @@ class Stage(Protocol):
     @property
     def output_mode(self) -> str:
         """Spark's output mode of the query."""
+
+    @property
+    def writes_without_rows(self) -> bool:
+        """Whether a batch without rows may write something, as it moves the watermark."""
 
     def prepare(self) -> None:
         """Makes the tables and takes up the state of the last commit."""
@@ -161,7 +166,8 @@ class JobQuery:
             if once
             else writer.trigger(processingTime=f"{interval_s} seconds")
         )
-        self._query = trigger.start()
+        with empty_batches(self._context.spark, wanted=self._stage.writes_without_rows):
+            self._query = trigger.start()
         self._context.step(self.job.name, "started", -1)
 
     def stop(self, timeout_s: float = 60.0) -> None:

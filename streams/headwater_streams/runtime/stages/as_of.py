@@ -43,6 +43,7 @@ class AsOfStage:
     """Runs the batches of a job that joins two streams as of a time."""
 
     is_stateful = True
+    writes_without_rows = False
     values: BatchValues | None = None
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:

@@ -34,6 +34,7 @@ class CountStage:
     """Runs the batches of a job with count windows."""
 
     is_stateful = True
+    writes_without_rows = False
     values: BatchValues | None = None
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:

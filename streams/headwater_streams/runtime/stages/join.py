@@ -90,6 +90,11 @@ class JoinStage:
         """Spark's output mode of the query."""
         return "append"
 
+    @property
+    def writes_without_rows(self) -> bool:
+        """Whether rows without a partner are written as they expire."""
+        return bool(self._join.keeps)
+
     def stream(self) -> DataFrame:
         """The query's plan: rows in time of both inputs, joined by the job's function."""
         streams = {name: stateful.stream() for name, stateful in self._inputs.items()}

@@ -53,6 +53,7 @@ class RowStage:
     """Runs a row-by-row job's batches."""
 
     is_stateful = False
+    writes_without_rows = False
     values: BatchValues | None = None
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:

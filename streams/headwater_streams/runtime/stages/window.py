@@ -87,6 +87,11 @@ class WindowStage:
         """Spark's output mode of the query: windows each time that they change, or once when they are closed."""
         return self._job.target.mode
 
+    @property
+    def writes_without_rows(self) -> bool:
+        """Whether windows are written as they close."""
+        return self._is_final
+
     def stream(self) -> DataFrame:
         """The query's plan: rows in time, folded by the job's function."""
         with counting(self._entering.count):
