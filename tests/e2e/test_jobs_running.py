@@ -137,9 +137,10 @@ def test_jobs_running_are_told_of_live_and_stop_gracefully_though_the_broker_is_
             watching.send_signal(signal.SIGINT)
             watching.communicate(timeout=WAIT_S)
             assert watching.returncode == 0
-            status, out, err = place.run("jobs", "explain", "per_hour", "--json", *where)
+            status, out, err = place.run("jobs", "explain", "per_hour", "clean", "--json", *where)
             assert status == 0, err
-            told = json.loads(out)
+            told, before = json.loads(out)
+            assert before["job"] == "clean"
             assert told["state"] == "running"
             assert [each["source"] for each in told["inputs"]] == ["table silver.clicks"]
             text = "\n".join(told["sentences"])

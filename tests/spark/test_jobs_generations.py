@@ -210,6 +210,11 @@ def test_state_table_removed_under_a_checkpoint_is_refused(ran: JobDriver) -> No
     with pytest.raises(IncompatibleStateError, match=r"the table gold.per_hour.*lacks what the job has read"):
         ran.run()
     assert not ran.home.table("gold.per_hour").exists()
+    (told,) = [sentence for found in audit_home(ran.home) for sentence in found.findings]
+    assert told.startswith(
+        "gold.per_hour: its folder is gone, and the job 'per_hour' goes on behind the rows"
+    )
+    assert told.endswith("headwater jobs rebuild per_hour")
 
 
 def test_rebuild_changed_window_job_gives_what_a_fresh_one_gives(ran: JobDriver, spark: SparkSession) -> None:

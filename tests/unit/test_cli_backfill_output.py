@@ -48,6 +48,14 @@ def test_changes_say_how_many_of_how_many_rows_are_shown_and_where_the_others_ar
     assert printed(capsys)[1:] == ["shown: 6 of 7 removed", MORE]
 
 
+def test_changes_show_nested_values_as_json_and_null_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    before, after = {"_sources": [{"topic": "t", "end": 1}], "m": None}, {"_sources": [], "m": "x"}
+    sample = {"key": {"n": None}, "before": before, "after": after}
+    print_changes({"gold.n": Diff(("n",), 0, 0, 1, 7, {"changed": [sample]}, "d1")}, "d1", MORE)
+    told = " ".join(capsys.readouterr().out.split())
+    assert 'n=NULL _sources: [{"topic": "t", "end": 1}] -> [], m: NULL -> x' in told
+
+
 def test_changes_that_are_all_shown_say_nothing_more(capsys: pytest.CaptureFixture[str]) -> None:
     for diff in (diff_of(added=5), diff_of()):
         print_changes({"silver.people": diff}, "d1", MORE)
@@ -86,6 +94,15 @@ def rewind(tmp_path: Path) -> BackfillFolder:
     folder.path.mkdir(parents=True)
     folder.write("plan", planned.to_json())
     return folder
+
+
+def test_list_says_what_a_rewind_reads_and_that_it_has_no_steps(
+    rewind: BackfillFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["backfill", "list", "--home", str(rewind.path.parent.parent)]) == 0
+    head, _, told = (line.split() for line in capsys.readouterr().out.splitlines()[:3])
+    assert head[:7] == ["backfill", "mode", "state", "job", "table", "steps", "reads"]
+    assert told[:7] == ["split-1", "rewind", "done", "split", "silver.people,", "silver.bots", "4"]
 
 
 def verdict_of(passed: bool) -> dict[str, Any]:

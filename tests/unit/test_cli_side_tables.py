@@ -7,7 +7,7 @@ import pytest
 from deltalake import CommitProperties, write_deltalake
 
 from headwater.cli import main
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.runtime.home import Home
 
 PEOPLE, BOTS, ALONE = "silver.people", "silver.bots", "silver.alone"
@@ -15,10 +15,10 @@ PATHS, INGEST = "gold.paths", "gold.paths__ingest_requests"
 CHAIN, STEP = "gold.chain", "gold.chain__step_1"
 
 
-def commit(home: Home, table: str, entry: LedgerEntry | None, rows: int = 1) -> None:
+def commit(home: Home, table: str, entry: LedgerEntry | None, rows: int = 1, topic: str = "requests") -> None:
     """A commit of rows, as a job's batch or by hand."""
     names = {"_topic": pa.string(), "_partition": pa.int32(), "_offset": pa.int64(), "_batch": pa.int64()}
-    values = [{"_topic": "requests", "_partition": 0, "_offset": n, "_batch": 0} for n in range(rows)]
+    values = [{"_topic": topic, "_partition": 0, "_offset": n, "_batch": 0} for n in range(rows)]
     told = {"userMetadata": entry.to_json()} if entry is not None else {}
     write_deltalake(
         str(home.table(table)),
@@ -39,9 +39,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     counted = {"requests": {"read": 1, "late": 7}}
     extra = {"late": "count"}
     commit(made, PATHS, LedgerEntry("paths", 1, 0, PATHS, "window", accounting=counted, extra=extra))
-    commit(made, INGEST, LedgerEntry("paths__ingest_requests", 1, 0, INGEST, "row"))
+    read = (SourceRange("requests", {"requests": {0: (0, 4)}}, topic="requests"),)
+    commit(made, INGEST, LedgerEntry("paths__ingest_requests", 1, 0, INGEST, "row", read))
     commit(made, f"{PATHS}__late", None, 0)
     commit(made, f"{PATHS}__quarantine", None, 3)
+    commit(made, f"{PATHS}__quarantine", None, 4, topic="replies")
     commit(made, ALONE, LedgerEntry("clean", 1, 0, ALONE, "row"))
     commit(made, CHAIN, LedgerEntry("chain", 1, 0, CHAIN, "window"))
     commit(made, f"{CHAIN}__late", None, 0)
@@ -79,11 +81,12 @@ def test_quarantine_of_a_table_with_its_own_says_nothing(
 def test_side_tables_of_an_ingest_table_are_those_of_the_job_that_it_feeds(
     home: Home, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = f"{INGEST} shares {PATHS}__quarantine with {PATHS}"
+    told = f"{INGEST} shares {PATHS}__quarantine with {PATHS}, where its rows are those of requests"
     assert asked(home, capsys, "quarantine", INGEST) == (0, 3, [told])
+    assert asked(home, capsys, "quarantine", PATHS) == (0, 7, []), "those of the job's other input, too"
     status, rows, said = asked(home, capsys, "late", INGEST)
     assert (status, rows) == (0, 0)
-    assert said[0] == f"{INGEST} shares {PATHS}__late with {PATHS}"
+    assert said[0] == f"{INGEST} shares {PATHS}__late with {PATHS}, where its rows are those of requests"
     assert said[-1] == f"late rows of {PATHS}, whose job only counts them: 7"
 
 

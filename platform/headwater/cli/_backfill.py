@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli._common import console, duration_text, print_table
+from headwater.cli._common import console, duration_text, print_table, value_text
 from headwater.errors import UsageError
 from headwater_streams.plural import counted
 
@@ -214,20 +214,29 @@ def print_verdict(verdict: "Verdict", target: str, more: str, *, state: str = "v
 
 def print_status(found: Sequence[Mapping[str, Any]]) -> None:
     """One line for each backfill."""
-    columns = ["backfill", "state", "job", "table", "steps", "rows", "planned at (UTC)"]
+    columns = ["backfill", "mode", "state", "job", "table", "steps", "reads", "planned at (UTC)"]
     rows = [
         (
             s["id"],
+            s["mode"],
             s["state"],
             s["job"],
             ", ".join((s["target"], *s["further"])),
-            f"{s['chunks_done']} of {s['chunks']}",
+            _steps(s),
             s["rows"],
             s["created_at"].rstrip("Z").replace("T", " "),
         )
         for s in found
     ]
     print_table(columns, rows, empty="there is no backfill yet: headwater backfill plan JOBFILE")
+
+
+def _steps(status: Mapping[str, Any]) -> str:
+    """How far it is: a rewind has no steps, and how many batches a rebuild takes is known at its end."""
+    done = status["chunks_done"]
+    if status["mode"] == "rewind":
+        return ""
+    return f"{done} of {status['chunks']}" if status["mode"] == "repair" else f"{done}"
 
 
 def print_versions(found: "Sequence[BatchVersion]") -> None:
@@ -271,8 +280,12 @@ def _changes(sample: Mapping[str, Any]) -> str:
     before, after = sample.get("before"), sample.get("after")
     if before is None or after is None:
         return _short(after or before or {})
-    return ", ".join(f"{n}: {before[n]} -> {after[n]}" for n in before if before[n] != after[n])
+    return ", ".join(
+        f"{name}: {value_text(value)} -> {value_text(after[name])}"
+        for name, value in before.items()
+        if value != after[name]
+    )
 
 
 def _short(value: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={part}" for name, part in value.items())
+    return ", ".join(f"{name}={value_text(part)}" for name, part in value.items())

@@ -75,6 +75,13 @@ def waiting(for_what: str) -> Iterator[None]:
         yield
 
 
+def value_text(value: object) -> str:
+    """A value of a sample, which was JSON, for a person: a text as it is, NULL by that name, all else as JSON."""
+    if value is None:
+        return "NULL"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
     """Print a table for people; numbers are set to the right.
 

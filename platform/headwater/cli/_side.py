@@ -28,7 +28,7 @@ def show_side(
     from headwater_streams.runtime.home import Home
 
     place, named = Home(home), table.removesuffix(suffix)
-    owner = named if named + suffix in place.tables() else _owner_of(place, named)
+    owner, topics = (named, ()) if named + suffix in place.tables() else _owner_of(place, named)
     name = owner + suffix
     steps = [each for each in place.tables() if each.startswith(f"{owner}__step_") and each.endswith(suffix)]
     if steps:
@@ -42,27 +42,36 @@ def show_side(
         print(f"{named} has no {_KINDS[suffix]} rows", file=sys.stderr)
         return owner, 0
     if owner != named:
-        print(f"{named} shares {name} with {owner}", file=sys.stderr)
+        of_them = f", where its rows are those of {' and '.join(topics)}" if topics else ""
+        print(f"{named} shares {name} with {owner}{of_them}", file=sys.stderr)
+    of_input = f"WHERE _topic IN ({', '.join(map(_quoted, topics))}) " if topics else ""
     schema, _, bare = name.partition(".")
     with SqlSession(home) as session:
-        result = session.run(f'SELECT * FROM "{schema}"."{bare}" ORDER BY {order} LIMIT {limit}')
+        result = session.run(f'SELECT * FROM "{schema}"."{bare}" {of_input}ORDER BY {order} LIMIT {limit}')
     if json_output:
         print_json([json.loads(json_text(row)) for row in result.objects()])
     elif len(result):
         print_table(result, console(), max_rows=limit)
     else:
-        print(f"{name} is empty", file=sys.stderr)
+        print(f"{name} is empty" if not topics else f"{name} has none of them", file=sys.stderr)
     return owner, len(result)
 
 
-def _owner_of(home: "Home", table: str) -> str:
-    """The table whose side tables the job of a table writes: of a job with several the first, of an ingest job that of
-    the job that it feeds."""
+def _owner_of(home: "Home", table: str) -> tuple[str, tuple[str, ...]]:
+    """The table whose side tables the job of a table writes, and of an ingest job the topics whose rows in these are
+    its own: of a job with several tables that is the first, of an ingest job that of the job that it feeds."""
     from headwater_streams.ledger.log import commits_backwards
 
     entries = (commit.entry for commit in commits_backwards(home.table(table)))
     last = next((entry for entry in entries if entry is not None and entry.is_batch), None)
     if last is None:
-        return table
+        return table, ()
     _, is_ingest, of_input = last.job.rpartition(_INGEST)
-    return str(last.extra.get("beside", table.removesuffix(_INGEST + of_input) if is_ingest else table))
+    if not is_ingest:
+        return str(last.extra.get("beside", table)), ()
+    topics = sorted({topic for source in last.sources if source.table is None for topic in source.ranges})
+    return str(last.extra.get("beside", table.removesuffix(_INGEST + of_input))), tuple(topics)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -6,6 +6,8 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
+from headwater.cli._common import value_text
+
 _KINDS = ("added", "removed", "changed", "unchanged")
 _WIDTH, _ROW, _LABEL, _MARGIN = 900, 26, 260, 12
 _STYLE = """
@@ -119,14 +121,14 @@ def _changes(sample: Mapping[str, Any]) -> str:
     if after is None:
         return f"<del>{_named(before)}</del>"
     return ", ".join(
-        f"{escape(name)}: <del>{escape(str(value))}</del> <ins>{escape(str(after[name]))}</ins>"
+        f"{escape(name)}: <del>{escape(value_text(value))}</del> <ins>{escape(value_text(after[name]))}</ins>"
         for name, value in before.items()
         if value != after[name]
     )
 
 
 def _named(value: Mapping[str, Any]) -> str:
-    return ", ".join(f"{escape(name)}={escape(str(part))}" for name, part in value.items())
+    return ", ".join(f"{escape(name)}={escape(value_text(part))}" for name, part in value.items())
 
 
 def _timeline(plan: Mapping[str, Any]) -> Iterator[str]:

@@ -382,17 +382,21 @@ def status(
 
 @app.command()
 def explain(
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job's name, as jobs status shows it.")],
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOB...", help="Jobs by their names, as jobs status shows them.")
+    ],
     bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Tell why a job is where it is: the input it waits for or lags behind, the step and the operator that take the
-    time, the watermark in effect and the input that holds it back.
+    time, the watermark in effect and the input that holds it back. With --json one job is an object, several are an
+    array.
 
     \b
-    Example:
+    Examples:
       headwater jobs explain delay_by_carrier
+      headwater jobs explain departures delay_by_carrier --json
     """
     from functools import partial
 
@@ -401,13 +405,16 @@ def explain(
     from headwater_streams.sources.topic_metadata import partitions
 
     address = bootstrap or known_bootstrap(home)
-    told = explain_job(home, job, partial(partitions, address) if address else None)
+    ask = partial(partitions, address) if address else None
+    told = [explain_job(home, job, ask) for job in jobs]
     if json_output:
-        print_json(asdict(told))
+        found = [asdict(each) for each in told]
+        print_json(found if len(found) > 1 else found[0])
         return
-    console().print(f"{told.job}: {told.state}", markup=False)
-    for sentence in told.sentences:
-        console().print(f"  {sentence}", markup=False)
+    for each in told:
+        console().print(f"{each.job}: {each.state}", markup=False)
+        for sentence in each.sentences:
+            console().print(f"  {sentence}", markup=False)
 
 
 def _is_of(job: str, names: list[str]) -> bool:

@@ -12,32 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from headwater.errors import DependencyError
 from headwater.stack.java import Java, launch_home
-from headwater.stack.ports import accepts_connections, parse_address
-
-_MASTER_TIMEOUT_S = 5.0
-
-
-def require_master(master: str) -> None:
-    """Sees to it that a standalone master is there; Spark asks for a minute, and ends in errors of its own.
-
-    Raises:
-        DependencyError: None of those named answers.
-    """
-    if not master.startswith("spark://"):
-        return
-    if not any(map(_answers, master.removeprefix("spark://").split(","))):
-        raise DependencyError(
-            f"no Spark master answers at {master}: start one, or give spark://HOST:PORT of another"
-        )
-
-
-def _answers(address: str) -> bool:
-    try:
-        return accepts_connections(*parse_address(address), _MASTER_TIMEOUT_S)
-    except ValueError:
-        return False
 
 
 @contextmanager

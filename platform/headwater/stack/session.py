@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from headwater.config import SparkSettings, load_settings, shipped_dir
 from headwater.errors import DependencyError
 from headwater.stack.classes import archive_options
+from headwater.stack.cluster import require_master, tell_of_no_worker
 from headwater.stack.jars import jar_paths
 from headwater.stack.java import find_java
 from headwater.stack.launching import (
     interrupted_afterwards,
     java_ends_with_python,
     launch_environment,
-    require_master,
 )
 from headwater.stack.packages import packages_zip
 
@@ -187,6 +187,7 @@ def spark_session(
     _silence_statement_errors()
     _know_classes(session)
     few_round_trips(session)
+    tell_of_no_worker(session)
     return session
 
 

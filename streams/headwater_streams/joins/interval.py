@@ -94,7 +94,8 @@ def join(
     Args:
         left: Rows with the columns `on` and `left_time`; both inputs need a watermark when they are streams.
         right: Rows with the columns `on` and `right_time`.
-        on: The columns that must be equal; they stand once in the result.
+        on: The columns that must be equal; they stand once in the result. NULL equals nothing, so that such a row has
+            no partner.
         left_time: The left rows' event time.
         right_time: The right rows' event time.
         within: The most that the right row may come after the left one, "24 hours"; the bound itself counts.

@@ -12,13 +12,15 @@ Every finding is a sentence. What is looked at:
 - the rows of a slowly changing dimension stand for as many change events as the entries say, and its table of changes
   has those that each batch kept;
 - a window table's rows sum to what was folded, a join's pairs name as many rows of each side as were matched;
-- late and quarantined rows are as many as the entries say.
+- late and quarantined rows are as many as the entries say;
+- a table is there if the checkpoint of its job is.
 """
 
 from collections.abc import Sequence
 
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
 from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.audit.removed import removed_tables
 from headwater_streams.ledger.audit.results import check_answers, check_changes, check_pairs, check_windows
 from headwater_streams.ledger.audit.rows import check_rows
 from headwater_streams.ledger.audit.sides import check_side
@@ -31,13 +33,13 @@ __all__ = ["TableAudit", "audit_home", "audit_table"]
 
 
 def audit_home(home: Home, tables: Sequence[str] | None = None) -> list[TableAudit]:
-    """Audits the tables that jobs write, or those named."""
+    """Audits the tables that jobs write, those that are gone among them, or those named."""
     found = []
     for table in tables or home.tables():
         audit = audit_table(home, table)
         if audit is not None:
             found.append(audit)
-    return found
+    return found if tables else found + removed_tables(home)
 
 
 def audit_table(home: Home, table: str) -> TableAudit | None:

@@ -1,11 +1,11 @@
-"""What is looked at before PySpark's JVM is started."""
+"""A cluster is looked at before PySpark's JVM is started."""
 
 import socket
 
 import pytest
 
 from headwater.errors import EXIT_DEPENDENCY, DependencyError
-from headwater.stack.launching import require_master
+from headwater.stack.cluster import require_master
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "spark://127.0.0.1", "spark://127.0.0.1:none"])
