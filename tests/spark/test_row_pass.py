@@ -41,11 +41,11 @@ def test_only_projects_is_seen_in_the_plan(spark: SparkSession, name: str) -> No
     assert not only_projects(result, "another"), "no filter stands upon it"
 
 
-@pytest.mark.parametrize(("every", "most"), [(1, 60_000), (1_000, 2 * 16 * 60), (60_001, 2 * 16)])
+@pytest.mark.parametrize(("every", "most"), [(1, 60_000), (1_000, 2 * 32 * 60), (60_001, 2 * 32)])
 def test_rejected_records_are_among_the_few_of_their_blocks(
     spark: SparkSession, every: int, most: int
 ) -> None:
-    # Two partitions of 30,000 records, 1,875 blocks of 16 each; where one begins a bit may stand for a block of both.
+    # Two partitions of 30,000 records, 938 blocks of 32 each; where one begins a bit may stand for a block of both.
     at = F.col("id") % 2
     records = spark.range(60_000).select(
         at.cast("int").alias(PARTITION), (F.floor(F.col("id") / 2) + at * 1_000_000_007).alias(OFFSET), "id"
@@ -63,7 +63,7 @@ def test_rejected_records_of_more_offsets_than_the_bitmap_has_blocks_are_found(s
     (blocks,) = records.agg(noted(bad)).collect()
     found = standing_in(records, bytes(blocks[BLOCKS]))
     assert found.filter(bad).count() == 2
-    assert found.count() <= 2 * 16 * 6, "a bit is shared by six blocks of three million offsets"
+    assert found.count() <= 2 * 32 * 3, "a bit is shared by three blocks of three million offsets"
 
 
 def test_rejected_records_none_noted_none_read(spark: SparkSession) -> None:

@@ -112,7 +112,7 @@ def main() -> None:
     cores = os.cpu_count() or 1
     sizes = [round(float(size) * 1e6) for size in arguments.millions.split(",") if size]
     names = arguments.contenders.split(",")
-    unknown = set(names) - {*jobs.jobs_over(""), *plain.CONTENDERS}
+    unknown = set(names) - {*jobs.jobs_over("any"), *plain.CONTENDERS}
     if unknown or sizes != sorted(set(sizes)):
         parser.error(f"unknown contenders: {sorted(unknown)}" if unknown else "--millions must grow")
     figures: dict[str, Any] = {"cores": cores, "seed": arguments.seed, "heap": arguments.memory}

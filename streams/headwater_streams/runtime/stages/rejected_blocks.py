@@ -12,7 +12,7 @@ from headwater_streams.sources.coordinates import OFFSET, PARTITION
 
 BLOCKS = "blocks"
 _PLACES = 8 * 4096  # what `bitmap_construct_agg` holds
-_SHIFT = 4  # blocks of 16: a batch of half a million offsets, Headwater's default, fills the bitmap
+_SHIFT = 5  # blocks of 32: a batch of a million offsets, Headwater's default, fills the bitmap
 _APART = 20_251  # near the golden section of the places: partitions that are about as long have blocks of their own
 
 

@@ -30,6 +30,7 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.key_log import KeyLog
+from headwater_streams.runtime.stages.rejected_rows import MOST_KEPT
 from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
 from headwater_streams.runtime.stages.stateful import sources_of
 from headwater_streams.runtime.tables import prepare_tables
@@ -71,6 +72,7 @@ class RowStage:
         self._keys = KeyLog(context, plan, generation) if isinstance(dedup, ByKey) else None
         self._cold = ColdOrigins(context.home.table(SEEN_TABLE), self._job.name)
         self._starts: Starts = {}
+        self._rejects_some = False
 
     def prepare(self) -> None:
         """Makes the tables and takes up the state of the last commit."""
@@ -81,6 +83,7 @@ class RowStage:
             self._state = RowState(seen_from(seen), entry.max_event_time_us)
             self._cold.since = entry.extra.get("cold")
             self._starts = starts_of(entry)
+            self._rejects_some = _rejected_few(entry.accounting)
             if self._keys is not None:
                 self._keys.resume(entry)
 
@@ -107,7 +110,9 @@ class RowStage:
         with self._judged(in_few_tasks(result.rows, sources), sources, batch) as (records, verdicts, seen):
             pinned = self._lookups.newest()
             with self._lookups.looked_at():
-                passed = self._pass.over(records, verdicts, ranges, pinned.frames)
+                passed = self._pass.over(
+                    records, verdicts, ranges, pinned.frames, rejects_some=self._rejects_some
+                )
             try:
                 files = transaction.write(self._with_commit_columns(passed.rows, batch))
                 branches = self._written_branches(passed, batch)
@@ -115,6 +120,7 @@ class RowStage:
                 passed.release()
             passed.judge(batch, [self._job.target.name, *branches])
             accounting = passed.accounting(files.rows)
+            self._rejects_some = _rejected_few(accounting)
             if any(terms["quarantined"] for terms in accounting.values()):
                 self._context.step(self._job.name, "before quarantine", batch)
                 self._write_quarantine(passed.rejected(), batch, sources, accounting)
@@ -269,6 +275,11 @@ class RowStage:
             entry,
             entry.totals["quarantined"],
         )
+
+
+def _rejected_few(accounting: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether a batch rejected some records, and no more than a pass keeps."""
+    return 0 < max((terms.get("quarantined", 0) for terms in accounting.values()), default=0) <= MOST_KEPT
 
 
 def _offsets(sources: Sequence[SourceRange]) -> Iterator[tuple[str, int, int, int]]:

@@ -24,6 +24,7 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
 from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
+from headwater_streams.runtime.stages.rejected_rows import KEPT, kept, records_of, with_texts
 from headwater_streams.sources.coordinates import (
     INPUT,
     OFFSET,
@@ -138,6 +139,8 @@ class RowPass:
         verdicts: pa.Table | None,
         ranges: Mapping[str, Ranges],
         lookups: Mapping[str, DataFrame] | None = None,
+        *,
+        rejects_some: bool = False,
     ) -> "PassedRows":
         """Prepares the pass; it is made when `rows` are written.
 
@@ -146,6 +149,7 @@ class RowPass:
             verdicts: The records that are not new, as `judge` gives them; None for none.
             ranges: The offsets that are read of each input, to count by partition.
             lookups: The tables that the function looks things up in.
+            rejects_some: Whether records are likely to be rejected, few of many: these are kept on the way then.
         """
         counted = _Counts(merge_ranges(list(ranges.values())), of_tables=bool(self._job.tables))
         bad = F.col(BAD)
@@ -154,13 +158,17 @@ class RowPass:
         if verdicts is not None:
             terms = {"duplicate": repeated} | {term: ~repeated & of for term, of in terms.items()}
         hidden = [*self._hidden, INPUT] if self._is_union else list(self._hidden)
-        given, gates_in, kept = dict(lookups or {}), {}, []
+        given, gates_in, persisted = dict(lookups or {}), {}, []
         for place, name in enumerate(self._names):
             decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
             newest = F.max(F.when(terms["passed"], self._event_time_us(name, decoded)))
             more = [F.count(F.lit(1)).alias("read"), newest.alias("max_event_time_us")]
             more.append(noted(terms["quarantined"]))
-            frame = counted.observe(("read", name), decoded.frame, terms, more, ranges.get(name, {}))
+            met = decoded.frame
+            if rejects_some and isinstance(self._job.inputs[name], TopicInput):
+                met = with_texts(met, terms["quarantined"])
+                more.append(kept())
+            frame = counted.observe(("read", name), met, terms, more, ranges.get(name, {}))
             good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *self._hidden)
             if self._is_union:
                 good = good.withColumn(INPUT, F.lit(name))
@@ -170,7 +178,7 @@ class RowPass:
                 good = counted.observe(("input", name), good, {}, gates_in[name].aggregates(), {})
             if self._job.branches:
                 good = good.persist()
-                kept.append(good)
+                persisted.append(good)
             given[name] = hide(good, hidden)
         results, gates = {}, {}
         written: dict[str, Column] = {"rows": F.lit(True)}
@@ -189,14 +197,17 @@ class RowPass:
         def rejected() -> DataFrame:
             told = []
             for place, name in enumerate(self._names):
-                around = standing_in(self._rows_of(place, located), counted.get("read", name)[BLOCKS])
+                mine, read = self._rows_of(place, located), counted.get("read", name)
+                around = records_of(read[KEPT], read["quarantined"], mine) if KEPT in read else None
+                if around is None:
+                    around = standing_in(mine, read[BLOCKS])
                 found = self._marked(self._decoded(name, around), verdicts)
                 rows = found.rejected(found.apart(terms["quarantined"]))
                 told.append(rows.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS))
             return reduce(DataFrame.unionByName, told)
 
         target = self._job.target.name
-        return PassedRows(results, rejected, gates_in, gates, counted, target, self._names, tuple(kept))
+        return PassedRows(results, rejected, gates_in, gates, counted, target, self._names, tuple(persisted))
 
     def to_write(self, rows: DataFrame) -> DataFrame:
         """Results as they stand in files: without `_origin` where it can be nothing but NULL.
@@ -278,7 +289,7 @@ class PassedRows:
     _counts: "_Counts"
     _target: str
     _names: tuple[str, ...]
-    _kept: tuple[DataFrame, ...] = ()
+    _persisted: tuple[DataFrame, ...] = ()
 
     @property
     def rows(self) -> DataFrame:
@@ -293,8 +304,8 @@ class PassedRows:
 
     def release(self) -> None:
         """Forgets the rows that several results were made of."""
-        for kept in self._kept:
-            kept.unpersist()
+        for rows in self._persisted:
+            rows.unpersist()
 
     def judge(self, batch: int, tables: Iterable[str] | None = None) -> None:
         """Looks at the checks of those tables whose rows were written; of all by default.
