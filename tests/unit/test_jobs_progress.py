@@ -165,7 +165,7 @@ def test_explain_says_who_holds_the_watermark_back_which_step_and_which_operator
     )
     assert "the operator symmetricHashJoin took 490 ms" in text
     assert "it holds 77 rows, 9,000 bytes" in text
-    assert "the watermark in effect is 2026-01-01 09:00:00" in text
+    assert "the watermark in effect is 2026-01-01 09:00:00; it moves with the next batch" in text
     assert (
         "table silver.orders lets it go to 2026-01-01 10:30:00: its newest event is of 2026-01-01 11:30:00; "
         "it holds back table silver.clicks (2026-01-01 11:55:00)"

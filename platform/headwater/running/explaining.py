@@ -248,12 +248,13 @@ def _of_watermark(last: dict[str, Any] | None, inputs: list[InputState]) -> Iter
     if not holding:
         return
     in_effect = last["watermark"] if last is not None else None
-    yield (
-        f"the watermark in effect is {in_effect:%Y-%m-%d %H:%M:%S}"
-        if in_effect
-        else "no watermark is in effect yet"
-    )
     slowest = min(holding, key=lambda each: each.holds_until or datetime.max.replace(tzinfo=UTC))
+    assert slowest.holds_until is not None
+    if in_effect:
+        told = f"the watermark in effect is {in_effect:%Y-%m-%d %H:%M:%S}"
+        yield told + ("; it moves with the next batch" if slowest.holds_until > in_effect else "")
+    else:
+        yield "no watermark is in effect yet"
     text = (
         f"{slowest.source} lets it go to {slowest.holds_until:%Y-%m-%d %H:%M:%S}: "
         f"its newest event is of {slowest.newest_event:%Y-%m-%d %H:%M:%S}"
