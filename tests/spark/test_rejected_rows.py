@@ -73,7 +73,8 @@ def test_kept_records_come_back_as_they_were(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rejected", "length", "whole"), [(MOST_KEPT, 9, True), (MOST_KEPT + 1, 9, False), (2, 9000, False)]
+    ("rejected", "length", "whole"),
+    [(MOST_KEPT, 9, True), (MOST_KEPT + 1, 9, False), (2, 9000, False), (1, 9000, False)],
 )
 def test_kept_records_are_taken_only_where_they_are_all(
     spark: SparkSession, rejected: int, length: int, whole: bool

@@ -36,7 +36,7 @@ def kept() -> Column:
 
 def records_of(text: str, rejected: int, located: DataFrame) -> DataFrame | None:
     """The records that were kept, as `located` has them; None where these are not all that were rejected."""
-    lines = text.split("\n")
+    lines = text.split("\n") if text else []
     if len(lines) != rejected:
         return None
     fields = [
