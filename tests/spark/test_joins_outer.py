@@ -125,7 +125,9 @@ def test_joins_random_rows_and_kills_streamed_result_equals_batch_result(
     send(driver, "paid", *came_right[cut:], late[1], ("no payment", -1, end), partition=rng.randrange(2))
     run_killed_at(driver, rng.choice(["before commit", "after commit"]), "join_full")
     for how in HOWS:
-        assert (account(driver, f"gold.{how}")["orders"]["waiting"] == 1) == (how not in ("inner", "semi")), how
+        assert (account(driver, f"gold.{how}")["orders"]["waiting"] == 1) == (how not in ("inner", "semi")), (
+            how
+        )
     send(driver, "ordered", ("no order", -2, end))
     send(driver, "paid", ("no payment", -2, end))
     driver.run()

@@ -71,6 +71,37 @@ def test_avro_record_cut_at_any_byte_is_refused(decode: Decode) -> None:
     assert found == [(None, CUT_OFF)] * (len(whole) - 1)
 
 
+def test_avro_texts_that_are_not_utf8_are_refused_wherever_they_are(decode: Decode) -> None:
+    deep = record(
+        ("names", {"type": "array", "items": ["null", "string"]}),
+        (
+            "by",
+            {
+                "type": "map",
+                "values": {"type": "record", "name": "In", "fields": [{"name": "x", "type": "string"}]},
+            },
+        ),
+        ("n", "int"),
+    )
+
+    def value(name: bytes, key: bytes, inner: bytes) -> bytes:
+        text = lambda given: zigzag(len(given)) + given  # noqa: E731
+        names = zigzag(2) + zigzag(0) + zigzag(1) + text(name) + zigzag(0)
+        return names + zigzag(1) + text(key) + text(inner) + zigzag(0) + zigzag(7)
+
+    good, bad = "Ü".encode(), b"\xff\xfe"
+    found = decode(
+        hw.topic("t", format=hw.avro(deep)),
+        [value(good, good, good), value(bad, good, good), value(good, bad, good), value(good, good, bad)],
+    )
+    assert [why for _, why in found] == [None, "names is not UTF-8", "by is not UTF-8", "by is not UTF-8"]
+    carrier = zigzag(2) + bad + zigzag(0)
+    assert decode(hw.topic("t", format=hw.avro(FLIGHT)), [carrier, carrier[:-1]]) == [
+        (None, "carrier is not UTF-8"),
+        (None, CUT_OFF),
+    ]
+
+
 def test_avro_what_is_no_record_is_refused_with_its_reason(decode: Decode) -> None:
     values = {
         None: "the value is null",
@@ -108,7 +139,8 @@ def test_avro_broken_bytes_never_stop_a_batch(decode: Decode) -> None:
         broken.append(bytes(changed))
     first, *others = decode(hw.topic("t", format=hw.avro(schema)), broken)
     assert first == ((7, ["a", "b"], {"k": 0.5}, bytearray(b"xy")), None)
-    assert {why for _, why in others if why} <= {CUT_OFF, LEFT_OVER}
+    no_text = {"names is not UTF-8", "more is not UTF-8"}
+    assert {why for _, why in others if why} <= {CUT_OFF, LEFT_OVER, *no_text}
 
 
 def test_avro_types_are_those_of_spark(spark: SparkSession) -> None:

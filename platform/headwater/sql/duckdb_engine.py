@@ -66,7 +66,7 @@ class DuckDBEngine:
         self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{name} AS SELECT * FROM {_quoted(source)}")
 
     def _explained(self, error: Exception) -> SqlError:
-        message = str(error).strip()
+        message = str(error).partition("\n\nStack Trace")[0].strip()
         missing = _MISSING_TABLE.search(message)
         if missing:
             existing = [table.qualified_name for table in self._catalog.tables()]

@@ -178,8 +178,9 @@ def scd1(
     Args:
         name: `"schema.table"`.
         keys: The columns that name a row.
-        sequence_by: The column that orders the changes of a key: a number or a time. Of two events of one key with the
-            same sequence the one with the greater coordinates (origin or topic, partition, offset) counts.
+        sequence_by: The column that orders the changes of a key: a number or a time; texts stand in the order of their
+            letters, "10" before "9". Of two events of one key with the same sequence the one with the greater
+            coordinates (origin or topic, partition, offset) counts.
         apply_as_deletes: SQL over the result's columns, as `"op = 'd'"`, that is true for an event that deletes.
         except_columns: Columns of the result that are not the table's, as `["op"]`.
 

@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -131,9 +132,16 @@ class AvroReader:
         return self._value
 
     def problem(self, value: Column) -> Problem:
-        """What is wrong with a value: null, empty, cut off, too long, or of a schema that is not known."""
+        """What is wrong with a value: null, empty, cut off, too long, of a schema that is not known, or with a text
+        that is not UTF-8, which Avro's reader takes as it is."""
         raw, end = self._raw, value.getField(END)
-        condition = ~F.coalesce(end == F.lit(_MARK), F.lit(False))
+        texts = {
+            field.name: found
+            for field in self._form.columns().fields
+            if (found := _is_no_text(field.dataType, value.getField(field.name))) is not None
+        }
+        whole = F.coalesce(end == F.lit(_MARK), F.lit(False))
+        condition = reduce(Column.__or__, texts.values(), ~whole)
         reason = F.when(raw.isNull(), F.lit("the value is null"))
         reason = reason.when(F.octet_length(raw) == 0, F.lit("the value is empty"))
         if self._form.has_header:
@@ -146,6 +154,8 @@ class AvroReader:
             unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(told))
             reason = reason.when(value.isNull(), unknown)
         reason = reason.when(end.isNull(), F.lit("the value is cut off, or not of the schema"))
+        for name, found in texts.items():
+            reason = reason.when(whole & found, F.lit(f"{name} is not UTF-8"))
         return Problem("value", condition, reason.otherwise(F.lit("bytes are left over behind the record")))
 
     def _ids(self, records: DataFrame) -> list[int]:
@@ -179,6 +189,36 @@ class AvroReader:
                 here = _has_header(raw) & (_id(raw) == number)
                 value = F.when(here, _from_avro(record, writer, form.schema)).otherwise(value)
         return value
+
+
+def _is_no_text(kind: T.DataType, value: Column) -> Column | None:
+    """Whether a text of a value is not UTF-8, never NULL; None where it has no texts."""
+    found: list[Column | None] = []
+    if isinstance(kind, T.StringType):
+        found = [~F.is_valid_utf8(value)]
+    elif isinstance(kind, T.StructType):
+        found = [_is_no_text(field.dataType, value.getField(field.name)) for field in kind.fields]
+    elif isinstance(kind, T.ArrayType):
+        found = [_any_no_text(kind.elementType, value)]
+    elif isinstance(kind, T.MapType):
+        found = [
+            _any_no_text(kind.keyType, F.map_keys(value)),
+            _any_no_text(kind.valueType, F.map_values(value)),
+        ]
+    some = [F.coalesce(each, F.lit(False)) for each in found if each is not None]
+    return reduce(Column.__or__, some) if some else None
+
+
+def _any_no_text(kind: T.DataType, values: Column) -> Column | None:
+    if _is_no_text(kind, F.lit(None).cast(kind)) is None:
+        return None
+
+    def is_no_text(value: Column) -> Column:
+        found = _is_no_text(kind, value)
+        assert found is not None
+        return found
+
+    return F.exists(values, is_no_text)
 
 
 def _has_header(raw: Column) -> Column:
