@@ -24,6 +24,9 @@ from headwater_streams.testing import JobDriver
 clicks = hw.topic("clicks", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="10 minutes")
 slower = hw.topic("clicks", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="20 minutes")
 sooner = hw.topic("clicks", schema="who STRING, n INT, at TIMESTAMP", event_time="at", watermark="5 minutes")
+wider = hw.topic(
+    "clicks", schema="who STRING, n BIGINT, at TIMESTAMP", event_time="at", watermark="10 minutes"
+)
 good = hw.table("silver.clicks", event_time="at", watermark="10 minutes")
 AT = "2026-01-01T12:00:00+00:00"
 
@@ -263,6 +266,24 @@ def test_rebuild_takes_columns_of_another_type(ran: JobDriver, spark: SparkSessi
     assert driver.rows("gold.per_hour", "who", "total") == [("a", "a"), ("a", "a"), ("b", "b")]
     assert dict(driver.table("gold.per_hour").dtypes)["total"] == "string"
     assert _audit(driver) == {}
+
+
+def test_rebuild_takes_the_ingest_table_along_where_that_cannot_hold_the_topic_s_columns(
+    drive: Callable[..., JobDriver], spark: SparkSession
+) -> None:
+    driver = drive(direct)
+    _send(driver)
+    longer = replace(bind(_direct_by_n), inputs={"clicks": wider})
+    after = JobDriver(spark, driver.home.root, [longer])
+    with pytest.raises(StreamsError, match="headwater jobs rebuild"):
+        after.run()
+    begin_generations(after.context, [longer], "rebuild", lambda _: NoLease())
+    after.run()
+    assert (
+        sum(total for (total,) in after.rows("gold.direct", "clicks")) == 21
+    )  # in one batch nothing is late
+    assert dict(after.table("gold.direct__ingest_clicks").dtypes)["n"] == "bigint"
+    assert _audit(after) == {}
 
 
 totals = hw.delta("gold.totals", keys=["who", "window_start"], mode="update")

@@ -58,8 +58,9 @@ def rebuild(
     """Begin a new generation of jobs with empty tables, which the next run fills from the beginning of their inputs.
 
     Jobs that read such a table are rebuilt with it; one of another module must be named, too. A job's ingest table is
-    kept. Delta's time travel shows the old rows until they are vacuumed. Larger batches than the first time make fewer
-    rows late.
+    kept, unless it cannot hold the topic's columns as they are declared now. Delta's time travel shows the old rows
+    until they are vacuumed. Rows are late by the batches that were before theirs, which may be others than the first
+    time.
 
     \b
     Example:

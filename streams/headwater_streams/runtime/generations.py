@@ -23,7 +23,7 @@ from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import Positions, next_offsets
-from headwater_streams.runtime.tables import prepare_tables
+from headwater_streams.runtime.tables import prepare_tables, tables_of
 from headwater_streams.runtime.warm_up import WarmUp, find_warm_up, why_not
 from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction
 from headwater_streams.sinks.marks import last_batch
@@ -168,9 +168,9 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     context.step(job.name, f"before {action}", -1)
     transaction.commit(generation_id(job.name), generation + 1, entry.to_json(), removed=removed, marks=marks)
     context.step(job.name, f"after {action}", -1)
+    clear_sides(context, job, generation + 1)
     if action == "rebuild":
         _take_columns(context, plan)
-    clear_sides(context, job, generation + 1)
     return entry
 
 
@@ -288,9 +288,9 @@ def _take_columns(context: StageContext, plan: JobPlan) -> None:
 
     A driver that dies before it leaves the old columns, which the job's next start refuses.
     """
-    for name, schema in (plan.schemas | plan.changes_schema).items():
+    for name, schema in tables_of(plan).items():
         path = context.home.table(name)
-        if not (path / "_delta_log").exists():
+        if not (path / "_delta_log").exists() or context.transaction(path).all_files():
             continue
         there = {f.name: f.dataType for f in context.spark.read.format("delta").load(str(path)).schema.fields}
         if any(there.get(f.name, f.dataType) != f.dataType for f in schema.fields):

@@ -26,7 +26,7 @@ from headwater_streams.runtime.ownership import LeaseFactory
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.readers import readers_by_table
-from headwater_streams.runtime.tables import other_writer
+from headwater_streams.runtime.tables import other_writer, table_problems
 from headwater_streams.sinks.target import declared_name
 
 
@@ -37,8 +37,8 @@ def begin_generations(
 
     A rebuild goes on to the jobs that read a rebuilt table: they would count its rows twice. The ingest table of a
     stateful job is kept, since nothing that the job does with its rows is in it, unless the job unites several inputs
-    there, or they are the rows of another operator. A stateful job is renewed if it needs that, with a warm-up; what
-    reads topics for it, if that needs it or nothing else does.
+    there, or they are the rows of another operator, or it cannot hold the topic's columns as they are now. A stateful
+    job is renewed if it needs that, with a warm-up; what reads topics for it, if that needs it or nothing else does.
 
     Raises:
         StreamsError: A job runs, has not run yet, cannot be renewed, or a job that is not named reads the table.
@@ -49,6 +49,7 @@ def begin_generations(
         chosen = _to_renew(context, plans, named)
     else:
         wanted = named | {plan.job.name for plan in plans if _lacks_its_table(context, plan)}
+        wanted |= {plan.job.name for plan in plans if plan.is_ingest and table_problems(context, plan)}
         chosen = [plan for plan in plans if plan.job.name in wanted or _has_done(context, plan)]
         chosen = [
             plan
