@@ -353,3 +353,40 @@ def test_job_that_begins_behind_a_table_without_its_commits_reads_what_is_there_
     assert [row for row in hours(after) if row[0] == "UA"] == [("UA", "10:00", 1), ("UA", "11:00", 2)]
     assert len(after.late("gold.hourly")) == 1
     assert after.audit() == []
+
+
+@hw.job(target=hw.delta("gold.copied"))
+def copied(cleaned: DataFrame) -> DataFrame:
+    return cleaned
+
+
+@hw.job(target=hw.delta("gold.total", keys=["window_start"], mode="update"))
+def total(cleaned: DataFrame) -> DataFrame:
+    return hw.tumbling(cleaned, "departed_at", "1 hour").agg(F.sum("delay_minutes").alias("minutes"))
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_job_that_begins_behind_a_repaired_table_reads_the_rows_that_are_there(
+    ran: JobDriver, is_back: bool
+) -> None:
+    mended = in_seconds()
+    planned = backfill.plan(ran.context, mended, offsets={"departures": {0: (0, 4)}})
+    backfill.run(ran.context, planned.id, mended)
+    assert backfill.verify(ran.context, planned.id, mended).passed
+    backfill.swap(ran.context, planned.id)
+    if is_back:
+        backfill.rollback(ran.context, planned.id)
+    after = JobDriver(ran.context.spark, ran.home.root, [clean, long, longest, hourly, copied, total])
+    for more in ([], [event("11:05", "UA", 7)], [event("11:06", "UA", 8)]):
+        if more:
+            after.send("departures", *more)
+        after.run()
+        there = after.rows("silver.departures", "_offset", "delay_minutes")
+        assert after.rows("gold.copied", "_offset", "delay_minutes") == there
+        assert sum(minutes for (minutes,) in after.rows("gold.total", "minutes")) == sum(n for _, n in there)
+    assert (there[0] == (0, 60)) == is_back, "the table is the repaired one"
+    assert after.audit() == []
+    rebuild(after, bind(hourly))
+    rebuild(after, bind(long))
+    assert after.rows("gold.long", "_offset", "delay_minutes") == [row for row in there if row[1] > 30]
+    assert after.audit() == []

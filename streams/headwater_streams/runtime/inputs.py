@@ -17,6 +17,7 @@ from headwater_streams.ledger.log import Commit, commits, first_version, lineage
 from headwater_streams.runtime.checkpoint import BatchOffsets, next_version, version_read
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.replaced import (
+    begins_as_one,
     is_read_as_one,
     replaced_by,
     taken_back_rows,
@@ -85,7 +86,7 @@ class InputReader:
             # Delta's source asks for it, and does not read it, where one batch was done: a version that is there.
             self._begin = max(first_version(self.path), min(self.first_version, position - 1))
         elif self._begin is None:
-            self._as_one = is_read_as_one(self.path, self.first_version)
+            self._as_one = begins_as_one(self.path, self.first_version)
 
     def position(self, checkpoint: Path) -> int | None:
         """The first version of a table that a query has not read; None where it has read nothing of it."""

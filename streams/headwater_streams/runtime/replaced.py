@@ -7,6 +7,9 @@
 
 A job that begins now reads what is there as one, and goes on from it. One that has read rows which are not there any
 more would keep what it made of them, and is refused. One that has not goes on, and leaves out what was taken back.
+
+A repair puts other rows in the place of some. A job that has read these passes over it, and is repaired, too; one that
+begins now reads what is there as one, for the commits that it could read have the rows that are gone.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,6 +21,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import Commit, commits, first_version, lineage, replacements
+from headwater_streams.ledger.repairs import ROLLBACK, SWAP, repairs_among
 from headwater_streams.sources.coordinates import BATCH, GENERATION
 
 
@@ -30,6 +34,15 @@ def is_read_as_one(table: Path, begin: int) -> bool:
         begin: The version of its first row's commit, were all there.
     """
     return first_version(table) > begin or bool(replacements(commits(table, since=max(0, begin - 1))))
+
+
+def begins_as_one(table: Path, begin: int) -> bool:
+    """Whether a query that begins now reads what is there as one: also where a repair that was not taken back put other
+    rows in the place of some, since commit by commit it would read those that are gone. Arguments as above."""
+    if is_read_as_one(table, begin):
+        return True
+    repairs = repairs_among(commits(table, since=begin))
+    return any(SWAP in done and ROLLBACK not in done for done in repairs.values())
 
 
 def replaced_by(target: Path, name: str, table: Path, version: int) -> Commit | None:

@@ -96,8 +96,8 @@ class TopicInput:
 class TableInput:
     """Rows of a Delta table that another job writes, read commit by commit.
 
-    A job that begins once a backfill has put other rows in the place of all of them, or the table's log has been cut,
-    reads first what is there then, as one.
+    A job that begins once a backfill has put other rows in the place of some or all of them, or the table's log has
+    been cut, reads first what is there then, as one.
 
     Rows must stay as they were written: tables of mode `"append"`, no dimensions. A row of a join has the coordinates
     of its left row, and a window those of its first record; windows are read by row-by-row jobs. Such a job with an
