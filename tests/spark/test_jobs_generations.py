@@ -218,6 +218,7 @@ def test_state_table_removed_under_a_checkpoint_is_refused(ran: JobDriver) -> No
         "gold.per_hour: its folder is gone, and the job 'per_hour' goes on behind the rows"
     )
     assert told.endswith("headwater jobs rebuild per_hour")
+    assert [found.findings for found in audit_home(ran.home, ["gold.per_hour"])] == [[told]]
 
 
 def test_rebuild_changed_window_job_gives_what_a_fresh_one_gives(ran: JobDriver, spark: SparkSession) -> None:

@@ -34,12 +34,12 @@ def audit(
       headwater audit
       headwater audit silver.departures --json
     """
-    from headwater_streams.ledger.audit import audit_home
+    from headwater_streams.ledger.audit import audit_home, removed_tables
     from headwater_streams.runtime.home import Home
 
     if not home.is_dir():
         raise UsageError(f"there is no folder {home}; --home names the one that holds the tables")
-    there = Home(home).tables()
+    there = [*Home(home).tables(), *(gone.table for gone in removed_tables(Home(home)))]
     for table in tables or []:
         if table not in there:
             raise UsageError(f"there is no table {table}; the tables are {', '.join(there) or 'none'}")

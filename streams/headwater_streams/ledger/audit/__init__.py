@@ -29,7 +29,7 @@ from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX
 
-__all__ = ["TableAudit", "audit_home", "audit_table"]
+__all__ = ["TableAudit", "audit_home", "audit_table", "removed_tables"]
 
 
 def audit_home(home: Home, tables: Sequence[str] | None = None) -> list[TableAudit]:
@@ -39,7 +39,7 @@ def audit_home(home: Home, tables: Sequence[str] | None = None) -> list[TableAud
         audit = audit_table(home, table)
         if audit is not None:
             found.append(audit)
-    return found if tables else found + removed_tables(home)
+    return found + [each for each in removed_tables(home) if not tables or each.table in tables]
 
 
 def audit_table(home: Home, table: str) -> TableAudit | None:
