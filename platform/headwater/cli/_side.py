@@ -67,10 +67,11 @@ def _owner_of(home: "Home", table: str) -> tuple[str, tuple[str, ...]]:
     if last is None:
         return table, ()
     _, is_ingest, of_input = last.job.rpartition(_INGEST)
-    if not is_ingest:
-        return str(last.extra.get("beside", table)), ()
-    topics = sorted({topic for source in last.sources if source.table is None for topic in source.ranges})
-    return str(last.extra.get("beside", table.removesuffix(_INGEST + of_input))), tuple(topics)
+    owner = str(last.extra.get("beside", table.removesuffix(_INGEST + of_input) if is_ingest else table))
+    topics = {
+        topic for source in last.sources if is_ingest and source.table is None for topic in source.ranges
+    }
+    return owner, tuple(sorted(topics))
 
 
 def _quoted(text: str) -> str:

@@ -20,12 +20,10 @@ def empty_batches(spark: SparkSession, *, wanted: bool) -> Iterator[None]:
 
     A query takes its settings as it starts, and its session has them back then.
     """
-    if wanted:
-        yield
-        return
-    with _STARTING:
+    with _STARTING:  # also where they are wanted: another thread's query may just be starting without
         before = str(spark.conf.get(_SETTING))
-        spark.conf.set(_SETTING, "false")
+        if not wanted:
+            spark.conf.set(_SETTING, "false")
         try:
             yield
         finally:

@@ -107,7 +107,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     table = context.home.table(job.target.name)
     generation = current_generation(context, job)
     if not (table / "_delta_log").exists():
-        ran = last_generation_run(context, job)
+        ran = context.home.last_generation(job.name)
         if action == "renew" or not ran:
             raise StreamsError(
                 f"job {job.name!r} has not run: there is no table {job.target.name} to begin anew"
@@ -172,13 +172,6 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     if action == "rebuild":
         _take_columns(context, plan)
     return entry
-
-
-def last_generation_run(context: StageContext, job: Job) -> int:
-    """The last generation that has a checkpoint, also where the table is gone; 0 where none has."""
-    folder = context.home.checkpoint(job.name, 1).parent
-    found = [int(each.name) for each in folder.glob("*") if each.name.isdecimal()]
-    return max(found, default=0)
 
 
 def why_not_renewed(plan: JobPlan) -> str | None:
@@ -290,10 +283,11 @@ def _take_columns(context: StageContext, plan: JobPlan) -> None:
     """
     for name, schema in tables_of(plan).items():
         path = context.home.table(name)
-        if not (path / "_delta_log").exists() or context.transaction(path).all_files():
+        if not (path / "_delta_log").exists():
             continue
         there = {f.name: f.dataType for f in context.spark.read.format("delta").load(str(path)).schema.fields}
-        if any(there.get(f.name, f.dataType) != f.dataType for f in schema.fields):
+        differs = any(there.get(f.name, f.dataType) != f.dataType for f in schema.fields)
+        if differs and not context.transaction(path).all_files():
             empty = context.spark.createDataFrame([], schema)
             empty.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(str(path))
 

@@ -27,6 +27,11 @@ class Home:
         """The checkpoint folder of a job's generation."""
         return self.root / "checkpoints" / job / str(generation)
 
+    def last_generation(self, job: str) -> int:
+        """The last generation of a job that has a checkpoint; 0 where none has."""
+        found = (self.root / "checkpoints" / job).glob("*")
+        return max((int(each.name) for each in found if each.name.isdecimal()), default=0)
+
 
 def write_atomically(path: Path, value: object) -> None:
     """Writes JSON so that a reader, or a crash, sees the old file or the new one."""

@@ -19,7 +19,6 @@ from headwater_streams.runtime.generations import (
     Action,
     begin_generation,
     is_cut_off,
-    last_generation_run,
 )
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.ownership import LeaseFactory
@@ -72,7 +71,7 @@ def _lacks_its_table(context: StageContext, plan: JobPlan) -> bool:
     """Whether its table is gone though it has run, or is another job's."""
     job = plan.job
     if not next_commit(context.home.table(job.target.name)):
-        return last_generation_run(context, job) > 0
+        return context.home.last_generation(job.name) > 0
     return other_writer(context, job, job.target.name) is not None
 
 

@@ -1,7 +1,5 @@
 """Tables that are gone while the checkpoint of their job still goes on behind their rows."""
 
-from collections.abc import Iterator
-
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.home import Home
@@ -12,8 +10,9 @@ def removed_tables(home: Home) -> list[TableAudit]:
     """What is found of tables that the newest checkpoint of a job speaks of, and that are not there."""
     there = set(home.tables())
     found = []
-    for job, generation in _newest_checkpoints(home):
-        facts = facts_of_last_run(home.checkpoint(job, generation))
+    for folder in sorted((home.root / "checkpoints").glob("*")):
+        job = folder.name
+        facts = facts_of_last_run(home.checkpoint(job, home.last_generation(job)))
         if facts is None:
             continue
         for table, known in facts.targets.items():
@@ -24,10 +23,3 @@ def removed_tables(home: Home) -> list[TableAudit]:
                 )
                 found.append(TableAudit(table, job, facts.kind, findings=[told]))
     return found
-
-
-def _newest_checkpoints(home: Home) -> Iterator[tuple[str, int]]:
-    for folder in sorted((home.root / "checkpoints").glob("*")):
-        generations = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
-        if generations:
-            yield folder.name, max(generations)
