@@ -90,8 +90,9 @@ def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
         "replaces": replaced,
         "steps": f"{len(planned.chunks)}",
     }
-    if planned.pinned is not None:
-        lines["input"] = f"{planned.pinned.table} at version {planned.pinned.version}"
+    read_at = [pinned for pinned in (planned.pinned, planned.partner) if pinned is not None]
+    if read_at:
+        lines["input"] = ", ".join(f"{pinned.table} at version {pinned.version}" for pinned in read_at)
     if planned.feeds:
         lines["feeds"] = f"{', '.join(planned.feeds)}; {FED_GO_ON}"
     _print_lines(lines)

@@ -65,7 +65,9 @@ def plan_backfill(
     event_time: Annotated[
         tuple[str, str] | None,
         typer.Option(
-            "--event-time", metavar="START END", help="The event time; aligned outwards to whole windows."
+            "--event-time",
+            metavar="START END",
+            help="The event time, of a join its left rows'; aligned outwards to whole windows.",
         ),
     ] = None,
     since_version: Annotated[

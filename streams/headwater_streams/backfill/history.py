@@ -88,9 +88,10 @@ class TableHistory:
             raise BackfillError(f"{writer} has not committed anything to {self.name} yet; run the job first")
         return entries[-1]
 
-    def read_ranges(self, *, since: int = -1) -> dict[str, dict[int, tuple[int, int]]]:
-        """The offsets that the live job read, by topic and partition."""
-        return ranges_of(s for e in self.entries(since=since) for s in e.sources)
+    def read_ranges(self, *, since: int = -1, of: str | None = None) -> dict[str, dict[int, tuple[int, int]]]:
+        """The offsets that the live job read, by topic and partition; of one input, or of all."""
+        sources = (s for e in self.entries(since=since) for s in e.sources)
+        return ranges_of(s for s in sources if of in (None, s.input))
 
     def batches(self) -> list[LiveBatch]:
         """The live job's batches, each offset in one of them only."""

@@ -5,6 +5,7 @@ from pyspark.sql import DataFrame
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.input_rows import Taken, of_inputs
+from headwater_streams.backfill.recompute.joins import JoinRecomputation, WrittenJoin
 from headwater_streams.backfill.recompute.outcome import (
     NotRecomputableError,
     Recompute,
@@ -16,12 +17,13 @@ from headwater_streams.backfill.recompute.row_inputs import TableRows
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
 from headwater_streams.backfill.recompute.windows import WindowRecomputation, WrittenWindows
 from headwater_streams.backfill.repair.pinning import pinned_table
-from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
 from headwater_streams.errors import StreamsError
-from headwater_streams.ledger.entry import merge_ranges
+from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.watermark import Watermark
 
 
 def recompute_repair(
@@ -60,19 +62,31 @@ def recompute_repair(
                 tables[name] = TableRows(pinned_table(context, planned.pinned), ranges)
             rows = WrittenRows(shadow, columns, batches, planned.ranges, planned.lookups, table, tables)
             return RowRecomputation(context, plan, rows).run(how, planned.id)
-        pinned = planned.pinned
-        assert pinned is not None
-        ingest = TableHistory(context.home.table(pinned.table), pinned.table, until=pinned.version)
-        read = Offsets.of([source.ranges for entry in ingest.entries() for source in entry.sources])
-        taken = Taken(
-            read.inside(planned.ranges),
-            [context.home.table(planned.quarantine)],
-            None,  # a repair folds late rows in
-            ingest.batches,
-            pinned_table(context, pinned),
-        )
+        assert planned.pinned is not None
+        taken = _taken(context, planned, planned.pinned, planned.ranges)
+        if planned.kind == "join":
+            assert planned.partner is not None
+            left, right = plan.sides
+            sides = {left: taken, right: _taken(context, planned, planned.partner, None)}
+            live = TableHistory(context.home.table(target), target, planned.job, until=planned.base_version)
+            watermark_us = Watermark.of(live.last_entry()).at_us
+            joined = WrittenJoin(shadow, planned.columns, sides, 0, watermark_us)
+            return JoinRecomputation(context, of_inputs(job, plan), plan, joined).run(how)
         within = planned.affected.condition()
         windows = WrittenWindows(shadow, within, planned.keys, planned.columns, taken, None)
         return WindowRecomputation(context, of_inputs(job, plan), plan, windows).run(how, planned.id)
     except (NotRecomputableError, StreamsError) as why:
         return nothing(why)
+
+
+def _taken(context: StageContext, planned: BackfillPlan, pinned: PinnedInput, ranges: Ranges | None) -> Taken:
+    """What the repair read of a table: the rows of some offsets, or all."""
+    table = TableHistory(context.home.table(pinned.table), pinned.table, until=pinned.version)
+    read = Offsets.of([source.ranges for entry in table.entries() for source in entry.sources])
+    return Taken(
+        read if ranges is None else read.inside(ranges),
+        [context.home.table(planned.quarantine)],
+        None,  # a repair folds late rows in
+        table.batches,
+        pinned_table(context, pinned),
+    )

@@ -6,6 +6,7 @@ from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.dedup.by_key import ByKey
+from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -23,8 +24,8 @@ def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]
             reads these.
 
     Raises:
-        BackfillError: It is neither a row-by-row job nor one of windows of fixed times, or its result
-            depends on the order in which its rows came.
+        BackfillError: It is neither a row-by-row job, nor one of windows of fixed times, nor a join that the left rows
+            decide, or its result depends on the order in which its rows came.
     """
     found = of(plan_jobs(context, [job]))
     if found.kind == "scd":
@@ -33,11 +34,11 @@ def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]
             "of them cannot be repaired; put the table back to before the range, and all that came since is applied "
             "again: headwater backfill plan JOB --rewind VERSION (headwater backfill versions lists them)"
         )
-    if found.kind not in ("row", "window"):
-        what = "an as-of join of two streams" if found.kind == "as_of" else "a join"
+    if isinstance(found.operator, IntervalJoin) and "right" in found.operator.keeps:
         raise BackfillError(
-            f"the job {job.name!r} is {what}; row-by-row and windowed jobs can be repaired, not joins; build all "
-            "of its rows again: headwater backfill plan JOB --rebuild"
+            f"the job {job.name!r} keeps right rows without a partner (how={found.operator.how!r}), and which those "
+            "are follows from all left rows, so a part of its rows cannot be repaired; build all of them again: "
+            "headwater backfill plan JOB --rebuild"
         )
     if isinstance(found.job.dedup, ByKey):
         raise BackfillError(
@@ -45,10 +46,10 @@ def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]
             "they came, so a part of its rows cannot be repaired; build all of them again: headwater backfill plan JOB "
             "--rebuild"
         )
-    if found.kind == "window" and found.job.topics:
+    if found.kind != "row" and found.job.topics:
         raise BackfillError(
             f"the job {job.name!r} only counts its late rows (late='count'), so no table holds its rows by event "
-            "time, and a part of its windows cannot be repaired; build all of them again: headwater backfill plan JOB "
+            "time, and a part of its result cannot be repaired; build all of it again: headwater backfill plan JOB "
             "--rebuild"
         )
     if found.kind == "window" and not isinstance(found.operator, FixedWindow):

@@ -13,20 +13,25 @@ from headwater_streams.sources.inputs import TableInput
 
 
 def pin_input(
-    context: StageContext, job_plan: JobPlan, history: TableHistory
+    context: StageContext, job_plan: JobPlan, history: TableHistory, name: str
 ) -> tuple[PinnedInput, TableHistory]:
-    """The table that a job reads, at the last version that it has read, and the table's history up to that.
+    """The table behind an input, at the last version that the job has read, and the table's history up to that.
 
     Raises:
-        BackfillError: Rows that the job has read were rewritten behind some that it has not.
+        BackfillError: Rows that the job has read were rewritten behind some that it has not, or it has read none.
     """
-    (declared,) = job_plan.job.inputs.values()
+    declared = job_plan.job.inputs[name]
     assert isinstance(declared, TableInput)
-    source = next((s for s in history.last_entry().sources if s.versions is not None), None)
-    assert source is not None, "the job reads a table"
-    assert source.versions is not None
+    history.last_entry()
+    is_only = len(job_plan.job.inputs) == 1
+    sources = [s for entry in history.entries() for s in entry.sources if is_only or s.input == name]
+    versions = next((s.versions for s in reversed(sources) if s.versions is not None), None)
+    if versions is None:
+        raise BackfillError(
+            f"the job {job_plan.job.name!r} has not read anything of {declared.name} yet, so there is nothing to mend"
+        )
     path = context.home.table(declared.name)
-    version, unread = source.versions[1] - 1, 0
+    version, unread = versions[1] - 1, 0
     for commit in TableHistory(path, declared.name).commits:
         if commit.version <= version:
             continue

@@ -1,11 +1,11 @@
 """Plans a backfill: from the range that was asked for to offsets, windows, chunks and pinned versions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.jobs import require_made_alike, require_no_chain
-from headwater_streams.backfill.repair import row_planning, window_planning
+from headwater_streams.backfill.repair import join_planning, row_planning, window_planning
 from headwater_streams.backfill.repair.jobs import planned_job
 from headwater_streams.backfill.repair.rejected import rejecting_part
 from headwater_streams.backfill.repair.selection import Moment, Rows, Selection
@@ -19,9 +19,10 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.readers import fed_by
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import ORIGIN, PLACE, ROWS, TIMESTAMP
+from headwater_streams.sources.coordinates import ORIGIN, PLACE, ROWS, SOURCES, TIMESTAMP
 
-_ROWS_PER_CHUNK = {"row": 1_000_000, "window": 10_000_000}
+_KINDS: Mapping[str, Literal["window", "join"]] = {"window": "window", "join": "join", "as_of": "join"}
+_ROWS_PER_CHUNK = {"row": 1_000_000, "window": 10_000_000, "join": 10_000_000}
 
 
 def plan(
@@ -48,14 +49,15 @@ def plan(
         timestamps: (start, end) of the records' timestamps. For a row-by-row job they become offsets as Kafka's tools
             tell them: from each partition's first record that is not before the start to the first not before the end;
             of one that reads a table from the first to the last of its rows that has such a timestamp.
-        event_time: (start, end) of the input's event-time column; of a windowed job all windows that hold any of it.
+        event_time: (start, end) of the input's event-time column, of a join the left one's; of a windowed job all
+            windows that hold any of it.
         since_version: What the job committed after this version of its target.
         rows: `"quarantined"`, the records in quarantine, with what lies between the first and the last of a partition;
             of a stateful job that names a topic they are mended in its ingest table, and then in its own (`feeds`).
             `"late"`, of a windowed job, the windows that late rows belong to and no repair has folded them into.
         reference: Where the job was loaded from; the command line loads it from there again.
         rows_per_chunk: About how many rows are read in one step of the run; by default a million records of a topic,
-            ten million rows of a window's input, which take as long to fold.
+            ten million rows of a window's input, which take as long to fold, or of a join's left one.
         lookups: `"as_read"` reads look-ups at the versions that the live batches read, `"newest"` as they are now.
 
     Returns:
@@ -90,10 +92,10 @@ def plan(
         id="",
         job=job_plan.job.name,
         reference=reference,
-        kind="window" if job_plan.kind == "window" else "row",
+        kind=_KINDS.get(job_plan.kind, "row"),
         target=target,
         quarantine=job_plan.job.target.quarantine_table,
-        input_name=next(iter(job_plan.job.inputs)),
+        input_name=job_plan.sides[0] if job_plan.sides else next(iter(job_plan.job.inputs)),
         keys=_keys(job_plan),
         columns=_columns(job_plan),
         fingerprint=job_plan.job.fingerprint,
@@ -114,6 +116,10 @@ def plan(
     if job_plan.kind == "window":
         made = window_planning.plan_windows(
             context, job_plan, history, selection, draft, rows_per_chunk or _ROWS_PER_CHUNK["window"]
+        )
+    elif job_plan.sides:
+        made = join_planning.plan_joins(
+            context, job_plan, history, selection, draft, rows_per_chunk or _ROWS_PER_CHUNK["join"]
         )
     else:
         made = row_planning.plan_rows(
@@ -167,9 +173,13 @@ def _further(context: StageContext, job_plan: JobPlan) -> dict[str, FurtherTable
 
 
 def _keys(job_plan: JobPlan) -> tuple[str, ...]:
-    return window_planning.keys_of(job_plan) if job_plan.kind == "window" else PLACE
+    if job_plan.kind == "window":
+        return window_planning.keys_of(job_plan)
+    return (SOURCES,) if job_plan.kind == "join" else PLACE
 
 
 def _columns(job_plan: JobPlan) -> tuple[str, ...]:
     own = tuple(job_plan.result.fieldNames())
-    return (*own, ROWS) if job_plan.kind == "window" else (*own, TIMESTAMP, ORIGIN)
+    if job_plan.kind == "window":
+        return *own, ROWS
+    return own if job_plan.sides else (*own, TIMESTAMP, ORIGIN)

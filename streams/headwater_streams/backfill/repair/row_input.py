@@ -1,4 +1,4 @@
-"""What the repair of a row-by-row job reads: its topics, or the table that it reads, at one version."""
+"""An input of which a repair reads some offsets: topics, or a table at one version."""
 
 from functools import reduce
 from typing import Protocol
@@ -13,14 +13,13 @@ from headwater_streams.backfill.values import Span
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.job import Job
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from headwater_streams.sources.decode import VALUE, RecordDecoder
-from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.sources.inputs import Input, TopicInput
 
 
 class RowInput(Protocol):
-    """The records or rows of a job's one input, by their offsets."""
+    """The records or rows of an input, by their offsets."""
 
     def read(self, ranges: Ranges) -> DataFrame:
         """Those of some ranges, as the live job gets them."""
@@ -39,9 +38,8 @@ class RowInput(Protocol):
         """
 
 
-def row_input(context: StageContext, job: Job, pinned: PinnedInput | None) -> RowInput:
-    """The input of a row-by-row job that has one; `pinned` is the table, None for topics."""
-    (declared,) = job.inputs.values()
+def row_input(context: StageContext, declared: Input, pinned: PinnedInput | None) -> RowInput:
+    """An input by its offsets; `pinned` is the table, None for topics."""
     if isinstance(declared, TopicInput):
         return _Topics(context, declared)
     assert pinned is not None
@@ -113,8 +111,15 @@ class _Table:
 def _between(rows: DataFrame, time: Column, span: Span) -> Ranges:
     """From the first to the last row of each partition whose time is in the span."""
     time_us = F.unix_micros(time)
-    inside = rows.filter((time_us >= span[0]) & (time_us < span[1])).groupBy(TOPIC, PARTITION)
-    between: dict[str, dict[int, tuple[int, int]]] = {}
-    for row in inside.agg(F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")).collect():
-        between.setdefault(row[TOPIC], {})[row[PARTITION]] = (row["start"], row["end"])
-    return between
+    return first_to_last(rows.filter((time_us >= span[0]) & (time_us < span[1])))
+
+
+def first_to_last(rows: DataFrame) -> Ranges:
+    """From the first to the last row of each partition."""
+    found: dict[str, dict[int, tuple[int, int]]] = {}
+    bounds = rows.groupBy(TOPIC, PARTITION).agg(
+        F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")
+    )
+    for row in bounds.collect():
+        found.setdefault(row[TOPIC], {})[row[PARTITION]] = (row["start"], row["end"])
+    return found

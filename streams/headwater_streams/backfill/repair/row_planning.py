@@ -50,14 +50,16 @@ def plan_rows(
             f"the job {draft.job!r} has no windows, so no row of it is late; give another range"
         )
     pinned = _pinned(context, job_plan, history) if job_plan.job.tables else None
-    source = row_input(context, job_plan.job, pinned)
     (declared,) = job_plan.job.inputs.values()
+    source = row_input(context, declared, pinned)
     read = history.read_ranges()
     rejected = rejected_records(context, job_plan, read) if selection.rows == "quarantined" else None
     asked = (
         rejected.ranges
         if rejected is not None
-        else _asked(source, declared, selection, history, read, draft.job)
+        else history.read_ranges(since=selection.since_version)
+        if selection.since_version is not None
+        else asked_of(source, declared, selection, read, draft.job)
     )
     ranges = intersection(asked, read)
     if not ranges:
@@ -129,19 +131,15 @@ def require_read(asked: Ranges, read: Ranges, job: str) -> None:
                 )
 
 
-def _asked(
-    source: RowInput,
-    declared: Input,
-    selection: Selection,
-    history: TableHistory,
-    read: Ranges,
-    job: str,
-) -> Ranges:
+def asked_of(source: RowInput, declared: Input, selection: Selection, read: Ranges, job: str) -> Ranges:
+    """The offsets, of those that a job read of an input, that a range of offsets or times names; without one all.
+
+    Raises:
+        BackfillError: The job has not read them, or the input has no event time.
+    """
     if selection.offsets is not None:
         require_read(selection.offsets, read, job)
         return selection.offsets
-    if selection.since_version is not None:
-        return history.read_ranges(since=selection.since_version)
     if selection.timestamps is not None:
         return source.of_timestamps(read, selection.timestamps)
     if selection.event_time is not None:
@@ -160,7 +158,8 @@ def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory) -> 
     Raises:
         BackfillError: A row of it has no coordinates that are its own.
     """
-    pinned, _ = pin_input(context, job_plan, history)
+    (name,) = job_plan.job.inputs
+    pinned, _ = pin_input(context, job_plan, history, name)
     if shares_coordinates(context.home, pinned.table):
         raise BackfillError(
             f"a row of {pinned.table} is made of several records, so the rows that the job {job_plan.job.name!r} makes "

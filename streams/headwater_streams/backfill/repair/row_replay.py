@@ -72,7 +72,8 @@ class RowReplay:
         """Args: what the job is and did; the repair, which says what is not read as the live batches read it."""
         self._context, self._plan, self._job = context, plan, plan.job
         self._lookups, self._pinned = Lookups(context, plan), backfill.lookups
-        self._input = row_input(context, plan.job, backfill.pinned)
+        (declared,) = plan.job.inputs.values()
+        self._input = row_input(context, declared, backfill.pinned)
         self._pass = RowPass(plan)
         self._live: dict[tuple[int, int], list[LiveBatch]] = {}
         for batch in history.batches():

@@ -18,7 +18,7 @@ from headwater_streams.backfill.values import (
     ranges_from_json,
     ranges_to_json,
 )
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.lookups import LookupVersion, Versions
 from headwater_streams.windows.spec import WINDOW_START
 
@@ -54,19 +54,27 @@ class Affected:
 
 @dataclass(frozen=True)
 class Chunk:
-    """What is committed to the shadow in one step: windows of a stretch of time, or some batches of the live job.
+    """What is committed to the shadow in one step: windows of a stretch of time, some batches of the live job, or what
+    joins the left rows of some offsets.
 
     Attributes:
         number: 0 for the first; the chunk's transaction mark.
         rows: How many rows it was estimated to read.
         span: The stretch of window starts, half-open.
         batches: The batches, in their order.
+        lefts: The offsets of the left rows.
     """
 
     number: int
     rows: int
     span: Span | None = None
     batches: tuple[LiveBatchId, ...] = ()
+    lefts: Ranges = field(default_factory=dict)
+
+    @property
+    def ranges(self) -> Ranges:
+        """The offsets that it reads; empty where that is told by windows."""
+        return merge_ranges([batch.ranges for batch in self.batches]) if self.batches else self.lefts
 
 
 @dataclass(frozen=True)
@@ -107,22 +115,22 @@ class BackfillPlan:
         id: Its name; the same range, code and tables give the same one.
         job: The job.
         reference: Where the job was loaded from, for the command line; empty from Python.
-        kind: `"row"` or `"window"`.
+        kind: `"row"`, `"window"` or `"join"`, as-of or not.
         target: The table that is mended.
         quarantine: The table of the job's rejected records.
-        input_name: The input's name in the job's function, by which the ledger accounts for it.
+        input_name: The input's name in the job's function, by which the ledger accounts for it; of a join the left one.
         keys: The columns that name a row of the target.
         columns: The columns that are compared.
         fingerprint: The digest of the code that will run.
         asked: The range as it was asked for.
         ranges: The offsets that are read again, by topic and partition.
-        windows: In which times the windows begin that are folded again, whole; empty for a row job.
+        windows: In which times the windows begin that are folded again, whole; empty for other jobs.
         rows: How many rows the run is estimated to read.
         chunks: The steps of the run.
         base_version: The target's version that was planned on.
         generation: The live job's generation.
         batch: The live job's last batch then.
-        pinned: The table that is read; None where topics are.
+        pinned: The table that is read, of a join the left one; None where topics are.
         notes: What a person should know, each a sentence.
         created_at: When it was made.
         mode: `"repair"`: a closed range is replaced; the job's checkpoint stays.
@@ -130,12 +138,13 @@ class BackfillPlan:
         feeds: The jobs that read the target, and those that read theirs, each behind all that feed it. They pass over
             the swap, so what they made of the range stays until it is repaired, too.
         further: The job's other tables, where it writes several; their rows are known by their coordinates, too.
+        partner: Of a join, the right table, all of which is read.
     """
 
     id: str
     job: str
     reference: str
-    kind: Literal["row", "window"]
+    kind: Literal["row", "window", "join"]
     target: str
     quarantine: str
     input_name: str
@@ -157,6 +166,7 @@ class BackfillPlan:
     lookups: Versions = field(default_factory=dict)
     feeds: tuple[str, ...] = ()
     further: Mapping[str, FurtherTable] = field(default_factory=dict)
+    partner: PinnedInput | None = None
 
     @property
     def affected(self) -> Affected:
@@ -185,10 +195,14 @@ class BackfillPlan:
 
     def to_json(self) -> dict[str, Any]:
         """The plan as it is stored and printed."""
-        pinned = self.pinned
         lookups = {name: asdict(found) for name, found in sorted(self.lookups.items())}
         further = [{"table": name, **asdict(of)} for name, of in self.further.items()]
-        some = {"lookups": lookups, "further": further, "feeds": list(self.feeds)}
+        some = {
+            "lookups": lookups,
+            "further": further,
+            "feeds": list(self.feeds),
+            "partner": _pinned_to_json(self.partner),
+        }
         return {name: value for name, value in some.items() if value} | {
             "format": FORMAT,
             "id": self.id,
@@ -210,14 +224,7 @@ class BackfillPlan:
             "base_version": self.base_version,
             "generation": self.generation,
             "batch": self.batch,
-            "input": None
-            if pinned is None
-            else {
-                "table": pinned.table,
-                "version": pinned.version,
-                "until": list(pinned.until),
-                "was_rewritten": pinned.was_rewritten,
-            },
+            "input": _pinned_to_json(self.pinned),
             "notes": list(self.notes),
             "created_at": self.created_at,
         }
@@ -225,7 +232,6 @@ class BackfillPlan:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "BackfillPlan":
         """The plan as it was stored."""
-        pinned = value["input"]
         return cls(
             value["id"],
             value["job"],
@@ -245,11 +251,7 @@ class BackfillPlan:
             value["base_version"],
             value["generation"],
             value["batch"],
-            None
-            if pinned is None
-            else PinnedInput(
-                pinned["table"], pinned["version"], tuple(pinned["until"]), pinned["was_rewritten"]
-            ),
+            _pinned_from_json(value["input"]),
             tuple(value["notes"]),
             value["created_at"],
             lookups={name: LookupVersion(**found) for name, found in value.get("lookups", {}).items()},
@@ -258,12 +260,23 @@ class BackfillPlan:
                 of["table"]: FurtherTable(tuple(of["columns"]), of["base_version"])
                 for of in value.get("further", [])
             },
+            partner=_pinned_from_json(value.get("partner")),
         )
+
+
+def _pinned_to_json(pinned: PinnedInput | None) -> dict[str, Any] | None:
+    return None if pinned is None else {**vars(pinned), "until": list(pinned.until)}
+
+
+def _pinned_from_json(value: Mapping[str, Any] | None) -> PinnedInput | None:
+    return None if value is None else PinnedInput(**{**value, "until": tuple(value["until"])})
 
 
 def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
     if chunk.span is not None:
         return {"rows": chunk.rows, "windows": [iso(chunk.span[0]), iso(chunk.span[1])]}
+    if chunk.lefts:
+        return {"rows": chunk.rows, "lefts": ranges_to_json(chunk.lefts)}
     batches = [
         {"generation": b.generation, "batch": b.batch, "ranges": ranges_to_json(b.ranges)}
         for b in chunk.batches
@@ -275,6 +288,8 @@ def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
     if "windows" in value:
         start, end = value["windows"]
         return Chunk(number, value["rows"], span=(micros(start), micros(end)))
+    if "lefts" in value:
+        return Chunk(number, value["rows"], lefts=ranges_from_json(value["lefts"]))
     batches = tuple(
         LiveBatchId(b["generation"], b["batch"], ranges_from_json(b["ranges"])) for b in value["batches"]
     )

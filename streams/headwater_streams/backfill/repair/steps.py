@@ -8,15 +8,22 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import Folded, TableHistory
 from headwater_streams.backfill.repair.jobs import same_job
+from headwater_streams.backfill.repair.join_replay import JoinReplay
 from headwater_streams.backfill.repair.row_replay import ReplayedRows, RowReplay
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.repair.window_replay import WindowReplay
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange, merge_ranges
+from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles, ensure_table, read_version
+from headwater_streams.sinks.delta_table import (
+    DeltaTransaction,
+    WrittenFiles,
+    ensure_table,
+    read_files,
+    read_version,
+)
 from headwater_streams.sinks.side import quarantine_schema, write_side
 
 CHUNK = "chunk"
@@ -52,6 +59,8 @@ def steps_of(context: StageContext, backfill: BackfillPlan, job: Job) -> Steps:
     )
     if backfill.kind == "window":
         return _WindowSteps(context, backfill, job_plan, history.folded())
+    if backfill.kind == "join":
+        return _JoinSteps(context, backfill, JoinReplay(context, job_plan, backfill, history.entries()))
     return _RowSteps(context, backfill, job_plan, history)
 
 
@@ -59,7 +68,7 @@ def chunk_entry(
     backfill: BackfillPlan, chunk: Chunk, accounting: dict[str, int], **extra: object
 ) -> LedgerEntry:
     """The ledger entry of a chunk's commit to the shadow."""
-    ranges = merge_ranges([batch.ranges for batch in chunk.batches]) if chunk.batches else backfill.ranges
+    ranges = chunk.ranges or backfill.ranges
     pinned = backfill.pinned
     source = SourceRange(
         backfill.input_name,
@@ -110,6 +119,29 @@ class _WindowSteps:
     def preview(self) -> Mapping[str, DataFrame]:
         folded = self._replay.fold(self._backfill, self._backfill.affected, self._earlier)
         return {self._backfill.target: folded.rows}
+
+    def release(self) -> None:
+        pass
+
+
+class _JoinSteps:
+    def __init__(self, context: StageContext, backfill: BackfillPlan, replay: JoinReplay) -> None:
+        self._context, self._backfill, self._replay = context, backfill, replay
+
+    def prepare(self, folder: BackfillFolder) -> None:
+        _make_shadow(self._context, self._backfill, folder)
+
+    def write(
+        self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
+    ) -> tuple[WrittenFiles, dict[str, int]]:
+        joined = self._replay.join(chunk.ranges)
+        files = transaction.write(joined.rows)
+        self._replay.judge_input(chunk.ranges, chunk.number)
+        written = [folder.shadow / name for name in files.names]
+        return files, joined.terms(read_files(self._context.spark, joined.rows.schema, written))
+
+    def preview(self) -> Mapping[str, DataFrame]:
+        return {self._backfill.target: self._replay.join(self._backfill.ranges).rows}
 
     def release(self) -> None:
         pass

@@ -209,8 +209,9 @@ def _undone(terms: Mapping[str, int]) -> dict[str, int]:
     undone = {now: terms["before"], "before": terms[now]}
     if "late_folded" in terms:
         undone["late_folded"] = -terms["late_folded"]
-    if "quarantined_before" in terms:
-        undone |= {"quarantined": terms["quarantined_before"], "quarantined_before": terms["quarantined"]}
+    for name in ("quarantined", "matched", "unmatched"):
+        if f"{name}_before" in terms:
+            undone |= {name: terms[f"{name}_before"], f"{name}_before": terms[name]}
     return undone
 
 

@@ -13,7 +13,9 @@ from headwater_streams.backfill.diff import distinct_offsets, keyed_diff
 from headwater_streams.backfill.history import count_of
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.recompute import Recompute, recompute_repair
+from headwater_streams.backfill.repair.account import Account
 from headwater_streams.backfill.repair.jobs import same_job
+from headwater_streams.backfill.repair.join_account import joined_account
 from headwater_streams.backfill.repair.kept import prove_kept
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.running import require_done, rows_before
@@ -127,25 +129,6 @@ def _verified(
     )
 
 
-@dataclass(frozen=True)
-class _Account:
-    """The books of one table.
-
-    Attributes:
-        findings: What was found in them.
-        notes: What a person should know, each a sentence.
-        terms: The terms, as the swap's ledger entry will carry them.
-        rows: How many rows of the shadow are inside the range.
-        keys: How many keys these have.
-    """
-
-    findings: list[Finding]
-    notes: list[str]
-    terms: dict[str, int]
-    rows: int
-    keys: int
-
-
 def _accounted(
     context: StageContext,
     planned: BackfillPlan,
@@ -154,12 +137,14 @@ def _accounted(
     entries: list[LedgerEntry],
     shadow: DataFrame,
     before: DataFrame,
-) -> _Account:
+) -> Account:
     terms, inside = summed(entries), shadow.filter(part.affected.condition())
+    if planned.kind == "join":
+        return joined_account(context, planned, job_plan, entries, inside, before)
     if planned.kind != "window":
         rows, keys = distinct_offsets(inside)
         accounting = _row_accounting(context, part, terms, before)
-        return _Account(_row_findings(context, part, entries, accounting, terms), [], accounting, rows, keys)
+        return Account(_row_findings(context, part, entries, accounting, terms), [], accounting, rows, keys)
     assert planned.pinned is not None
     replay = WindowReplay(context, job_plan, planned.pinned)
     rows, keys, folded = _distinct_windows(inside, part.keys)
@@ -173,7 +158,7 @@ def _accounted(
             f"the windows counted {accounting['before']} rows and {accounting['late_folded']} were late, "
             f"now they count {now}{because}"
         )
-    return _Account(findings, notes, accounting, rows, keys)
+    return Account(findings, notes, accounting, rows, keys)
 
 
 def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:

@@ -72,7 +72,7 @@ def plan_windows(
             f"{draft.target} has no column {WINDOW_START!r}, by which windows are replaced; "
             "keep it in the function's result"
         )
-    pinned, input_history = pin_input(context, job_plan, history)
+    pinned, input_history = pin_input(context, job_plan, history, draft.input_name)
     if selection.rows == "quarantined":
         raise BackfillError(
             f"the job {draft.job!r} reads the table {pinned.table}, and what it rejected of that is not told apart by "

@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import Folded
+from headwater_streams.backfill.repair.commits import with_live_commits
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, PinnedInput
 from headwater_streams.durations import in_micros, parse_duration
@@ -26,7 +27,7 @@ from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
-from headwater_streams.sinks.delta_table import read_files, read_version
+from headwater_streams.sinks.delta_table import read_files
 from headwater_streams.sinks.live_files import files_between
 from headwater_streams.sources.coordinates import (
     BATCH,
@@ -153,7 +154,8 @@ class WindowReplay:
             filtered = found["read"] - found["quarantined"] - entered
             return found | {"filtered": filtered, "folded": entered, "placed": placed}
 
-        return Replayed(self._with_commit(result, backfill, affected), gate, terms)
+        rows_to_write = with_live_commits(self._context, backfill, result, affected.condition())
+        return Replayed(rows_to_write, gate, terms)
 
     def judge_input(self, affected: Affected, gate: CheckGate, chunk: int) -> None:
         """Judges the checks of the input over the rows of the affected windows.
@@ -199,23 +201,6 @@ class WindowReplay:
         past = max(ends) - period_us
         # Windows begin at whole periods, wherever a stretch does.
         return first + -first % period_us, past + -past % period_us + in_micros(self._window.size)
-
-    def _with_commit(self, result: DataFrame, backfill: BackfillPlan, affected: Affected) -> DataFrame:
-        """A window that the live job has keeps the batch that touched it last."""
-        target = self._context.home.table(backfill.target)
-        live = read_version(self._context.spark, target, backfill.base_version).filter(affected.condition())
-        names = {key: f"_live_{place}" for place, key in enumerate(backfill.keys)}
-        newest = F.max(F.struct(GENERATION, BATCH))  # one that was slipped in twice stands there once again
-        live = live.groupBy(*[F.col(f"`{key}`").alias(name) for key, name in names.items()]).agg(
-            newest[BATCH].alias("_live_batch"), newest[GENERATION].alias("_live_generation")
-        )
-        match: Column = F.lit(True)
-        for key, name in names.items():
-            match &= F.col(f"`{key}`").eqNullSafe(F.col(name))
-        joined = result.join(live, match, "left")
-        joined = joined.withColumn(BATCH, F.coalesce("_live_batch", F.lit(backfill.batch)))
-        joined = joined.withColumn(GENERATION, F.coalesce("_live_generation", F.lit(backfill.generation)))
-        return joined.drop(*names.values(), "_live_batch", "_live_generation")
 
 
 def _of_rows(affected: Affected) -> Column:

@@ -73,9 +73,9 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     elif last.kind == "as_of":
         check_rows(audit, home, live, repaired)
         if entries:
-            check_answers(audit, home, entries[-1])
+            check_answers(audit, home, entries[-1], repairs)
     elif entries:
-        check_pairs(audit, home, live)
+        check_pairs(audit, home, live, repairs)
     begun = made[0].entry if made else None
     since = begun.generation if begun is not None and begun.extra.get("action") == "rebuild" else 0
     sides = {CHANGES_SUFFIX: "kept"} if last.kind == "scd" else {}

@@ -57,8 +57,13 @@ def _check_open(audit: TableAudit, entries: Sequence[LedgerEntry]) -> None:
             return
 
 
-def check_pairs(audit: TableAudit, home: Home, live: Sequence[Commit]) -> None:
-    """Checks that a join's rows are as many as its batches found, and of as many rows of each side."""
+def check_pairs(
+    audit: TableAudit, home: Home, live: Sequence[Commit], repairs: Sequence[LedgerEntry]
+) -> None:
+    """Checks that a join's rows are as many as its batches found, and of as many rows of each side.
+
+    Of the right side that is not known behind a repair: it joins left rows again, whatever else their partners have.
+    """
     path = home.table(audit.table)
     entries = [commit.entry for commit in live if commit.entry is not None]
     times: list[str] = entries[-1].extra.get("times", [])  # which older entries do not name
@@ -66,29 +71,34 @@ def check_pairs(audit: TableAudit, home: Home, live: Sequence[Commit]) -> None:
     written = sum(commit.rows_added for commit in live)
     pairs = sum(int(entry.extra.get("pairs", 0)) for entry in entries)
     alone = sum(int(entry.extra.get("alone", 0)) for entry in entries)
-    if not len(there) == written == pairs + alone:
+    moved = _moved(repairs, "written", "before")
+    if not len(there) - moved == written == pairs + alone:
         found = f"{pairs} pairs and {alone} rows without a partner" if alone else f"{pairs} pairs"
-        audit.findings.append(f"{audit.table}: {found} were found, {written} written, {len(there)} are there")
+        by_repairs = f", {moved:+} by repairs" if repairs else ""
+        audit.findings.append(
+            f"{audit.table}: {found} were found, {written} written{by_repairs}, {len(there)} are there"
+        )
     is_semi = entries[-1].extra.get("how") == "semi"
     sides = (LEFT,) if is_semi else (LEFT, RIGHT)
     places = places_of(there, sides, times).group_by(PLACE).aggregate([])
-    for side, name in zip(sides, _inputs_by_side(entries), strict=False):
+    for side, name in zip(sides[:1] if repairs else sides, _inputs_by_side(entries), strict=False):
         matched = pc.sum(pc.equal(places["side"], side)).as_py() or 0
-        expected = audit.totals[name]["matched"]
+        expected = audit.totals[name]["matched"] + _moved(repairs, "matched", "matched_before")
         if matched != expected:
             audit.findings.append(
                 f"{audit.table}: its rows name {matched} rows of {name}, {expected} were matched"
             )
 
 
-def check_answers(audit: TableAudit, home: Home, last: LedgerEntry) -> None:
+def check_answers(audit: TableAudit, home: Home, last: LedgerEntry, repairs: Sequence[LedgerEntry]) -> None:
     """The rows with an answer and those without, as many as the entries say."""
     sources = columns_of(home.table(audit.table), [SOURCES])[SOURCES].to_pylist()
     answered = sum(places[1] is not None for places in sources)
     terms = audit.totals[last.extra["left"]]
+    moved = {name: _moved(repairs, name, f"{name}_before") for name in ("matched", "unmatched")}
     expected = {
-        "matched": terms["matched"],
-        "unmatched": terms["unmatched"] if last.extra["how"] == "left" else 0,
+        "matched": terms["matched"] + moved["matched"],
+        "unmatched": terms["unmatched"] + moved["unmatched"] if last.extra["how"] == "left" else 0,
     }
     there = {"matched": answered, "unmatched": len(sources) - answered}
     for term, count in there.items():
@@ -101,6 +111,11 @@ def check_answers(audit: TableAudit, home: Home, last: LedgerEntry) -> None:
             f"{audit.table}: {-terms['waiting']} rows more were answered than were read and waited; "
             "the left table holds rows that the job did not read"
         )
+
+
+def _moved(repairs: Sequence[LedgerEntry], now: str, before: str) -> int:
+    """By how much repairs, and their ways back, have changed a term."""
+    return sum(entry.totals[now] - entry.totals[before] for entry in repairs)
 
 
 def _inputs_by_side(entries: Sequence[LedgerEntry]) -> list[str]:

@@ -1,0 +1,87 @@
+"""The books of a join that a repair has made again for some of its left rows."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+
+from headwater_streams.backfill.diff import distinct_offsets
+from headwater_streams.backfill.history import count_of
+from headwater_streams.backfill.progress import summed
+from headwater_streams.backfill.repair.account import Account
+from headwater_streams.backfill.repair.join_replay import count_joined
+from headwater_streams.backfill.repair.pinning import pinned_table
+from headwater_streams.backfill.repair.spec import BackfillPlan
+from headwater_streams.backfill.verdict import Finding
+from headwater_streams.joins.as_of import AsOf
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.plural import counted
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+
+_PARTS = ("matched", "unmatched", "filtered", "quarantined")
+
+
+def joined_account(
+    context: StageContext,
+    planned: BackfillPlan,
+    plan: JobPlan,
+    entries: Sequence[LedgerEntry],
+    inside: DataFrame,
+    before: DataFrame,
+) -> Account:
+    """The account of a join's left rows, held against what was written and what there was to read.
+
+    Args:
+        context: The session and the home.
+        planned: The repair.
+        plan: The job.
+        entries: The steps of the run.
+        inside: The rows of the shadow that are in the range.
+        before: Those of the table that they replace.
+    """
+    terms = summed(list(entries))
+    is_semi = isinstance(plan.operator, IntervalJoin) and plan.operator.how == "semi"
+    now, then = (count_joined(rows, is_semi=is_semi) for rows in (inside, before))
+    keys = now["matched"] + now["unmatched"]
+    if isinstance(plan.operator, IntervalJoin):
+        keys = inside.select(*planned.keys).distinct().count()
+    findings = [_balanced(plan, terms, now), _once(context, planned, entries, terms)]
+    accounting = {name: terms[name] for name in ("read", *_PARTS, "late_folded", "written")} | {
+        "before": then["rows"],
+        "matched_before": then["matched"],
+        "unmatched_before": then["unmatched"],
+    }
+    return Account(findings, [], accounting, now["rows"], keys)
+
+
+def _balanced(plan: JobPlan, terms: dict[str, int], now: dict[str, int]) -> Finding:
+    """Whether the terms add up, and are those of the rows that are there."""
+    assert isinstance(plan.operator, IntervalJoin | AsOf)
+    wanted = {
+        "matched": terms["matched"],
+        "unmatched": terms["unmatched"] if plan.operator.how == "left" else 0,
+    }
+    there = {name: now[name] for name in wanted}
+    balanced = terms["read"] == sum(terms[name] for name in _PARTS)
+    spelled = " + ".join(f"{terms[name]} {name}" for name in _PARTS)
+    told = f"read {terms['read']} {'is' if balanced else 'is not'} {spelled}; {terms['written']} rows were written, of "
+    told += " and ".join(f"{count} {name} ones" for name, count in there.items())
+    return Finding("accounting", balanced and there == wanted and terms["written"] == now["rows"], told)
+
+
+def _once(
+    context: StageContext, planned: BackfillPlan, entries: Sequence[LedgerEntry], terms: dict[str, int]
+) -> Finding:
+    """Whether each left row of the range was read, and once."""
+    assert planned.pinned is not None
+    there = pinned_table(context, planned.pinned).filter(planned.affected.condition())
+    offsets = sum(count_of(source.ranges) for entry in entries for source in entry.sources)
+    rows, places = distinct_offsets(there)
+    in_range = count_of(planned.ranges)
+    return Finding(
+        "offsets once",
+        offsets == in_range and rows == places == terms["read"],
+        f"{counted(in_range, 'offset')} in the range, {offsets:,} in the steps; {counted(rows, 'row')} of "
+        f"{counted(places, 'offset')} there, {terms['read']:,} read",
+    )

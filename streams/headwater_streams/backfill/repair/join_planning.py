@@ -1,0 +1,158 @@
+"""Plans the repair of a join: offsets of its left rows, those whose partners have all come, in steps of many.
+
+A row of the result belongs to its left row, so the left rows of some offsets say which rows of the target are made
+anew. Of the right side all rows are read. A left row whose time the watermark has not passed yet is left to the live
+job, which may have more rows to write for it:
+
+    watermark                                     |
+    left rows   ----a---------b--------------c----|---d--->
+                    |<-within->|             |<-within->|
+                    is repaired              is left to the live job
+"""
+
+from dataclasses import replace
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.history import TableHistory, count_of, intersection
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.repair.join_replay import settled_before_us
+from headwater_streams.backfill.repair.pinning import pin_input, pinned_table
+from headwater_streams.backfill.repair.row_input import first_to_last, row_input
+from headwater_streams.backfill.repair.row_planning import asked_of, require_read
+from headwater_streams.backfill.repair.selection import Selection
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.ledger.shared import shares_coordinates
+from headwater_streams.plural import counted
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TOPIC
+
+
+def plan_joins(
+    context: StageContext,
+    job_plan: JobPlan,
+    history: TableHistory,
+    selection: Selection,
+    draft: BackfillPlan,
+    rows_per_chunk: int,
+) -> BackfillPlan:
+    """Adds to a plan which left rows are joined again, with what, and in which steps.
+
+    Raises:
+        BackfillError: Nothing of the range can be repaired, or the rows of a side cannot be told apart.
+    """
+    if selection.rows is not None:
+        what = "in quarantine" if selection.rows == "quarantined" else "that came late"
+        raise BackfillError(
+            f"which rows of {draft.target} the rows {what} belong to is not known; give the left rows' --event-time, "
+            "and all rows are joined again that are kept now, late ones, too"
+        )
+    left, right = job_plan.sides
+    pinned = _pinned(context, job_plan, history, left)
+    partner = _pinned(context, job_plan, history, right)
+    declared = job_plan.job.inputs[left]
+    source, read = row_input(context, declared, pinned), history.read_ranges(of=left)
+    if selection.since_version is not None:
+        asked = _since(context, draft, history, selection.since_version)
+    else:
+        asked = asked_of(source, declared, selection, read, draft.job)
+    if selection.offsets is not None:
+        require_read(selection.offsets, read, draft.job)
+    ranges = intersection(asked, read)
+    if not ranges:
+        raise BackfillError(f"no row of {pinned.table} is in the range, so there is nothing to mend")
+    settled, open_rows = _settled(context, job_plan, history, pinned, ranges)
+    if not settled:
+        raise BackfillError(
+            f"the rows of {pinned.table} in the range may still get partners, so the job {draft.job!r} is not done "
+            "with them; plan again once its watermark has passed them"
+        )
+    notes = [*draft.notes]
+    if open_rows:
+        notes.append(
+            f"{counted(open_rows, 'row')} of {pinned.table} at the range's end {'is' if open_rows == 1 else 'are'} "
+            f"left out: the job {draft.job!r} is not done with them"
+        )
+    return replace(
+        draft,
+        ranges=settled,
+        rows=count_of(settled),
+        chunks=_chunks(settled, rows_per_chunk),
+        pinned=pinned,
+        partner=partner,
+        notes=tuple(notes),
+    )
+
+
+def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory, name: str) -> PinnedInput:
+    pinned, _ = pin_input(context, job_plan, history, name)
+    if shares_coordinates(context.home, pinned.table):
+        raise BackfillError(
+            f"a row of {pinned.table} is made of several records, so the rows that the job {job_plan.job.name!r} joins "
+            "of a range of offsets cannot be told from others; build all of them again: headwater backfill plan JOB "
+            "--rebuild"
+        )
+    return pinned
+
+
+def _since(context: StageContext, draft: BackfillPlan, history: TableHistory, version: int) -> Ranges:
+    """The left rows that were read after a version of the target, and those that rows written since belong to."""
+    entries = [entry for entry in history.entries() if entry not in history.entries(since=version)]
+    read = history.read_ranges(since=version, of=draft.input_name)
+    target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
+    if entries:
+        last = F.struct(F.lit(entries[-1].generation), F.lit(entries[-1].batch).cast("long"))
+        target = target.filter(F.struct(GENERATION, BATCH) > last)
+    return merge_ranges([read, first_to_last(target)])
+
+
+def _settled(
+    context: StageContext, job_plan: JobPlan, history: TableHistory, pinned: PinnedInput, ranges: Ranges
+) -> tuple[Ranges, int]:
+    """The ranges up to the first row of each partition that the live job is not done with, and how many such there
+    are."""
+    until_us = settled_before_us(job_plan, history.entries())
+    event_time = job_plan.job.inputs[job_plan.sides[0]].event_time
+    is_open: Column = F.unix_micros(F.col(f"`{event_time}`")) >= F.lit(until_us)
+    rows = (
+        pinned_table(context, pinned)
+        .filter(Offsets.of([ranges]).condition() & is_open)
+        .groupBy(TOPIC, PARTITION)
+    )
+    found: dict[str, dict[int, int]] = {}
+    for row in rows.agg(F.min(OFFSET).alias("first")).collect():
+        found.setdefault(row[TOPIC], {})[row[PARTITION]] = row["first"]
+    cut = {
+        topic: {
+            partition: (start, min(end, found.get(topic, {}).get(partition, end)))
+            for partition, (start, end) in partitions.items()
+        }
+        for topic, partitions in ranges.items()
+    }
+    left_out = count_of(ranges) - count_of(cut)
+    return intersection(cut, ranges), left_out
+
+
+def _chunks(ranges: Ranges, rows_per_chunk: int) -> tuple[Chunk, ...]:
+    """Stretches of all partitions at once, whose rows are of about one time."""
+    count = max(1, -(-count_of(ranges) // rows_per_chunk))
+
+    def part(number: int) -> Ranges:
+        return {
+            topic: {
+                partition: (
+                    start + (end - start) * number // count,
+                    start + (end - start) * (number + 1) // count,
+                )
+                for partition, (start, end) in partitions.items()
+            }
+            for topic, partitions in ranges.items()
+        }
+
+    parts = [intersection(part(number), ranges) for number in range(count)]
+    return tuple(Chunk(number, count_of(lefts), lefts=lefts) for number, lefts in enumerate(parts))

@@ -1,0 +1,182 @@
+"""A join made again for some of its left rows: the job's function over them and all rows of the right side, as a batch.
+
+Late rows of both sides take part: that is how a repair folds them in.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.repair.commits import with_live_commits
+from headwater_streams.backfill.repair.pinning import pinned_table
+from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
+from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.ledger.entry import LedgerEntry, Ranges
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.operators import Place, counting
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.watermark import Watermark
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SEEN_UNTIL, SOURCES, hide, reveal
+from headwater_streams.sources.decode import BAD, Decoded, RowDecoder
+from headwater_streams.sources.inputs import TableInput
+
+_US_PER_MS = 1_000
+_LATE = "_late"
+
+
+def settled_before_us(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:
+    """Left rows before this time, in microseconds, have got all the partners that come in time.
+
+    Args:
+        plan: The job.
+        entries: Its batches, oldest first.
+    """
+    if isinstance(plan.operator, AsOf):
+        at_us = Watermark.of(entries[-1]).at_us
+        return 0 if at_us is None else at_us - in_micros(plan.operator.looks_ahead) + 1
+    assert isinstance(plan.operator, IntervalJoin)
+    watermark_ms = max(int(entry.extra.get("watermark_ms", 0)) for entry in entries)
+    return (watermark_ms - 1) * _US_PER_MS - in_micros(plan.operator.within)
+
+
+def count_joined(rows: DataFrame, *, is_semi: bool) -> dict[str, int]:
+    """`rows`, and how many left rows they have: `matched`, with a partner, and `unmatched`, without one."""
+    alone = F.col(SOURCES)[1].isNull() & F.lit(not is_semi)
+    lefts = rows.groupBy(*PLACE).agg(F.count(F.lit(1)).alias("rows"), F.bool_and(alone).alias("alone"))
+    found = lefts.agg(
+        F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"),
+        F.count_if(~F.col("alone")).alias("matched"),
+        F.count_if("alone").alias("unmatched"),
+    ).first()
+    assert found is not None
+    return {name: int(value) for name, value in found.asDict().items()}
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A part of the result that is about to be computed.
+
+    Attributes:
+        rows: The rows, with the target's columns.
+        terms: Gives the account, once the rows have been written; it is given them as they were.
+    """
+
+    rows: DataFrame
+    terms: Callable[[DataFrame], dict[str, int]]
+
+
+class JoinReplay:
+    """Both inputs of a join, each at one version, joined again."""
+
+    def __init__(
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        backfill: BackfillPlan,
+        entries: Sequence[LedgerEntry],
+    ) -> None:
+        """Args: the job; its repair; its batches up to the version that was planned on."""
+        assert backfill.pinned is not None
+        assert backfill.partner is not None
+        self._context, self._plan, self._backfill = context, plan, backfill
+        self._left, self._right = plan.sides
+        self._pinned: Mapping[str, PinnedInput] = {self._left: backfill.pinned, self._right: backfill.partner}
+        self._watermark_us = Watermark.of(entries[-1]).at_us
+
+    def join(self, ranges: Ranges) -> Joined:
+        """The rows of the result that belong to the left rows of some offsets."""
+        left, right = self._decoded(self._left, ranges), self._decoded(self._right, None)
+        given = {self._left: _good(left), self._right: _good(right)}
+        counts = left.frame.agg(
+            F.count(F.lit(1)).alias("read"),
+            F.count_if(F.col(BAD)).alias("quarantined"),
+            F.count_if(~F.col(BAD) & F.col(_LATE)).alias("late_folded"),
+        )
+        as_of = isinstance(self._plan.operator, AsOf)
+        result, entered = self._answered(given) if as_of else self._paired(given)
+        is_semi = isinstance(self._plan.operator, IntervalJoin) and self._plan.operator.how == "semi"
+
+        def terms(written: DataFrame) -> dict[str, int]:
+            seen, joined = counts.first(), count_joined(written, is_semi=is_semi)
+            assert seen is not None
+            of_input = {name: int(seen[name]) for name in ("read", "quarantined", "late_folded")}
+            came = entered()
+            return {
+                "read": of_input["read"],
+                "matched": joined["matched"],
+                "unmatched": came - joined["matched"],
+                "filtered": of_input["read"] - of_input["quarantined"] - came,
+                "quarantined": of_input["quarantined"],
+                "late_folded": of_input["late_folded"],
+                "written": joined["rows"],
+            }
+
+        return Joined(self._with_commits(result, ranges), terms)
+
+    def judge_input(self, ranges: Ranges, chunk: int) -> None:
+        """Judges the checks of the inputs over the left rows of some offsets; with the first step the right ones, too.
+
+        Raises:
+            CheckFailedError: A check with `action="fail"` does not hold.
+        """
+        gate = CheckGate(self._plan.job, "input")
+        if not gate.aggregates():
+            return
+        sides = [self._decoded(self._left, ranges), *([] if chunk else [self._decoded(self._right, None)])]
+        for side in sides:
+            rows = _good(side)
+            gate.over(rows).judge_rows(rows, chunk)
+
+    def _decoded(self, name: str, ranges: Ranges | None) -> Decoded:
+        """The rows of a side, bad ones and late ones marked; of some offsets, or all."""
+        rows, declared = pinned_table(self._context, self._pinned[name]), self._plan.job.inputs[name]
+        assert isinstance(declared, TableInput)
+        if ranges is not None:
+            rows = rows.filter(Offsets.of([ranges]).condition())
+        late: Column = F.lit(False)
+        if declared.watermark is not None and name != self._never_late:
+            closed_us = F.unix_micros(SEEN_UNTIL) - F.lit(in_micros(parse_duration(declared.watermark)))
+            time_us = F.unix_micros(F.col(f"`{declared.event_time}`"))
+            late = F.coalesce(time_us <= F.greatest(closed_us, F.lit(0)), F.lit(False))
+        checks = speaking_of(rows, self._plan.job.quarantining)
+        columns = self._plan.inputs[name].fieldNames()
+        return RowDecoder(declared, columns, checks).decode(rows.withColumn(_LATE, late))
+
+    @property
+    def _never_late(self) -> str | None:
+        """The left side of an as-of join, whose rows can be answered whenever they come."""
+        return self._left if isinstance(self._plan.operator, AsOf) else None
+
+    def _paired(self, given: Mapping[str, DataFrame]) -> tuple[DataFrame, Callable[[], int]]:
+        seen: dict[Place, Observation] = {}
+
+        def count(rows: DataFrame, place: Place) -> DataFrame:
+            if place != "left":
+                return rows
+            seen[place] = Observation()
+            return rows.observe(seen[place], F.count(F.lit(1)).alias("rows"))
+
+        with counting(count):
+            result = self._plan.job.function(**{n: hide(rows, ROW_COLUMNS) for n, rows in given.items()})
+        return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(seen["left"].get["rows"])
+
+    def _answered(self, given: Mapping[str, DataFrame]) -> tuple[DataFrame, Callable[[], int]]:
+        asked = Answering(None, self._watermark_us, Observation(), Observation(), Observation())
+        hidden = [*ROW_COLUMNS, READ_BEFORE]
+        inputs = {n: hide(rows.withColumn(READ_BEFORE, F.lit(False)), hidden) for n, rows in given.items()}
+        with answering(asked):
+            result = self._plan.job.function(**inputs)
+        return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(asked.left.get["fresh"])
+
+    def _with_commits(self, result: DataFrame, ranges: Ranges) -> DataFrame:
+        return with_live_commits(self._context, self._backfill, result, Offsets.of([ranges]).condition())
+
+
+def _good(decoded: Decoded) -> DataFrame:
+    return decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)

@@ -1,0 +1,292 @@
+"""Repairs of joins: left rows of a range joined again with all right rows, late ones of both sides, too.
+
+The right side's watermark says which left rows have all their partners; the others are left to the live job:
+
+    clicks      10:00 a      10:30 b                  12:00 d
+    purchases       10:10 A      10:40 B (late)           12:20
+                                        watermark 11:20 |
+    repaired    |---------------------|                d is left to the live job
+"""
+
+import os
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import pytest
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams import backfill
+from headwater_streams.backfill import BackfillError
+from headwater_streams.joins.interval import How
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+clicks = hw.topic(
+    "clicks", schema="who STRING, at TIMESTAMP, value INT", event_time="at", watermark="20 minutes"
+)
+bought = hw.topic(
+    "bought", schema="who STRING, paid_at TIMESTAMP, paid INT", event_time="paid_at", watermark="20 minutes"
+)
+DAY = datetime(2013, 1, 1, tzinfo=UTC)
+
+
+def joined(how: How, *, is_mended: bool = False) -> Job:
+    """The first version takes values beyond 5 for 5, which a later one mends."""
+
+    @hw.job(name=f"bought_{how}", target=hw.delta(f"gold.{how}"), dedup=hw.by_offset())
+    @hw.check("bought", "paid > 0", on="input", action="quarantine")
+    def job(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+        found = hw.join(
+            clicks.filter("value <> 7"), bought, on=["who"], left_time="at", right_time="paid_at",
+            within="30 minutes", how=how,
+        )  # fmt: skip
+        return found.withColumn("value", shown(is_mended))
+
+    return bind(job)
+
+
+def answered(how: Literal["left", "inner"] = "left", *, is_mended: bool = False) -> Job:
+    @hw.job(name="answers", target=hw.delta("gold.answers"), dedup=hw.by_offset())
+    @hw.check("bought", "paid > 0", on="input", action="quarantine")
+    def job(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+        found = hw.as_of(
+            clicks.filter("value <> 7"), bought, by=["who"], left_time="at", right_time="paid_at",
+            direction="nearest", tolerance="30 minutes", how=how,
+        )  # fmt: skip
+        return found.withColumn("value", shown(is_mended))
+
+    return bind(job)
+
+
+def shown(is_mended: bool) -> Column:
+    return F.col("value") if is_mended else F.least("value", F.lit(5))
+
+
+def click(time: str, value: int, who: str = "ann") -> dict[str, Any]:
+    return {"who": who, "at": f"2013-01-01T{time}:00Z", "value": value}
+
+
+def buy(time: str, paid: int, who: str = "ann") -> dict[str, Any]:
+    return {"who": who, "paid_at": f"2013-01-01T{time}:00Z", "paid": paid}
+
+
+def rows(driver: JobDriver, table: str, *columns: str) -> list[tuple[Any, ...]]:
+    found = driver.table(table).select(*columns).collect()
+    return sorted(
+        (tuple(f"{v:%H:%M}" if isinstance(v, datetime) else v for v in row) for row in found), key=repr
+    )
+
+
+def repaired(driver: JobDriver, job: Job, **asked: Any) -> str:
+    """Planned, run, proved and swapped in; the id."""
+    planned = backfill.plan(driver.context, job, **asked)
+    previewed = backfill.preview(driver.context, planned.id, job)
+    assert backfill.run(driver.context, planned.id, job).state == "done"
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert verdict.diff.digest == previewed.digest
+    assert verdict.findings[-1].detail.endswith("as they are written"), verdict.findings[-1]
+    swapped = backfill.swap(driver.context, planned.id, accept_diff=verdict.diff.digest)
+    assert swapped["proof"]["outside_unchanged"]
+    assert swapped["proof"]["inside_is_the_shadow"]
+    assert driver.audit() == []
+    return planned.id
+
+
+def test_as_of_repair_takes_late_answers_and_leaves_open_rows_to_the_job(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = drive(answered()), answered(is_mended=True)
+    with pytest.raises(BackfillError, match=r"there is no table gold.answers"):
+        backfill.plan(driver.context, job)
+    driver.send("clicks", click("10:00", 9), click("10:30", 7), click("10:40", 8), click("10:50", 1, "bob"))
+    driver.send("bought", buy("10:20", 1), buy("09:00", 0), buy("11:50", 2))
+    driver.run()
+    # 10:05 and 10:39 are late: of 10:00 and 10:40 they would have been the nearest. 12:00 waits.
+    driver.send("bought", buy("10:05", 3), buy("10:39", 4), buy("10:45", 5, "bob"), buy("12:20", 6))
+    driver.send("clicks", click("12:00", 9))
+    driver.run()
+    before = [("10:00", 5, 1), ("10:40", 5, 1), ("10:50", 1, None)]
+    assert rows(driver, "gold.answers", "at", "value", "paid") == before
+
+    with pytest.raises(
+        BackfillError, match="rows that came late belong to is not known; give the left rows'"
+    ):
+        backfill.plan(driver.context, job, rows="late")
+    with pytest.raises(BackfillError, match="may still get partners, so the job 'answers' is not done"):
+        backfill.plan(driver.context, job, offsets={"clicks": {0: (4, 5)}})
+    with pytest.raises(
+        BackfillError, match=r"\[4, 9\) are asked for, and the job 'answers' has read \[0, 5\)"
+    ):
+        backfill.plan(driver.context, job, offsets={"clicks": {0: (4, 9)}})
+    whole = backfill.plan(driver.context, job)
+    assert whole.ranges == {"clicks": {0: (0, 4)}}
+    assert whole.notes == (
+        "1 row of gold.answers__ingest_clicks at the range's end is left out: the job 'answers' is not done with them",
+    )
+    first = repaired(driver, job, event_time=("2013-01-01T10:00:00Z", "2013-01-01T10:35:00Z"))
+    after_first = [("10:00", 9, 3), ("10:40", 5, 1), ("10:50", 1, None)]
+    assert rows(driver, "gold.answers", "at", "value", "paid") == after_first
+    second = repaired(driver, job, rows_per_chunk=1)
+    mended = [("10:00", 9, 3), ("10:40", 8, 4), ("10:50", 1, 5)]
+    assert rows(driver, "gold.answers", "at", "value", "paid") == mended
+
+    # The live job answers what waited, in its own way, and the books hold; then back, one after the other.
+    driver.send("bought", buy("13:30", 1))
+    driver.run()
+    assert rows(driver, "gold.answers", "at", "value", "paid") == [*mended, ("12:00", 5, 2)]
+    assert driver.audit() == []
+    backfill.rollback(driver.context, second)
+    assert rows(driver, "gold.answers", "at", "value", "paid") == [*after_first, ("12:00", 5, 2)]
+    assert driver.audit() == []
+    backfill.rollback(driver.context, first)
+    assert rows(driver, "gold.answers", "at", "value", "paid") == [*before, ("12:00", 5, 2)]
+    assert driver.audit() == []
+
+
+HOWS: list[How] = ["inner", "left", "semi"]
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_join_repair_equals_the_definition_over_all_rows(drive: Callable[..., JobDriver], how: How) -> None:
+    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
+    print(f"HEADWATER_SEED={seed}")
+    rng = random.Random(seed)
+    driver, job = drive(joined(how)), joined(how, is_mended=True)
+    sent: dict[str, list[tuple[str, int, int]]] = {"clicks": [], "bought": []}
+    for hour in range(4):
+        for topic, send, count in (("clicks", click, 12), ("bought", buy, 8)):
+            found = []
+            for _ in range(count):
+                minute = max(0, 60 * (hour + 1) + rng.randrange(-80, 60))
+                who, number = rng.choice(["ann", "bob", "cid"]), len(sent[topic]) + len(found)
+                value = number if topic == "clicks" or rng.random() < 0.9 else 0
+                found.append((who, minute, value))
+            sent[topic] += found
+            driver.send(topic, *[send(f"{m // 60:02}:{m % 60:02}", v, who) for who, m, v in found])
+        driver.run()
+    assert driver.audit() == []
+    before = driver.table(f"gold.{how}").drop("_sources").collect()
+    planned = backfill.plan(driver.context, job)
+    first, past = planned.ranges["clicks"][0]
+    assert first == 0
+    assert past > 5, "the watermark has passed some"
+    made = repaired(driver, job, rows_per_chunk=7)
+    settled = sent["clicks"][:past]
+    assert wanted(how, settled, sent["bought"]) == [row for row in found_of(driver, how) if row[1] < past]
+    after = found_of(driver, how)
+    driver.send("clicks", click("20:00", 60))
+    driver.send("bought", buy("20:00", 60))
+    driver.run()
+    driver.send("clicks", click("20:10", 61))
+    driver.send("bought", buy("20:10", 61))
+    driver.run()
+    assert driver.audit() == []
+    assert [row for row in found_of(driver, how) if row[1] < past] == [row for row in after if row[1] < past]
+    backfill.rollback(driver.context, made)
+    assert driver.audit() == []
+    there = driver.table(f"gold.{how}").drop("_sources").collect()
+    assert set(map(repr, before)) <= set(map(repr, there))
+
+
+def found_of(driver: JobDriver, how: How) -> list[tuple[Any, ...]]:
+    table = driver.table(f"gold.{how}")
+    paid = F.lit(None) if how == "semi" else F.col("paid")
+    return sorted((tuple(r) for r in table.select("who", "_offset", "value", paid).collect()), key=repr)
+
+
+def wanted(
+    how: How, lefts: list[tuple[str, int, int]], rights: list[tuple[str, int, int]]
+) -> list[tuple[Any, ...]]:
+    """The definition, as a search through all right rows that a check has not rejected."""
+    found: list[tuple[Any, ...]] = []
+    for offset, (who, minute, value) in enumerate(lefts):
+        if value == 7:
+            continue
+        paid = [p for w, m, p in rights if w == who and minute <= m <= minute + 30 and p > 0]
+        if how == "semi":
+            found += [(who, offset, value, None)] if paid else []
+        else:
+            found += [(who, offset, value, p) for p in paid or ([None] if how == "left" else [])]
+    return sorted(found, key=repr)
+
+
+silver = hw.table("silver.clicks", event_time="at", watermark="20 minutes")
+
+
+def clean(*, is_mended: bool) -> Job:
+    @hw.job(target=hw.delta("silver.clicks"), dedup=hw.by_offset())
+    def clean(clicks: DataFrame) -> DataFrame:
+        return clicks.withColumn("value", shown(is_mended))
+
+    return bind(clean)
+
+
+@hw.job(target=hw.delta("gold.matches"), dedup=hw.by_offset())
+@hw.check("counted", "value > 0", on="output", action="fail")
+def matches(silver: DataFrame, bought: DataFrame) -> DataFrame:
+    return hw.join(silver, bought, on=["who"], left_time="at", right_time="paid_at", within="30 minutes")
+
+
+def test_join_behind_a_repaired_table_is_repaired_by_the_same_offsets_and_killed_goes_on(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = drive(clean(is_mended=False), matches), bind(matches)
+    driver.send("clicks", click("10:00", 9), click("10:05", 8, "bob"), click("12:00", 6))
+    driver.send("bought", buy("10:10", 1), buy("10:11", 2, "bob"), buy("12:10", 3))
+    driver.run()
+    driver.send("clicks", click("13:00", 4))
+    driver.send("bought", buy("13:10", 4))
+    driver.run()
+    driver.send("clicks", click("13:20", 3))
+    driver.run()
+    both = [("10:00", 5, 1), ("10:05", 5, 2), ("12:00", 5, 3)]
+    assert rows(driver, "gold.matches", "at", "value", "paid") == [*both, ("13:00", 4, 4)]
+    upstream = clean(is_mended=True)
+    planned = backfill.plan(driver.context, upstream, offsets={"clicks": {0: (0, 2)}})
+    assert planned.feeds == ("matches",)
+    for step in (backfill.run, backfill.verify):
+        step(driver.context, planned.id, upstream)
+    backfill.swap(driver.context, planned.id)
+    assert rows(driver, "gold.matches", "at", "value", "paid") == [*both, ("13:00", 4, 4)]
+
+    planned = backfill.plan(driver.context, job, offsets={"clicks": {0: (0, 2)}}, rows_per_chunk=1)
+    assert [chunk.ranges for chunk in planned.chunks] == [{"clicks": {0: (0, 1)}}, {"clicks": {0: (1, 2)}}]
+    driver.crash_at("after chunk")
+    with pytest.raises(SimulatedCrash):
+        backfill.run(driver.context, planned.id, job)
+    done = backfill.run(driver.context, planned.id, job)
+    assert (done.state, done.accounting["read"], done.accounting["matched"]) == ("done", 2, 2)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert (verdict.diff.added, verdict.diff.removed, verdict.diff.changed) == (0, 0, 2)
+    driver.crash_at("after swap")
+    with pytest.raises(SimulatedCrash):
+        backfill.swap(driver.context, planned.id)
+    backfill.swap(driver.context, planned.id)
+    mended = [("10:00", 9, 1), ("10:05", 8, 2), ("12:00", 5, 3), ("13:00", 4, 4)]
+    assert rows(driver, "gold.matches", "at", "value", "paid") == mended
+    assert driver.audit() == []
+    newest = backfill.plan(driver.context, job, since_version=0)
+    assert newest.ranges["clicks"][0][0] == 0, "what was written since has left rows of the first batch"
+
+
+def test_joins_that_keep_right_rows_or_count_late_ones_are_not_repaired(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(target=hw.delta("gold.counted"), late="count")
+    def counted(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+        return hw.join(clicks, bought, on=["who"], left_time="at", right_time="paid_at", within="1 hour")
+
+    driver = drive(joined("full"), counted)
+    driver.send("clicks", click("10:00", 1))
+    driver.send("bought", buy("10:10", 1))
+    driver.run()
+    with pytest.raises(BackfillError, match=r"keeps right rows without a partner \(how='full'\).* --rebuild"):
+        backfill.plan(driver.context, joined("full"))
+    with pytest.raises(BackfillError, match=r"only counts its late rows \(late='count'\).* --rebuild"):
+        backfill.plan(driver.context, bind(counted))
