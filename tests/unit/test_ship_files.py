@@ -75,7 +75,7 @@ class Follower:
                 if chunk is not None:
                     self._take(tail, chunk)
                     moved = True
-                elif left and tail.key in self.files.tails:
+                elif left and self.files.follows(tail):
                     self.files.end(tail)
             moved = moved or self.files.stale
         if save:
@@ -226,6 +226,25 @@ def test_follower_killed_takes_no_file_that_begins_alike_for_the_one_that_it_sen
     assert sorted([first, *lines]) == sorted(
         [long_banner] * 2 + [f"{kind} {n}" for kind in "AB" for n in range(500)]
     )
+
+
+@pytest.mark.parametrize("names", [("app.log", "app.log.1"), ("b.log", "a.log")])
+def test_follower_copy_over_a_file_that_is_followed_is_known_for_one(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    log, copy = (tmp_path / name for name in names)
+    append(copy, *[f"{BANNER} old {n}" for n in range(20)])
+    append(log, *[f"{BANNER} new {n}" for n in range(20)])
+    follower = Follower(tmp_path / "*.log*")
+    follower.poll()
+    for _ in range(2):
+        append(log, f"{BANNER} at the end {len(follower.sent)}")
+        copytruncate(log, copy)
+        for _ in range(3):
+            follower.poll()
+        append(log, *[f"{BANNER} later {len(follower.sent) + n}" for n in range(10)])
+        follower.poll()
+    assert len(follower.lines) == len(set(follower.lines)) == 40 + 2 * 11
 
 
 def test_follower_file_that_took_another_one_s_name_is_looked_at_by_the_next_look(
@@ -642,6 +661,7 @@ STEPS = st.lists(
             "kill",
             "rename",
             "copytruncate",
+            "overwrite",
             "recreate",
             "wait",
         ]
@@ -694,6 +714,13 @@ class Writer:
 
     def copytruncate(self) -> None:
         self._shift()
+        copytruncate(self.log, self.log.with_name("app.log.1"))
+        self._begin()
+
+    def overwrite(self) -> None:
+        """As a script does that keeps one copy: `cp app.log app.log.1; : > app.log`."""
+        self.append()
+        self.follower.poll()  # what is overwritten while nobody has read it is gone
         copytruncate(self.log, self.log.with_name("app.log.1"))
         self._begin()
 

@@ -120,12 +120,18 @@ class FileSet:
         self._tell_left_out(compressed)
         self._first, self.stale, self._moved = False, self._moved, False
 
+    def follows(self, tail: Tail) -> bool:
+        """Whether a file is read still."""
+        return self.tails.get(tail.key) is tail
+
     def read(self, tail: Tail, *, ends: bool = False) -> Chunk | None:
         """Reads from a file; if it was truncated or written anew, finds where its lines went.
 
         Returns:
-            None if there is nothing, for now.
+            None if there is nothing, for now, or the file is read no more.
         """
+        if not self.follows(tail):
+            return None
         try:
             return tail.read(ends=ends)
         except ReplacedError:
@@ -270,10 +276,13 @@ class FileSet:
         self.stale = True
         copies = [*((key, held.path) for key, held in self._held.items()), *neighbours(tail.place)]
         for key, path in copies:
-            fd = self._open(path, key) if key != tail.key and key not in self.tails else None
+            fd = self._open(path, key) if key != tail.key else None
             if fd is None:
                 continue
-            if tail.continues_in(fd):
+            followed = self.tails.get(key)
+            if tail.continues_in(fd) and (followed is None or not followed.mark.found_in(fd)):
+                if followed is not None:  # the copy was written over it
+                    self._succeed(followed)
                 tail.move_to(fd, path)
                 self.tails[tail.key] = tail
                 return

@@ -374,7 +374,7 @@ class Shipper:
             chunk = files.read(tail, ends=True)
             if chunk is not None:
                 self._ship(tail, chunk)
-            elif tail.key in files.tails:
+            elif files.follows(tail):
                 files.end(tail)
         self._drop_ended(files)
 
