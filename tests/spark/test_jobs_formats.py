@@ -106,3 +106,37 @@ def test_formats_dates_and_times_that_no_reader_knows_are_in_quarantine(
     found = driver.rows("silver.dated__quarantine", "_offset", "_reason")
     assert found == [(1, not_known), (2, not_known), (3, not_known), (4, before)]
     assert driver.audit() == []
+
+
+nested = hw.topic(
+    "nested", schema="m MAP<STRING, INT>, list ARRAY<STRUCT<day: DATE, of: MAP<STRING, STRING>>>"
+)
+
+
+@hw.job(target=hw.delta("silver.nested"))
+def from_nested(nested: DataFrame) -> DataFrame:
+    return nested
+
+
+def test_formats_maps_with_a_key_twice_and_dates_within_are_in_quarantine(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(from_nested)
+    inner = '{"day": "2013-01-01", "of": {"a": "x", "b": "y"}}'
+    values = [
+        f'{{"m": {{"a": 1, "b": 2}}, "list": [{inner}, null]}}',
+        '{"m": null, "list": null}',
+        '{"m": {"a": 1, "b": 2, "a": 1}}',
+        f'{{"list": [{inner}, {{"of": {{"a": "x", "a": null}}}}]}}',
+        f'{{"list": [null, {inner}, {{"day": "+10000-01-01"}}]}}',
+    ]
+    driver.send("nested", *[value.encode() for value in values])
+    driver.run()
+    assert driver.rows("silver.nested", "_offset") == [(0,), (1,)]
+    reasons = [
+        "m has a key twice",
+        "list has a key twice",
+        "list has a date that is not of the years 1 to 9999",
+    ]
+    assert driver.rows("silver.nested__quarantine", "_offset", "_reason") == list(enumerate(reasons, 2))
+    assert driver.audit() == []

@@ -20,6 +20,7 @@ from pyspark.sql import types as T
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import jvm_class
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
+from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import Problem
 from headwater_streams.spark_errors import reason_of
 
@@ -138,7 +139,7 @@ class AvroReader:
         texts = {
             field.name: found
             for field in self._form.columns().fields
-            if (found := _is_no_text(field.dataType, value.getField(field.name))) is not None
+            if (found := somewhere(field.dataType, value.getField(field.name), _is_no_text)) is not None
         }
         whole = F.coalesce(end == F.lit(_MARK), F.lit(False))
         condition = reduce(Column.__or__, texts.values(), ~whole)
@@ -192,33 +193,7 @@ class AvroReader:
 
 
 def _is_no_text(kind: T.DataType, value: Column) -> Column | None:
-    """Whether a text of a value is not UTF-8, never NULL; None where it has no texts."""
-    found: list[Column | None] = []
-    if isinstance(kind, T.StringType):
-        found = [~F.is_valid_utf8(value)]
-    elif isinstance(kind, T.StructType):
-        found = [_is_no_text(field.dataType, value.getField(field.name)) for field in kind.fields]
-    elif isinstance(kind, T.ArrayType):
-        found = [_any_no_text(kind.elementType, value)]
-    elif isinstance(kind, T.MapType):
-        found = [
-            _any_no_text(kind.keyType, F.map_keys(value)),
-            _any_no_text(kind.valueType, F.map_values(value)),
-        ]
-    some = [F.coalesce(each, F.lit(False)) for each in found if each is not None]
-    return reduce(Column.__or__, some) if some else None
-
-
-def _any_no_text(kind: T.DataType, values: Column) -> Column | None:
-    if _is_no_text(kind, F.lit(None).cast(kind)) is None:
-        return None
-
-    def is_no_text(value: Column) -> Column:
-        found = _is_no_text(kind, value)
-        assert found is not None
-        return found
-
-    return F.exists(values, is_no_text)
+    return ~F.is_valid_utf8(value) if isinstance(kind, T.StringType) else None
 
 
 def _has_header(raw: Column) -> Column:

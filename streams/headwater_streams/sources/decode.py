@@ -29,6 +29,7 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.headers import header_value, incomplete, is_name
 from headwater_streams.sources.inputs import Input, TopicInput
+from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.values import value_columns, values_of
 
@@ -106,7 +107,7 @@ class RecordDecoder(_Decoder):
         problems = [self._values.problem]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
-        of_columns = [*time_problems(declared, ahead=True), *_date_problems(schema)]
+        of_columns = [*time_problems(declared, ahead=True), *_unreadable(schema)]
         super().__init__(schema.fieldNames(), checks, of_columns, problems)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
@@ -212,14 +213,34 @@ def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
     return problems
 
 
-def _date_problems(schema: T.StructType) -> list[Problem]:
-    """Dates that Spark reads and hardly anybody else: with one in a file's statistics deltalake opens no table."""
+def _unreadable(schema: T.StructType) -> list[Problem]:
+    """Values that Spark reads and others do not: with a date beyond the years 1 to 9999 in a file's statistics
+    deltalake opens no table, with a key twice in a map DuckDB reads none of its rows."""
     found = []
-    for name in (f.name for f in schema.fields if isinstance(f.dataType, T.DateType)):
-        day = F.unix_date(F.col(f"{VALUE}.`{name}`"))
-        far = F.coalesce((day < _FIRST_DAY) | (day > _LAST_DAY), F.lit(False))
-        found.append(Problem("value", far, f"{name} is not a date of the years 1 to 9999"))
+    for field in schema.fields:
+        value = F.col(f"{VALUE}.`{field.name}`")
+        far = somewhere(field.dataType, value, _is_far_date)
+        if far is not None:
+            told = "is not a date" if isinstance(field.dataType, T.DateType) else "has a date that is not"
+            found.append(Problem("value", far, f"{field.name} {told} of the years 1 to 9999"))
+        twice = somewhere(field.dataType, value, _has_a_key_twice)
+        if twice is not None:
+            found.append(Problem("value", twice, f"{field.name} has a key twice"))
     return found
+
+
+def _is_far_date(kind: T.DataType, value: Column) -> Column | None:
+    if not isinstance(kind, T.DateType):
+        return None
+    day = F.unix_date(value)
+    return (day < _FIRST_DAY) | (day > _LAST_DAY)
+
+
+def _has_a_key_twice(kind: T.DataType, value: Column) -> Column | None:
+    if not isinstance(kind, T.MapType):
+        return None
+    keys = F.map_keys(value)
+    return F.size(keys) > F.size(F.array_distinct(keys))
 
 
 def origin_texts(headers: Column) -> Column:
