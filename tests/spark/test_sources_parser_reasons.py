@@ -40,6 +40,8 @@ def test_access_log_names_the_part(told: Told) -> None:
         GOOD.replace('"GET / HTTP/1.0"', "GET / HTTP/1.0"): "request",
         GOOD.replace(" 200 ", " OK "): "status",
         GOOD.replace(" 2326 ", " many "): "size",
+        GOOD.replace(" 2326 ", " -5 "): "size",
+        GOOD.replace(" 2326 ", f" {10**18} "): "size",
         GOOD.replace(' "curl"', " curl"): "end, behind the size,",
         GOOD.partition("2326")[0]: "size",
     }

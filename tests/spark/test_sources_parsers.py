@@ -668,7 +668,16 @@ def test_access_numbers_behind_the_agent(parse: Parse) -> None:
         ('an "odd" agent', None, None),
         ('an "odd" agent', "192.0.2.9", None),
     ]
-    assert parse(ACCESS, [f"{before} 1 2 3", f'{before} "2.75" "x"']) == [None] * 2
+    unknown = (
+        "1 2 3",
+        '"2.75" "x"',
+        '0.12 0.10 "-"',
+        '- "x"',
+        'rt=0.1 uct="0.0"',
+        '"-" 0.1 0.2 "x"',
+        '0.1 be1 "x"',
+    )
+    assert parse(ACCESS, [f"{before} {more}" for more in unknown]) == [None] * len(unknown)
 
 
 def test_template_times_have_as_many_words_as_their_pattern(parse: Parse) -> None:
