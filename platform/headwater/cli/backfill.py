@@ -82,7 +82,10 @@ def plan_backfill(
         ),
     ] = False,
     late: Annotated[
-        bool, typer.Option("--late", help="The windows that late rows belong to, to fold these in.")
+        bool,
+        typer.Option(
+            "--late", help="The windows, or a join's left rows, that late rows belong to, to fold these in."
+        ),
     ] = False,
     everything: Annotated[bool, typer.Option("--all", help="Everything that the job has read.")] = False,
     rebuild: Annotated[

@@ -17,20 +17,26 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory, count_of, intersection
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.join_replay import settled_before_us
+from headwater_streams.backfill.repair.join_replay import JoinReplay, settled_before_us
 from headwater_streams.backfill.repair.pinning import pin_input, pinned_table
-from headwater_streams.backfill.repair.row_input import first_to_last, row_input
+from headwater_streams.backfill.repair.row_input import RowInput, first_to_last, row_input
 from headwater_streams.backfill.repair.row_planning import asked_of, require_read
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.durations import in_micros
+from headwater_streams.joins.as_of import AsOf
+from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.ledger.shared import shares_coordinates
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.plan import JobPlan, Operator
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TOPIC
+
+_EVER_US = 10_000 * 366 * 86_400 * 1_000_000
+"""Longer than any two times are apart."""
 
 
 def plan_joins(
@@ -46,11 +52,10 @@ def plan_joins(
     Raises:
         BackfillError: Nothing of the range can be repaired, or the rows of a side cannot be told apart.
     """
-    if selection.rows is not None:
-        what = "in quarantine" if selection.rows == "quarantined" else "that came late"
+    if selection.rows == "quarantined":
         raise BackfillError(
-            f"which rows of {draft.target} the rows {what} belong to is not known; give the left rows' --event-time, "
-            "and all rows are joined again that are kept now, late ones, too"
+            f"which rows of {draft.target} the rows in quarantine belong to is not known; give the left rows' "
+            "--event-time"
         )
     left, right = job_plan.sides
     pinned = _pinned(context, job_plan, history, left)
@@ -59,6 +64,11 @@ def plan_joins(
     source, read = row_input(context, declared, pinned), history.read_ranges(of=left)
     if selection.since_version is not None:
         asked = _since(context, draft, history, selection.since_version)
+    elif selection.rows == "late":
+        replay = JoinReplay(
+            context, job_plan, replace(draft, pinned=pinned, partner=partner), history.entries()
+        )
+        asked = _late(job_plan, replay, source, read)
     else:
         asked = asked_of(source, declared, selection, read, draft.job)
     if selection.offsets is not None:
@@ -102,13 +112,48 @@ def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory, nam
 
 def _since(context: StageContext, draft: BackfillPlan, history: TableHistory, version: int) -> Ranges:
     """The left rows that were read after a version of the target, and those that rows written since belong to."""
-    entries = [entry for entry in history.entries() if entry not in history.entries(since=version)]
+    entries = history.entries()
+    entries = entries[: len(entries) - len(history.entries(since=version))]
     read = history.read_ranges(since=version, of=draft.input_name)
     target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
     if entries:
         last = F.struct(F.lit(entries[-1].generation), F.lit(entries[-1].batch).cast("long"))
         target = target.filter(F.struct(GENERATION, BATCH) > last)
     return merge_ranges([read, first_to_last(target)])
+
+
+def _late(job_plan: JobPlan, replay: JoinReplay, source: RowInput, read: Ranges) -> Ranges:
+    """The late left rows, and the left rows of times at which late right rows may be their partners.
+
+    Raises:
+        BackfillError: No row was late.
+    """
+    left, right = job_plan.sides
+    event_time = job_plan.job.inputs[right].event_time
+    time_us = F.unix_micros(F.col(f"`{event_time}`"))
+    found = replay.late(right).agg(F.min(time_us).alias("first"), F.max(time_us).alias("last")).first()
+    assert found is not None
+    parts = [first_to_last(replay.late(left))]
+    if found["first"] is not None:
+        before_us, after_us = _reach(job_plan.operator)
+        parts.append(source.of_event_time(read, (found["first"] - before_us, found["last"] + after_us + 1)))
+    if not any(parts):
+        raise BackfillError(
+            f"no row of {job_plan.job.name!r} came late for a partner, so there is nothing to mend"
+        )
+    return merge_ranges(parts)
+
+
+def _reach(operator: Operator | None) -> tuple[int, int]:
+    """How long before and after a right row's time, in microseconds, its left rows may be."""
+    if isinstance(operator, IntervalJoin):
+        return in_micros(operator.within), 0
+    assert isinstance(operator, AsOf)
+    tolerance_us = _EVER_US if operator.tolerance is None else in_micros(operator.tolerance)
+    return (
+        0 if operator.direction == "backward" else tolerance_us,
+        0 if operator.direction == "forward" else tolerance_us,
+    )
 
 
 def _settled(

@@ -119,6 +119,12 @@ class JoinReplay:
 
         return Joined(self._with_commits(result, ranges), terms)
 
+    def late(self, name: str) -> DataFrame:
+        """The rows of an input that came too late for the live job."""
+        decoded = self._decoded(name, None)
+        late = decoded.frame.filter(~F.col(BAD) & F.col(_LATE))
+        return late.select(*decoded.columns.values(), *ROW_COLUMNS)
+
     def judge_input(self, ranges: Ranges, chunk: int) -> None:
         """Judges the checks of the inputs over the left rows of some offsets; with the first step the right ones, too.
 
