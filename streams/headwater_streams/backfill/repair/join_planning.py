@@ -1,13 +1,12 @@
 """Plans the repair of a join: offsets of its left rows, those whose partners have all come, in steps of many.
 
 A row of the result belongs to its left row, so the left rows of some offsets say which rows of the target are made
-anew. Of the right side all rows are read. A left row whose time the watermark has not passed yet is left to the live
-job, which may have more rows to write for it:
+anew. A left row that may still get a partner is left to the live job, which may have more rows to write for it:
 
     watermark                                     |
     left rows   ----a---------b--------------c----|---d--->
                     |<-within->|             |<-within->|
-                    is repaired              is left to the live job
+                    is repaired              is left to the live job, as d is
 """
 
 from dataclasses import replace
@@ -17,26 +16,21 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory, count_of, intersection
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.join_replay import JoinReplay, settled_before_us
+from headwater_streams.backfill.repair.join_replay import JoinReplay
+from headwater_streams.backfill.repair.join_times import reach_us, settled_before_us
 from headwater_streams.backfill.repair.pinning import pin_input, pinned_table
 from headwater_streams.backfill.repair.row_input import RowInput, first_to_last, row_input
 from headwater_streams.backfill.repair.row_planning import asked_of, require_read
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.durations import in_micros
-from headwater_streams.joins.as_of import AsOf
-from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.ledger.shared import shares_coordinates
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.plan import JobPlan, Operator
+from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TOPIC
-
-_EVER_US = 10_000 * 366 * 86_400 * 1_000_000
-"""Longer than any two times are apart."""
 
 
 def plan_joins(
@@ -135,25 +129,13 @@ def _late(job_plan: JobPlan, replay: JoinReplay, source: RowInput, read: Ranges)
     assert found is not None
     parts = [first_to_last(replay.late(left))]
     if found["first"] is not None:
-        before_us, after_us = _reach(job_plan.operator)
+        before_us, after_us = reach_us(job_plan.operator)
         parts.append(source.of_event_time(read, (found["first"] - before_us, found["last"] + after_us + 1)))
     if not any(parts):
         raise BackfillError(
             f"no row of {job_plan.job.name!r} came late for a partner, so there is nothing to mend"
         )
     return merge_ranges(parts)
-
-
-def _reach(operator: Operator | None) -> tuple[int, int]:
-    """How long before and after a right row's time, in microseconds, its left rows may be."""
-    if isinstance(operator, IntervalJoin):
-        return in_micros(operator.within), 0
-    assert isinstance(operator, AsOf)
-    tolerance_us = _EVER_US if operator.tolerance is None else in_micros(operator.tolerance)
-    return (
-        0 if operator.direction == "backward" else tolerance_us,
-        0 if operator.direction == "forward" else tolerance_us,
-    )
 
 
 def _settled(

@@ -1,4 +1,4 @@
-"""A join made again for some of its left rows: the job's function over them and all rows of the right side, as a batch.
+"""A join made again for some of its left rows: the job's function over them and the right rows near them, as a batch.
 
 Late rows of both sides take part: that is how a repair folds them in.
 """
@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.commits import with_live_commits
+from headwater_streams.backfill.repair.join_times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
 from headwater_streams.durations import in_micros, parse_duration
@@ -26,23 +27,9 @@ from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SEEN_UNTIL
 from headwater_streams.sources.decode import BAD, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
 
-_US_PER_MS = 1_000
 _LATE = "_late"
-
-
-def settled_before_us(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:
-    """Left rows before this time, in microseconds, have got all the partners that come in time.
-
-    Args:
-        plan: The job.
-        entries: Its batches, oldest first.
-    """
-    if isinstance(plan.operator, AsOf):
-        at_us = Watermark.of(entries[-1]).at_us
-        return 0 if at_us is None else at_us - in_micros(plan.operator.looks_ahead) + 1
-    assert isinstance(plan.operator, IntervalJoin)
-    watermark_ms = max(int(entry.extra.get("watermark_ms", 0)) for entry in entries)
-    return (watermark_ms - 1) * _US_PER_MS - in_micros(plan.operator.within)
+_LAST_US = 253_402_300_799_000_000
+"""The end of the year 9999; as long before 1970 there are no times either."""
 
 
 def count_joined(rows: DataFrame, *, is_semi: bool) -> dict[str, int]:
@@ -91,7 +78,7 @@ class JoinReplay:
 
     def join(self, ranges: Ranges) -> Joined:
         """The rows of the result that belong to the left rows of some offsets."""
-        left, right = self._decoded(self._left, ranges), self._decoded(self._right, None)
+        left, right = self._decoded(self._left, ranges), self._decoded(self._right, None, self._near(ranges))
         given = {self._left: _good(left), self._right: _good(right)}
         counts = left.frame.agg(
             F.count(F.lit(1)).alias("read"),
@@ -139,12 +126,33 @@ class JoinReplay:
             rows = _good(side)
             gate.over(rows).judge_rows(rows, chunk)
 
-    def _decoded(self, name: str, ranges: Ranges | None) -> Decoded:
-        """The rows of a side, bad ones and late ones marked; of some offsets, or all."""
+    def _near(self, ranges: Ranges) -> Column | None:
+        """Which right rows may be partners of the left rows of some offsets, by their times; None where that is not
+        said of the times that the inputs declare."""
+        times = {name: self._plan.job.inputs[name].event_time for name in self._plan.sides}
+        operator = self._plan.operator
+        assert isinstance(operator, IntervalJoin | AsOf)
+        if (operator.left_time, operator.right_time) != (times[self._left], times[self._right]):
+            return None
+        time_us = F.unix_micros(F.col(f"`{operator.left_time}`"))
+        rows = pinned_table(self._context, self._pinned[self._left]).filter(Offsets.of([ranges]).condition())
+        found = rows.agg(F.min(time_us).alias("first"), F.max(time_us).alias("last")).first()
+        assert found is not None
+        if found["first"] is None:
+            return F.lit(False)
+        before_us, after_us = reach_us(operator)
+        right_time = F.col(f"`{operator.right_time}`")
+        near = right_time <= F.timestamp_micros(F.lit(min(found["last"] + before_us, _LAST_US)))
+        return near & (right_time >= F.timestamp_micros(F.lit(max(found["first"] - after_us, -_LAST_US))))
+
+    def _decoded(self, name: str, ranges: Ranges | None, near: Column | None = None) -> Decoded:
+        """The rows of a side, bad ones and late ones marked; of some offsets, or all, that are near."""
         rows, declared = pinned_table(self._context, self._pinned[name]), self._plan.job.inputs[name]
         assert isinstance(declared, TableInput)
         if ranges is not None:
             rows = rows.filter(Offsets.of([ranges]).condition())
+        if near is not None:
+            rows = rows.filter(near)
         late: Column = F.lit(False)
         if declared.watermark is not None and name != self._never_late:
             closed_us = F.unix_micros(SEEN_UNTIL) - F.lit(in_micros(parse_duration(declared.watermark)))

@@ -138,7 +138,7 @@ class BackfillPlan:
         feeds: The jobs that read the target, and those that read theirs, each behind all that feed it. They pass over
             the swap, so what they made of the range stays until it is repaired, too.
         further: The job's other tables, where it writes several; their rows are known by their coordinates, too.
-        partner: Of a join, the right table, all of which is read.
+        partner: Of a join, the right table.
     """
 
     id: str

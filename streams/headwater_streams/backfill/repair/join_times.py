@@ -1,0 +1,41 @@
+"""The times of a join: which left rows have all their partners, and how far from them these may be."""
+
+from collections.abc import Sequence
+
+from headwater_streams.durations import in_micros
+from headwater_streams.joins.as_of import AsOf
+from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.plan import JobPlan, Operator
+from headwater_streams.runtime.stages.watermark import Watermark
+
+_US_PER_MS = 1_000
+_EVER_US = 10_000 * 366 * 86_400 * 1_000_000
+"""Longer than any two times are apart."""
+
+
+def settled_before_us(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:
+    """Left rows before this time, in microseconds, have got all the partners that come in time.
+
+    Args:
+        plan: The job.
+        entries: Its batches, oldest first.
+    """
+    if isinstance(plan.operator, AsOf):
+        at_us = Watermark.of(entries[-1]).at_us
+        return 0 if at_us is None else at_us - in_micros(plan.operator.looks_ahead) + 1
+    assert isinstance(plan.operator, IntervalJoin)
+    watermark_ms = max(int(entry.extra.get("watermark_ms", 0)) for entry in entries)
+    return (watermark_ms - 1) * _US_PER_MS - in_micros(plan.operator.within)
+
+
+def reach_us(operator: Operator | None) -> tuple[int, int]:
+    """How long before and after a right row's time, in microseconds, its left rows may be."""
+    if isinstance(operator, IntervalJoin):
+        return in_micros(operator.within), 0
+    assert isinstance(operator, AsOf)
+    tolerance_us = _EVER_US if operator.tolerance is None else in_micros(operator.tolerance)
+    return (
+        0 if operator.direction == "backward" else tolerance_us,
+        0 if operator.direction == "forward" else tolerance_us,
+    )
