@@ -5,11 +5,13 @@ from typing import Literal
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.jobs import require_made_alike, require_no_chain
-from headwater_streams.backfill.repair import join_planning, row_planning, window_planning
 from headwater_streams.backfill.repair.jobs import planned_job
+from headwater_streams.backfill.repair.joins.planning import plan_joins
 from headwater_streams.backfill.repair.rejected import rejecting_part
+from headwater_streams.backfill.repair.rows.planning import plan_rows
 from headwater_streams.backfill.repair.selection import Moment, Rows, Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, FurtherTable
+from headwater_streams.backfill.repair.windows.planning import keys_of, plan_windows
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.ledger.log import next_commit
@@ -115,15 +117,15 @@ def plan(
         further=_further(context, job_plan),
     )
     if job_plan.kind == "window":
-        made = window_planning.plan_windows(
+        made = plan_windows(
             context, job_plan, history, selection, draft, rows_per_chunk or _ROWS_PER_CHUNK["window"]
         )
     elif job_plan.sides:
-        made = join_planning.plan_joins(
+        made = plan_joins(
             context, job_plan, history, selection, draft, rows_per_chunk or _ROWS_PER_CHUNK["join"]
         )
     else:
-        made = row_planning.plan_rows(
+        made = plan_rows(
             context,
             job_plan,
             history,
@@ -175,7 +177,7 @@ def _further(context: StageContext, job_plan: JobPlan) -> dict[str, FurtherTable
 
 def _keys(job_plan: JobPlan) -> tuple[str, ...]:
     if job_plan.kind == "window":
-        return window_planning.keys_of(job_plan)
+        return keys_of(job_plan)
     return (SOURCES,) if job_plan.kind == "join" else PLACE
 
 

@@ -8,10 +8,10 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import Folded, TableHistory
 from headwater_streams.backfill.repair.jobs import same_job
-from headwater_streams.backfill.repair.join_replay import JoinReplay
-from headwater_streams.backfill.repair.row_replay import ReplayedRows, RowReplay
+from headwater_streams.backfill.repair.joins.replay import JoinReplay
+from headwater_streams.backfill.repair.rows.replay import ReplayedRows, RowReplay
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.window_replay import WindowReplay
+from headwater_streams.backfill.repair.windows.replay import WindowReplay
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.runtime.context import StageContext

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.commits import with_live_commits
-from headwater_streams.backfill.repair.join_times import reach_us
+from headwater_streams.backfill.repair.joins.times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
 from headwater_streams.durations import in_micros, parse_duration

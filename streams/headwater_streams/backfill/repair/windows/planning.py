@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair import row_planning
+from headwater_streams.backfill.repair.input import require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.window_replay import FIRST_US, LAST_US, WindowReplay
+from headwater_streams.backfill.repair.windows.replay import FIRST_US, LAST_US, WindowReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import in_micros, parse_duration
@@ -81,7 +81,7 @@ def plan_windows(
     replay = WindowReplay(context, job_plan, pinned)
     notes = [*draft.notes]
     if selection.offsets is not None:
-        row_planning.require_read(selection.offsets, input_history.read_ranges(), draft.job)
+        require_read(selection.offsets, input_history.read_ranges(), draft.job)
     asked = None if selection.event_time is None else window.starts_over(*selection.event_time)
     found = _found(replay, _wanted(selection, history, replay))
     period_us = in_micros(window.period)

@@ -8,7 +8,7 @@ from headwater_streams.backfill.diff import distinct_offsets
 from headwater_streams.backfill.history import count_of
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.repair.account import Account
-from headwater_streams.backfill.repair.join_replay import count_joined
+from headwater_streams.backfill.repair.joins.replay import count_joined
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.verdict import Finding
@@ -22,7 +22,7 @@ from headwater_streams.runtime.plan import JobPlan
 _PARTS = ("matched", "unmatched", "filtered", "quarantined")
 
 
-def joined_account(
+def join_account(
     context: StageContext,
     planned: BackfillPlan,
     plan: JobPlan,
@@ -40,7 +40,7 @@ def joined_account(
         inside: The rows of the shadow that are in the range.
         before: Those of the table that they replace.
     """
-    terms = summed(list(entries))
+    terms = summed(entries)
     is_semi = isinstance(plan.operator, IntervalJoin) and plan.operator.how == "semi"
     now, then = (count_joined(rows, is_semi=is_semi) for rows in (inside, before))
     keys = now["matched"] + now["unmatched"]

@@ -8,7 +8,9 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.pinning import pinned_table
+from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import PinnedInput
+from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
@@ -123,3 +125,42 @@ def first_to_last(rows: DataFrame) -> Ranges:
     for row in bounds.collect():
         found.setdefault(row[TOPIC], {})[row[PARTITION]] = (row["start"], row["end"])
     return found
+
+
+def asked_of(source: RowInput, declared: Input, selection: Selection, read: Ranges, job: str) -> Ranges:
+    """The offsets, of those that a job read of an input, that a range of offsets or times names; without one all.
+
+    Raises:
+        BackfillError: The job has not read them, or the input has no event time.
+    """
+    if selection.offsets is not None:
+        require_read(selection.offsets, read, job)
+        return selection.offsets
+    if selection.timestamps is not None:
+        return source.of_timestamps(read, selection.timestamps)
+    if selection.event_time is not None:
+        if declared.event_time is None:
+            what = "topic" if isinstance(declared, TopicInput) else "table"
+            raise BackfillError(
+                f"the {what} {declared.name} has no event_time=, so give offsets or timestamps"
+            )
+        return source.of_event_time(read, selection.event_time)
+    return read
+
+
+def require_read(asked: Ranges, read: Ranges, job: str) -> None:
+    """Checks that the job has read the offsets that are asked for.
+
+    Raises:
+        BackfillError: It has not; the message says what it has read.
+    """
+    for topic, partitions in asked.items():
+        for partition, (start, end) in partitions.items():
+            low, high = read.get(topic, {}).get(partition, (0, 0))
+            if start < low or end > high:
+                there = (
+                    f"[{low}, {high})" if low < high else f"none (its topics are {', '.join(sorted(read))})"
+                )
+                raise BackfillError(
+                    f"{topic} {partition}: offsets [{start}, {end}) are asked for, and the job {job!r} has read {there}"
+                )

@@ -12,9 +12,9 @@ from headwater_streams.backfill.history import (
     count_of,
     intersection,
 )
+from headwater_streams.backfill.repair.input import asked_of, row_input
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.rejected import rejected_records
-from headwater_streams.backfill.repair.row_input import RowInput, row_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
@@ -25,7 +25,6 @@ from headwater_streams.ledger.shared import shares_coordinates
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.inputs import Input, TopicInput
 
 
 def plan_rows(
@@ -111,45 +110,6 @@ def _pin_lookups(
         f"the look-up {job_plan.job.lookups[name].name} is read at version {there[name].version}, its newest"
         for name in wanted
     ]
-
-
-def require_read(asked: Ranges, read: Ranges, job: str) -> None:
-    """Checks that the job has read the offsets that are asked for.
-
-    Raises:
-        BackfillError: It has not; the message says what it has read.
-    """
-    for topic, partitions in asked.items():
-        for partition, (start, end) in partitions.items():
-            low, high = read.get(topic, {}).get(partition, (0, 0))
-            if start < low or end > high:
-                there = (
-                    f"[{low}, {high})" if low < high else f"none (its topics are {', '.join(sorted(read))})"
-                )
-                raise BackfillError(
-                    f"{topic} {partition}: offsets [{start}, {end}) are asked for, and the job {job!r} has read {there}"
-                )
-
-
-def asked_of(source: RowInput, declared: Input, selection: Selection, read: Ranges, job: str) -> Ranges:
-    """The offsets, of those that a job read of an input, that a range of offsets or times names; without one all.
-
-    Raises:
-        BackfillError: The job has not read them, or the input has no event time.
-    """
-    if selection.offsets is not None:
-        require_read(selection.offsets, read, job)
-        return selection.offsets
-    if selection.timestamps is not None:
-        return source.of_timestamps(read, selection.timestamps)
-    if selection.event_time is not None:
-        if declared.event_time is None:
-            what = "topic" if isinstance(declared, TopicInput) else "table"
-            raise BackfillError(
-                f"the {what} {declared.name} has no event_time=, so give offsets or timestamps"
-            )
-        return source.of_event_time(read, selection.event_time)
-    return read
 
 
 def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory) -> PinnedInput:

@@ -16,11 +16,10 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory, count_of, intersection
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.join_replay import JoinReplay
-from headwater_streams.backfill.repair.join_times import reach_us, settled_before_us
+from headwater_streams.backfill.repair.input import RowInput, asked_of, first_to_last, require_read, row_input
+from headwater_streams.backfill.repair.joins.replay import JoinReplay
+from headwater_streams.backfill.repair.joins.times import reach_us, settled_before_us
 from headwater_streams.backfill.repair.pinning import pin_input, pinned_table
-from headwater_streams.backfill.repair.row_input import RowInput, first_to_last, row_input
-from headwater_streams.backfill.repair.row_planning import asked_of, require_read
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError

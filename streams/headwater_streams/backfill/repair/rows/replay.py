@@ -15,7 +15,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.backfill.history import LiveBatch, TableHistory
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.row_input import row_input
+from headwater_streams.backfill.repair.input import row_input
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.dedup import ByOffset, BySequence, Dedup
 from headwater_streams.dedup.verdicts import judge, seen_from

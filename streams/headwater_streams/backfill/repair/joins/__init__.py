@@ -1,0 +1,1 @@
+"""Repairs of joins of two streams: left rows joined again."""

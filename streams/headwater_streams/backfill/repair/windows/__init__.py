@@ -1,0 +1,1 @@
+"""Repairs of windows of fixed times: whole windows folded again."""
