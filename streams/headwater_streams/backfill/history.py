@@ -1,7 +1,8 @@
 """What the live job did, read from its target's ledger entries: its batches, its progress, earlier backfills."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -89,12 +90,15 @@ class TableHistory:
         return entries[-1]
 
     def read_ranges(self, *, since: int = -1, of: str | None = None) -> dict[str, dict[int, tuple[int, int]]]:
-        """The offsets that the live job read, by topic and partition; of one input, or of all."""
-        sources = (s for e in self.entries(since=since) for s in e.sources)
+        """The offsets that the live job read, by topic and partition; of one input, or of all.
+
+        Of a topic that was made again they are those of the newest one.
+        """
+        sources = (s for e in self.entries(since=since) for s in self._of_newest(e))
         return ranges_of(s for s in sources if of in (None, s.input))
 
     def batches(self) -> list[LiveBatch]:
-        """The live job's batches, each offset in one of them only."""
+        """The live job's batches, each offset in one of them only; see `read_ranges`."""
         covered: dict[tuple[str, int], IntervalSet] = {}
         before: dict[int, LedgerEntry] = {}
         known: dict[int, dict[str, list[tuple[int, int]]]] = {}
@@ -113,7 +117,7 @@ class TableHistory:
                 if changed is not None:
                     known.setdefault(entry.generation, {}).update(changed)
             newest = previous.max_event_time_us if previous else None
-            pieces = _pieces(entry.sources, covered)
+            pieces = _pieces(self._of_newest(entry), covered)
             read = sum(terms["read"] for terms in entry.accounting.values())
             shortfall = max(0, sum(count_of(ranges) for ranges in pieces) - read)
             for ranges in pieces:
@@ -121,6 +125,38 @@ class TableHistory:
                 found.append(LiveBatch(id_, seen, newest, shortfall, versions_of(entry)))
                 shortfall = 0
         return found
+
+    @cached_property
+    def made_again(self) -> dict[str, int]:
+        """The topics that were deleted and made again since the job read them first, each with the generation that
+        began to read the newest one: rows of the generations before have the same offsets, of other records."""
+        again: dict[str, int] = {}
+        read: dict[tuple[str, int], tuple[int, int]] = {}
+        for entry in self.entries():
+            places = (
+                (t, p, span)
+                for s in entry.sources
+                if s.table is None
+                for t, ps in s.ranges.items()
+                for p, span in ps.items()
+            )
+            for topic, partition, (start, end) in places:
+                generation, known = read.get((topic, partition), (entry.generation, start))
+                if generation < entry.generation and start < known:
+                    again[topic] = entry.generation
+                    known = end
+                read[topic, partition] = (entry.generation, max(known, end))
+        return again
+
+    def _of_newest(self, entry: LedgerEntry) -> list[SourceRange]:
+        """What a batch read, but for topics that were made again since."""
+        old = {topic for topic, generation in self.made_again.items() if entry.generation < generation}
+        return [
+            replace(
+                source, ranges={topic: found for topic, found in source.ranges.items() if topic not in old}
+            )
+            for source in entry.sources
+        ]
 
     def backfill(self, backfill: str) -> dict[str, tuple[int, LedgerEntry]]:
         """The commits that a backfill made, by what they did, each with its version."""

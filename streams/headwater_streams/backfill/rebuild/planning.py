@@ -9,7 +9,6 @@ from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import Ranges
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
@@ -42,8 +41,8 @@ def plan_rebuild(
     _require_tables(context, found.job)
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
-    _require_records(context, found.job, history.read_ranges())
     history.last_entry()  # refuses a job that has not run
+    _require_records(context, found.job, history)
     read = [entry.totals["read"] for entry in history.entries()]
     made = RebuildPlan(
         **facts_of_plan(context, found, history, reference), rows=sum(read), behind=tuple(behind)
@@ -61,7 +60,14 @@ def _require_tables(context: StageContext, job: Job) -> None:
         )
 
 
-def _require_records(context: StageContext, job: Job, read: Ranges) -> None:
+def _require_records(context: StageContext, job: Job, history: TableHistory) -> None:
+    for topic in history.made_again:
+        raise DataLossError(
+            f"the topic {topic} was deleted and made again since the job {job.name!r} read it first, and what it had "
+            "then is gone; what is there now can be repaired: headwater backfill plan JOB --all; to begin with an "
+            f"empty table: headwater jobs rebuild {job.name}"
+        )
+    read = history.read_ranges()
     for topic in job.topic_names:
         there = context.source.partitions(topic)
         for partition, (start, _) in sorted(read.get(topic, {}).items()):

@@ -18,6 +18,7 @@ from headwater_streams.backfill.recompute.outcome import (
     Recomputed,
     not_asked,
     nothing,
+    require_topics_whole,
 )
 from headwater_streams.backfill.recompute.row_inputs import TableRows
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
@@ -100,7 +101,9 @@ def _taken(
     if table is not None and isinstance(job.inputs[name], TopicInput):
         # The ingest table; the job that fills it has the quarantine of the live job.
         rejected.append(context.home.table(target.quarantine_table))
-        batches = TableHistory(table.path, table.name, until=table.version).batches
+        of_table = TableHistory(table.path, table.name, until=table.version)
+        require_topics_whole(of_table)
+        batches = of_table.batches
     has_late = plan.job.late == "table" and (bool(plan.sides) or plan.window.closing)
     late = home.table(target.late_table) if has_late else None
     kept = None if table is None else table.rows(context)

@@ -12,6 +12,7 @@ from headwater_streams.backfill.recompute.outcome import (
     Recomputed,
     not_asked,
     nothing,
+    require_topics_whole,
 )
 from headwater_streams.backfill.recompute.row_inputs import TableRows
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
@@ -82,6 +83,7 @@ def recompute_repair(
 def _taken(context: StageContext, planned: BackfillPlan, pinned: PinnedInput, ranges: Ranges | None) -> Taken:
     """What the repair read of a table: the rows of some offsets, or all."""
     table = TableHistory(context.home.table(pinned.table), pinned.table, until=pinned.version)
+    require_topics_whole(table)
     read = Offsets.of([source.ranges for entry in table.entries() for source in entry.sources])
     return Taken(
         read if ranges is None else read.inside(ranges),

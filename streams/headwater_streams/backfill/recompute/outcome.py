@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.recompute.comparing import Compared
 from headwater_streams.backfill.verdict import Finding
@@ -19,6 +20,18 @@ Recompute = Literal["all", "sample", "none"]
 
 class NotRecomputableError(Exception):
     """Nothing can be recomputed; the message says why. It never leaves this package."""
+
+
+def require_topics_whole(history: TableHistory) -> None:
+    """Sees to it that the topics have what a table was made of.
+
+    Raises:
+        NotRecomputableError: One was made again.
+    """
+    for topic in history.made_again:
+        raise NotRecomputableError(
+            f"the topic {topic} was deleted and made again, and what {history.name} has of before is in no topic"
+        )
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from pyspark.sql import DataFrame
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.ledger.shared import shares_coordinates
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -48,6 +49,26 @@ def pin_input(
     last = read.last_entry()
     rewritten = any(c.data_changed and c.removed_files for c in read.commits)
     return PinnedInput(declared.name, version, (last.generation, last.batch), rewritten), read
+
+
+def pin_told_apart(context: StageContext, job_plan: JobPlan, history: TableHistory, name: str) -> PinnedInput:
+    """As `pin_input`, of a table of which each row has coordinates of its own.
+
+    Raises:
+        BackfillError: It has rows that cannot be told apart by them.
+    """
+    pinned, of_table = pin_input(context, job_plan, history, name)
+    why = None
+    if shares_coordinates(context.home, pinned.table):
+        why = f"a row of {pinned.table} is made of several records"
+    for topic in of_table.made_again:
+        why = f"the topic {topic} was deleted and made again, and {pinned.table} has rows of both with the same offsets"
+    if why is not None:
+        raise BackfillError(
+            f"{why}, so what the job {job_plan.job.name!r} makes of a range of offsets cannot be told from the rest; "
+            "build all of its rows again: headwater backfill plan JOB --rebuild"
+        )
+    return pinned
 
 
 def pinned_table(context: StageContext, pinned: PinnedInput) -> DataFrame:

@@ -1,12 +1,13 @@
 """The records in quarantine, and the part of a job that put them there: what is read again after a mend."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.repair.spec import of_newest
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
@@ -63,19 +64,22 @@ def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
     return found[0] if found else plans[-1]
 
 
-def rejected_records(context: StageContext, plan: JobPlan, read: Ranges) -> Rejected:
+def rejected_records(
+    context: StageContext, plan: JobPlan, read: Ranges, made_again: Mapping[str, int]
+) -> Rejected:
     """The records in quarantine of a job's topics, or of the table that it reads.
 
     Args:
         context: The home, the record source.
         plan: The job.
         read: The offsets that it has read.
+        made_again: The topics that were made again, each with the generation that began to read the newest one.
 
     Raises:
         BackfillError: There are none that could be read again.
     """
     held = {topic: _held(context, topic) for topic in plan.job.topic_names} or read
-    kept = Offsets.of([held]).condition()
+    kept = Offsets.of([held]).condition() & of_newest(made_again)
     found = _quarantined(context, plan, list(held)).groupBy(TOPIC, PARTITION)
     offset = F.when(kept, F.col(OFFSET))
     rows = found.agg(

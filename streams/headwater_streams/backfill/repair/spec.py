@@ -20,15 +20,23 @@ from headwater_streams.backfill.values import (
 )
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.lookups import LookupVersion, Versions
+from headwater_streams.sources.coordinates import GENERATION, TOPIC
 from headwater_streams.windows.spec import WINDOW_START
 
 
 @dataclass(frozen=True)
 class Affected:
-    """The rows of the target that a backfill replaces: windows that begin in these times, or rows of these offsets."""
+    """The rows of the target that a backfill replaces: windows that begin in these times, or rows of these offsets.
+
+    Attributes:
+        ranges: The offsets.
+        windows: The times.
+        since: Of topics that were made again, the first generation whose rows are of the newest one.
+    """
 
     ranges: Ranges
     windows: tuple[Span, ...] = ()
+    since: Mapping[str, int] = field(default_factory=dict)
 
     def condition(self) -> Column:
         """True for an affected row of the target, never NULL."""
@@ -40,7 +48,7 @@ class Affected:
 
     def of_offsets(self) -> Column:
         """True where a row's coordinates are in one of the ranges."""
-        return Offsets.of([self.ranges]).condition()
+        return Offsets.of([self.ranges]).condition() & of_newest(self.since)
 
     def before(self, end: int) -> "Affected":
         """The windows that begin before a time."""
@@ -50,6 +58,15 @@ class Affected:
         """The windows that begin in `[start, end)`."""
         cut = ((max(start, s), min(end, e)) for s, e in self.windows)
         return Affected(self.ranges, tuple((s, e) for s, e in cut if s < e))
+
+
+def of_newest(since: Mapping[str, int]) -> Column:
+    """True for rows, with their coordinates and `_generation`, but of topics that were made again since; never NULL."""
+    condition: Column = F.lit(True)
+    for topic, generation in since.items():
+        is_other = ~F.col(TOPIC).eqNullSafe(F.lit(topic))
+        condition &= is_other | F.coalesce(F.col(GENERATION) >= generation, F.lit(False))
+    return condition
 
 
 @dataclass(frozen=True)
@@ -139,6 +156,7 @@ class BackfillPlan:
             the swap, so what they made of the range stays until it is repaired, too.
         further: The job's other tables, where it writes several; their rows are known by their coordinates, too.
         partner: Of a join, the right table.
+        since: Of topics that were made again, the first generation whose rows are of the newest one; see `Affected`.
     """
 
     id: str
@@ -167,11 +185,12 @@ class BackfillPlan:
     feeds: tuple[str, ...] = ()
     further: Mapping[str, FurtherTable] = field(default_factory=dict)
     partner: PinnedInput | None = None
+    since: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def affected(self) -> Affected:
         """The rows of the target that are replaced."""
-        return Affected(self.ranges, self.windows)
+        return Affected(self.ranges, self.windows, self.since)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -202,6 +221,7 @@ class BackfillPlan:
             "further": further,
             "feeds": list(self.feeds),
             "partner": _pinned_to_json(self.partner),
+            "since": dict(self.since),
         }
         return {name: value for name, value in some.items() if value} | {
             "format": FORMAT,
@@ -261,6 +281,7 @@ class BackfillPlan:
                 for of in value.get("further", [])
             },
             partner=_pinned_from_json(value.get("partner")),
+            since=value.get("since", {}),
         )
 
 

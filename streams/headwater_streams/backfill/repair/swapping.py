@@ -252,6 +252,8 @@ def _entry(
         versions=(0, pinned.version + 1) if pinned else None,
     )
     extra: dict[str, Any] = {"backfill": planned.id, "action": action, "replaced_version": version}
+    if planned.since:
+        extra["since"] = dict(planned.since)
     if pinned is not None and planned.kind == "window":
         extra |= {
             "windows": [[iso(start), iso(end)] for start, end in planned.windows],

@@ -1,11 +1,14 @@
 """A row table's rows against what its commits wrote: one that is gone, or slipped in, is named by its coordinates."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
@@ -20,6 +23,7 @@ _SAMPLES = 5
 
 _Coordinates = tuple[str | None, int | None, int | None]
 _PLACES = pa.schema([("_topic", pa.string()), ("_partition", pa.int32()), ("_offset", pa.int64())])
+_WRITTEN = _PLACES.append(pa.field("_generation", pa.int32()))
 _Pairs = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 """Half-open stretches of offsets, by topic and partition."""
 
@@ -36,13 +40,13 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
     path = home.table(audit.table)
     rows = columns_of(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
     # A topic that was made again has the same offsets once more, in another generation.
-    placed = rows.filter(pa.compute.is_valid(rows["_offset"]))
+    placed = rows.filter(pc.is_valid(rows["_offset"]))
     twice = _places(_more_than_once(placed, ["_generation", "_topic", "_partition", "_offset"]))
     entries = [commit.entry for commit in live if commit.entry is not None]
     if twice and not any(shares_coordinates(home, name) for name in tables_read(entries)):
         stand = counted(len(twice), "row stands", "rows stand")
         audit.findings.append(f"{audit.table}: {stand} there twice: {_named(twice)}")
-    ranges = [_pairs_of(repair) for repair in repairs]
+    ranges = [_Replaced.by(repair) for repair in repairs]
     own = rows.filter(~_in_one_of(rows, ranges)) if repairs else rows
     there = rows_by_batch(own)
     unknown = 0
@@ -51,7 +55,7 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
         batch = (commit.entry.generation, commit.entry.batch)
         count = there.pop(batch, 0)
         told = f"{audit.table} batch {commit.entry.batch}"
-        is_repaired = any(_overlap(_pairs_of(commit), of) for of in ranges)
+        is_repaired = any(of.has_some_of(commit) for of in ranges)
         if not is_repaired and count == commit.rows_added:
             continue
         written = _written(path, commit)
@@ -73,11 +77,11 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
     for number, repair in enumerate(repairs):
         assert repair.entry is not None
         later, told = ranges[number + 1 :], f"{audit.table}, {_action(repair)}"
-        mine = rows.filter(inside(rows, ranges[number]) & ~_in_one_of(rows, later))
+        mine = rows.filter(ranges[number].mask(rows) & ~_in_one_of(rows, later))
         written = _written(path, repair)
         if written is not None:
             _name_difference(audit, told, written, mine, later, within=ranges[number])
-        elif any(_overlap(ranges[number], of) for of in later):
+        elif any(_overlap(ranges[number].pairs, of.pairs) for of in later):
             unknown += 1
         elif mine.num_rows != repair.entry.totals["written"]:
             audit.findings.append(
@@ -116,8 +120,42 @@ def _overlap(one: _Pairs, other: _Pairs) -> bool:
     )
 
 
-def _in_one_of(rows: pa.Table, ranges: Sequence[_Pairs]) -> np.ndarray:
-    return reduce(np.logical_or, [inside(rows, of) for of in ranges], np.zeros(rows.num_rows, dtype=bool))
+@dataclass(frozen=True)
+class _Replaced:
+    """The rows that a repair has replaced.
+
+    Attributes:
+        pairs: Their offsets.
+        since: Of topics that were made again, the first generation whose rows are of the newest one.
+    """
+
+    pairs: _Pairs
+    since: Mapping[str, int]
+
+    @classmethod
+    def by(cls, repair: Commit) -> "_Replaced":
+        assert repair.entry is not None
+        return cls(_pairs_of(repair), repair.entry.extra.get("since", {}))
+
+    def mask(self, rows: pa.Table) -> np.ndarray:
+        """True at these of some rows, with their `_generation`."""
+        mask = inside(rows, self.pairs)
+        for topic, generation in self.since.items():
+            of_topic: Any = pc.fill_null(pc.equal(rows["_topic"], topic), False).to_numpy()
+            newest: Any = pc.fill_null(pc.greater_equal(rows["_generation"], generation), False).to_numpy()
+            mask &= ~of_topic | newest
+        return mask
+
+    def has_some_of(self, batch: Commit) -> bool:
+        """Whether rows of a batch may be among them."""
+        assert batch.entry is not None
+        old = {topic for topic, generation in self.since.items() if batch.entry.generation < generation}
+        pairs = {place: found for place, found in _pairs_of(batch).items() if place[0] not in old}
+        return _overlap(pairs, self.pairs)
+
+
+def _in_one_of(rows: pa.Table, ranges: Sequence[_Replaced]) -> np.ndarray:
+    return reduce(np.logical_or, [of.mask(rows) for of in ranges], np.zeros(rows.num_rows, dtype=bool))
 
 
 def _written(path: Path, commit: Commit) -> pa.Table | None:
@@ -128,7 +166,7 @@ def _written(path: Path, commit: Commit) -> pa.Table | None:
     files = [path / name for name in commit.added_paths]
     if not all(file.exists() for file in files) or (commit.rows_added and not files):
         return None
-    return ds.dataset([str(file) for file in files], _PLACES).to_table() if files else _PLACES.empty_table()
+    return ds.dataset([str(file) for file in files], _WRITTEN).to_table() if files else _WRITTEN.empty_table()
 
 
 def _name_difference(
@@ -136,9 +174,9 @@ def _name_difference(
     told: str,
     written: pa.Table,
     rows: pa.Table,
-    replaced: Sequence[_Pairs],
+    replaced: Sequence[_Replaced],
     *,
-    within: _Pairs | None = None,
+    within: _Replaced | None = None,
 ) -> None:
     """Names the rows that are gone from those that a commit wrote, and those that came to them.
 
@@ -152,8 +190,8 @@ def _name_difference(
     """
     meant = ~_in_one_of(written, replaced)
     if within is not None:
-        meant &= inside(written, within)
-    wrote, now = written.filter(meant), rows.select(_PLACES.names)
+        meant &= within.mask(written)
+    wrote, now = written.filter(meant).select(_PLACES.names), rows.select(_PLACES.names)
     gone, new = _more(wrote, now), _more(now, wrote)
     if gone:
         audit.findings.append(f"{told}: {counted(len(gone), 'row is', 'rows are')} gone: {_named(gone)}")
@@ -168,7 +206,7 @@ def _more(one: pa.Table, other: pa.Table) -> list[_Coordinates]:
         for rows, sign in ((one, 1), (other, -1))
     ]
     times = pa.concat_tables(signs).group_by(_PLACES.names).aggregate([("_times", "sum")])
-    more = times.filter(pa.compute.greater(times["_times_sum"], 0))
+    more = times.filter(pc.greater(times["_times_sum"], 0))
     return [
         place
         for place, n in zip(_places(more), more["_times_sum"].to_pylist(), strict=True)
@@ -181,16 +219,16 @@ def _more_than_once(rows: pa.Table, names: list[str]) -> pa.Table:
     encoded = rows["_topic"].dictionary_encode()  # a third of the time
     rows = rows.set_column(rows.schema.get_field_index("_topic"), "_topic", encoded).unify_dictionaries()
     found = rows.group_by(names).aggregate([([], "count_all")])
-    return found.filter(pa.compute.greater(found["count_all"], 1))
+    return found.filter(pc.greater(found["count_all"], 1))
 
 
 def _of_batch(rows: pa.Table, batch: tuple[int | None, int | None]) -> pa.Array:
     """Where the rows of a batch are; None for those that say none."""
     parts = [
-        pa.compute.is_null(rows[name]) if number is None else pa.compute.equal(rows[name], number)
+        pc.is_null(rows[name]) if number is None else pc.equal(rows[name], number)
         for name, number in zip(("_generation", "_batch"), batch, strict=True)
     ]
-    return pa.compute.and_(*parts)
+    return pc.and_(*parts)
 
 
 def _places(rows: pa.Table) -> list[_Coordinates]:

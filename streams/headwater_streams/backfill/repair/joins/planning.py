@@ -19,12 +19,11 @@ from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.input import RowInput, asked_of, first_to_last, require_read, row_input
 from headwater_streams.backfill.repair.joins.replay import JoinReplay
 from headwater_streams.backfill.repair.joins.times import reach_us, settled_before_us
-from headwater_streams.backfill.repair.pinning import pin_input, pinned_table
+from headwater_streams.backfill.repair.pinning import pin_told_apart, pinned_table
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.ledger.entry import Ranges, merge_ranges
-from headwater_streams.ledger.shared import shares_coordinates
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -51,8 +50,8 @@ def plan_joins(
             "--event-time"
         )
     left, right = job_plan.sides
-    pinned = _pinned(context, job_plan, history, left)
-    partner = _pinned(context, job_plan, history, right)
+    pinned = pin_told_apart(context, job_plan, history, left)
+    partner = pin_told_apart(context, job_plan, history, right)
     declared = job_plan.job.inputs[left]
     source, read = row_input(context, declared, pinned), history.read_ranges(of=left)
     if selection.since_version is not None:
@@ -90,17 +89,6 @@ def plan_joins(
         partner=partner,
         notes=tuple(notes),
     )
-
-
-def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory, name: str) -> PinnedInput:
-    pinned, _ = pin_input(context, job_plan, history, name)
-    if shares_coordinates(context.home, pinned.table):
-        raise BackfillError(
-            f"a row of {pinned.table} is made of several records, so the rows that the job {job_plan.job.name!r} joins "
-            "of a range of offsets cannot be told from others; build all of them again: headwater backfill plan JOB "
-            "--rebuild"
-        )
-    return pinned
 
 
 def _since(context: StageContext, draft: BackfillPlan, history: TableHistory, version: int) -> Ranges:

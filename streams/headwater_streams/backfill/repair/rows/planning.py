@@ -13,15 +13,14 @@ from headwater_streams.backfill.history import (
     intersection,
 )
 from headwater_streams.backfill.repair.input import asked_of, row_input
-from headwater_streams.backfill.repair.pinning import pin_input
+from headwater_streams.backfill.repair.pinning import pin_told_apart
 from headwater_streams.backfill.repair.rejected import rejected_records
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges, merge_ranges
-from headwater_streams.ledger.shared import shares_coordinates
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
@@ -48,11 +47,13 @@ def plan_rows(
         raise BackfillError(
             f"the job {draft.job!r} has no windows, so no row of it is late; give another range"
         )
-    pinned = _pinned(context, job_plan, history) if job_plan.job.tables else None
-    (declared,) = job_plan.job.inputs.values()
+    ((name, declared),) = job_plan.job.inputs.items()
+    pinned = pin_told_apart(context, job_plan, history, name) if job_plan.job.tables else None
     source = row_input(context, declared, pinned)
     read = history.read_ranges()
-    rejected = rejected_records(context, job_plan, read) if selection.rows == "quarantined" else None
+    rejected = None
+    if selection.rows == "quarantined":
+        rejected = rejected_records(context, job_plan, read, history.made_again)
     asked = (
         rejected.ranges
         if rejected is not None
@@ -77,6 +78,7 @@ def plan_rows(
         chunks=_chunks(batches, rows_per_chunk, lookups),
         pinned=pinned,
         lookups=lookups,
+        since={topic: first for topic, first in history.made_again.items() if topic in ranges},
         notes=(*draft.notes, *notes, *(rejected.notes if rejected is not None else ())),
     )
 
@@ -110,23 +112,6 @@ def _pin_lookups(
         f"the look-up {job_plan.job.lookups[name].name} is read at version {there[name].version}, its newest"
         for name in wanted
     ]
-
-
-def _pinned(context: StageContext, job_plan: JobPlan, history: TableHistory) -> PinnedInput:
-    """The table that a job reads.
-
-    Raises:
-        BackfillError: A row of it has no coordinates that are its own.
-    """
-    (name,) = job_plan.job.inputs
-    pinned, _ = pin_input(context, job_plan, history, name)
-    if shares_coordinates(context.home, pinned.table):
-        raise BackfillError(
-            f"a row of {pinned.table} is made of several records, so the rows that the job {job_plan.job.name!r} makes "
-            "of a range of offsets cannot be told from others; build all of them again: headwater backfill plan JOB "
-            "--rebuild"
-        )
-    return pinned
 
 
 def _chunks(
