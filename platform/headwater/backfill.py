@@ -9,8 +9,9 @@
 
 Each verb takes the plan or its id, and is idempotent. They work in the Spark session that there is, else in one that
 they start and leave open. `home` is the home of the tables, by default `$HEADWATER_HOME`, else `.headwater`;
-`bootstrap` the brokers, by default those of the home's running stack. A job is the function that `@hw.job` declares, or
-`"PATH_OR_MODULE:job"`; where a plan was made from a module, the other verbs find it there again.
+`bootstrap` the brokers, by default those of the home's running stack. A job is the function that `@hw.job` declares,
+`"PATH_OR_MODULE:job"`, or the name of one of ./jobs; where a plan was made from a module, the other verbs find it there
+again.
 """
 
 import builtins

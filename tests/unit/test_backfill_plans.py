@@ -272,7 +272,7 @@ def test_parse_offsets_reads_several_partitions() -> None:
         (["pause", "x"], 2, "there is no backfill 'x'"),
         (["abort", "x"], 2, "there is no backfill 'x'"),
         (["swap", "x"], 2, "there is no backfill 'x'"),
-        (["versions", "nothing"], 2, "give a path ending in .py or .sql, or an importable module"),
+        (["versions", "nothing"], 2, "no job or module 'nothing': "),
         (["rollback", "x"], 2, "there is no backfill 'x'"),
         (
             ["plan", "jobs/flights.py:clean_departures", "--all", "--rebuild"],

@@ -156,17 +156,13 @@ def test_swap_says_what_is_to_be_done_with_the_jobs_behind(capsys: pytest.Captur
     assert told.startswith(
         "it feeds long, longest; they pass over the swap, so what they made of these rows stays"
     )
-    assert told.endswith(
-        "headwater backfill plan MODULE:JOB --offsets t:0=1-2 --offsets t:1=0-5, or --rebuild"
-    )
+    assert told.endswith("headwater backfill plan JOB --offsets t:0=1-2 --offsets t:1=0-5, or --rebuild")
     print_behind(("long",), {"t": {str(p): [0, 5] for p in range(1000)}})
     (told,) = printed(capsys)
-    assert told.endswith("MODULE:JOB with --offsets for each partition of the plan, or --rebuild")
+    assert told.endswith("JOB with --offsets for each partition of the plan, or --rebuild")
     print_behind(("long",), None)
     (told,) = printed(capsys)
-    assert told.endswith(
-        "until its table is made anew, in this order: headwater backfill plan MODULE:JOB --rebuild"
-    )
+    assert told.endswith("until its table is made anew, in this order: headwater backfill plan JOB --rebuild")
 
 
 def test_plan_of_a_repair_names_all_tables_and_their_versions(capsys: pytest.CaptureFixture[str]) -> None:

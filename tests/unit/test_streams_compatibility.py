@@ -104,7 +104,7 @@ def test_compare_strongest_remedy_wins_and_only_what_needs_it_is_told() -> None:
     assert str(refused.value) == (
         "job 'clean' cannot go on from its last run: the table silver.clicks: the job's own before, another table of "
         "that name now; it lacks what the job has read so far. What can be done: put it back, or build the table "
-        "again: beside the live one with headwater backfill plan JOB --rebuild, or from empty with headwater jobs "
+        "again: beside the live one with headwater backfill plan clean --rebuild, or from empty with headwater jobs "
         "rebuild clean"
     )
     require_compatible("clean", compare(ROW, replace(ROW, spark="4.2.0")))

@@ -27,7 +27,7 @@ def print_behind(feeds: Sequence[str], ranges: Mapping[str, Mapping[str, Sequenc
     """What to do with the jobs behind a table whose rows were replaced: of these offsets, or all of them."""
     if not feeds:
         return
-    plan, names = "headwater backfill plan MODULE:JOB", ", ".join(feeds)
+    plan, names = "headwater backfill plan JOB", ", ".join(feeds)
     if ranges is None:
         print(f"it feeds {names}; {FED_STOP}: {plan} --rebuild")
     else:
@@ -130,7 +130,7 @@ def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
     _print_lines(lines)
     print_notes(planned.notes)
     if planned.feeds and planned.mode == "rebuild":
-        ready = f"headwater backfill plan MODULE:JOB --rebuild --behind {planned.id}"
+        ready = f"headwater backfill plan JOB --rebuild --behind {planned.id}"
         print_notes([f"once this has run, the tables behind it can be made ready for the swap, too: {ready}"])
     print(f"next: headwater backfill {following} {planned.id}")
 
@@ -229,7 +229,7 @@ def print_status(found: Sequence[Mapping[str, Any]]) -> None:
         )
         for s in found
     ]
-    print_table(columns, rows, empty="there is no backfill yet: headwater backfill plan JOBFILE")
+    print_table(columns, rows, empty="there is no backfill yet: headwater backfill plan JOB")
 
 
 def _steps(status: Mapping[str, Any]) -> str:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 ReferencesArgument = Annotated[
     list[str],
     typer.Argument(
-        metavar="PATH_OR_MODULE[:job]...", help="Job modules, or jobs of them.", show_default=False
+        metavar="PATH_OR_MODULE[:job]...",
+        help="Job modules, or jobs of them; a job of ./jobs also by its name alone.",
+        show_default=False,
     ),
 ]
 
@@ -63,8 +65,9 @@ def rebuild(
     time.
 
     \b
-    Example:
+    Examples:
       headwater jobs rebuild jobs/flights.py:delay_by_carrier
+      headwater jobs rebuild delay_by_carrier
     """
     _begin("rebuild", references, bootstrap, home, json_output)
 

@@ -48,7 +48,11 @@ _RANGES = (
 @app.command("plan")
 def plan_backfill(
     reference: Annotated[
-        str, typer.Argument(metavar="PATH_OR_MODULE[:job]", help="The job, with the code that is to run.")
+        str,
+        typer.Argument(
+            metavar="PATH_OR_MODULE[:job]",
+            help="The job, with the code that is to run; one of ./jobs also by its name alone.",
+        ),
     ],
     offsets: Annotated[
         list[str] | None,
@@ -326,7 +330,10 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
 
 @app.command("versions")
 def list_versions(
-    reference: Annotated[str, typer.Argument(metavar="PATH_OR_MODULE[:job]", help="The job.")],
+    reference: Annotated[
+        str,
+        typer.Argument(metavar="PATH_OR_MODULE[:job]", help="The job; one of ./jobs also by its name alone."),
+    ],
     table: Annotated[
         str | None,
         typer.Option(metavar="TABLE", help="Of a job with several tables, which; the first by default."),

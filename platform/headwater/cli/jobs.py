@@ -36,7 +36,7 @@ ReferencesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[PATH_OR_MODULE[:job]]...",
-        help="Job modules; by default those of ./jobs, else the shipped ones.",
+        help="Job modules; by default those of ./jobs, else the shipped ones. One job of these by its name alone.",
         show_default=False,
     ),
 ]

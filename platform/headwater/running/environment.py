@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from headwater.config import JobSettings, load_settings
@@ -19,6 +20,7 @@ from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.loader import load_jobs
 from headwater_streams.runtime.ownership import LeaseFactory
+from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.reader import KafkaSource
 
 
@@ -76,11 +78,13 @@ def open_environment(
 def find_jobs(references: Sequence[str]) -> list[Job]:
     """Loads jobs; a relative path is looked for in the current folder, then among the shipped ones.
 
+    A name alone is that of a job of the default modules, as messages print it, else a module's.
+
     Raises:
         UsageError: A module or a job is wrong.
     """
     try:
-        return load_jobs(references, search=[shipped_dir("jobs").parent])
+        return load_jobs([*map(_with_file, references)], search=[shipped_dir("jobs").parent])
     except JobDefinitionError as error:
         raise UsageError(str(error)) from error
 
@@ -91,6 +95,7 @@ def one_job(reference: str) -> tuple[Job, str]:
     Raises:
         UsageError: There is none, or there are several.
     """
+    reference = _with_file(reference)
     jobs = find_jobs([reference])
     if len(jobs) != 1:
         names = ", ".join(job.name for job in jobs)
@@ -99,6 +104,47 @@ def one_job(reference: str) -> tuple[Job, str]:
     module = reference.rpartition(":")[0] or reference
     where = str(Path(module).resolve()) if Path(module).is_file() else module
     return jobs[0], f"{where}:{jobs[0].name}"
+
+
+def _with_file(reference: str) -> str:
+    """The file and the name of a job that is named alone; any other reference as it is.
+
+    Raises:
+        UsageError: Several of the default modules have such a job, or none has, and it is no module either.
+    """
+    if ":" in reference or "/" in reference or reference.endswith((".py", ".sql")):
+        return reference
+    wanted, found = declared_name(reference), list[str]()
+    names, broken = list[str](), list[str]()
+    for module in default_references():
+        try:
+            there = [job.name for job in load_jobs([module])]
+        except JobDefinitionError as error:
+            broken.append(str(error))  # perhaps not the module of this job
+            continue
+        names += there
+        found += [f"{module}:{wanted}"] if wanted in there else []
+    if len(found) > 1:
+        raise UsageError(f"several jobs are named {wanted!r}: write {' or '.join(found)}")
+    if found:
+        return found[0]
+    if _is_module(reference):
+        return reference
+    where = (
+        "jobs/ has" if Path("jobs").is_dir() else "there is no folder jobs/ here, and the shipped jobs are"
+    )
+    others = f"; what could not be loaded: {'; '.join(broken)}" if broken else ""
+    raise UsageError(
+        f"no job or module {reference!r}: {where} {', '.join(names) or 'none'}{others}; a job of another file is "
+        f"named with it, FILE.py:{reference}"
+    )
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return find_spec(name.partition(".")[0]) is not None
+    except ValueError:  # of an empty name, and of __main__
+        return False
 
 
 def default_references() -> list[str]:

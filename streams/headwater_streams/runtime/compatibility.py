@@ -144,7 +144,7 @@ def _told_remedy(job: str, remedy: Remedy) -> str:
     declared = declared_name(job)
     if remedy == "rebuild" and _COMES_BEFORE.search(job):
         return f"put it back, or build all of its tables from empty: headwater jobs rebuild {declared}"
-    return f"{REMEDIES[remedy]} {declared if remedy == 'renew' else job}"
+    return f"{REMEDIES[remedy].replace('JOB', declared)} {declared if remedy == 'renew' else job}"
 
 
 _MENDED = frozenset({"Spark", "state", "the checkpoint"})
@@ -171,7 +171,7 @@ def require_warmable(job: str, differences: Sequence[Difference]) -> None:
     if found:
         told = "; ".join(str(each) for each in found)
         raise IncompatibleStateError(
-            f"job {job!r} cannot keep its table's rows: {told}. What can be done: {REMEDIES['rebuild']} {job}"
+            f"job {job!r} cannot keep its table's rows: {told}. What can be done: {_told_remedy(job, 'rebuild')}"
         )
 
 

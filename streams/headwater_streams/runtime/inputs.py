@@ -129,7 +129,7 @@ class InputReader:
             raise DataLossError(
                 f"job {self.job!r}: what {self.declared.name} held from version {since} on cannot be read again "
                 "commit by commit, for its log was cut, or a backfill replaced all of its rows; make the job's table "
-                f"anew: headwater backfill plan MODULE:{self.job} --rebuild"
+                f"anew: headwater backfill plan {self.job} --rebuild"
             )
 
     def read_back(self, batch: BatchInput) -> DataFrame:
@@ -226,7 +226,7 @@ class InputReader:
             raise IncompatibleStateError(
                 f"job {self.job!r}: version {replaced.version} of {self.declared.name} put other rows in the place of "
                 f"those that it has read (backfill {replaced.entry.extra['backfill']}), and what it made of these "
-                f"would stay; make its table anew, too: headwater backfill plan MODULE:{self.job} --rebuild"
+                f"would stay; make its table anew, too: headwater backfill plan {self.job} --rebuild"
             )
         begun = taken_back_since(self.path, since)
         news = [each for each in begun if each not in self._taken_back]

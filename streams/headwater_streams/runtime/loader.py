@@ -106,8 +106,7 @@ def _find(where: str, search: Sequence[Path]) -> Path:
 
 
 def _no_module(where: str) -> str:
-    job = f"; a job is named with its file, FILE.py:{where}" if where.isidentifier() else ""
-    return f"no job module {where!r}; give a path ending in .py or .sql, or an importable module{job}"
+    return f"no job module {where!r}; give a path ending in .py or .sql, or an importable module"
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -1,0 +1,59 @@
+"""Jobs by their names alone, as messages print them. No session is started."""
+
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import UsageError
+from headwater.running.environment import find_jobs, one_job
+
+MODULE = """
+import headwater as hw
+clicks = hw.topic("clicks", schema="who STRING")
+
+@hw.job(target=hw.delta("silver.{table}"), name="{name}")
+def clean(clicks):
+    return clicks
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "jobs").mkdir()
+    for name in ("clicks", "visits"):
+        (tmp_path / "jobs" / f"{name}.py").write_text(MODULE.format(table=name, name=f"clean-{name}"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_find_jobs_name_alone_is_a_job_of_the_default_modules(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (here / "jobs" / "broken.py").write_text("def broken(:\n")
+    found = find_jobs(["clean-visits", "jobs/clicks.py", "clean-clicks"])
+    assert [job.target.name for job in found] == ["silver.visits", "silver.clicks"]
+    assert find_jobs(["clean-clicks__ingest_clicks"])[0].name == "clean-clicks"  # a part is named in messages
+    job, reference = one_job("clean-clicks")
+    monkeypatch.chdir(here / "jobs")  # where a backfill of it is run later
+    assert one_job(reference)[0].fingerprint == job.fingerprint
+
+
+def test_find_jobs_name_of_no_job_or_of_several_is_one_sentence(here: Path) -> None:
+    with pytest.raises(UsageError) as none:
+        find_jobs(["clean_visits"])
+    assert str(none.value) == (
+        "no job or module 'clean_visits': jobs/ has clean-clicks, clean-visits; a job of another file is named with "
+        "it, FILE.py:clean_visits"
+    )
+    (here / "jobs" / "more.py").write_text(MODULE.format(table="more", name="clean-visits"))
+    with pytest.raises(UsageError) as several:
+        find_jobs(["clean-visits"])
+    assert str(several.value) == (
+        "several jobs are named 'clean-visits': write jobs/more.py:clean-visits or jobs/visits.py:clean-visits"
+    )
+
+
+def test_find_jobs_name_of_a_module_is_that_module(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "my_own_jobs.py").write_text(MODULE.format(table="own", name="clean"))
+    monkeypatch.syspath_prepend(here)
+    assert [job.target.name for job in find_jobs(["my_own_jobs"])] == ["silver.own"]
