@@ -136,6 +136,70 @@ def test_jobs_mistakes_are_told_when_planned(
     assert "\n" not in str(error.value)
 
 
+def keyed(keys: list[str], *columns: str, windows: str = "tumbling") -> Callable[..., DataFrame]:
+    @hw.job(target=hw.delta("gold.counts", keys=keys, mode="update"))
+    def counts(clicks: DataFrame) -> DataFrame:
+        if windows == "grouped":
+            made = hw.grouped(clicks.withColumn("ks", F.array("k")), by=["k", "ks"], state="unbounded")
+        elif windows == "cumulative":
+            made = hw.cumulative(clicks, "at", "1 hour", "10 minutes", by=["k"])
+        else:
+            made = hw.tumbling(clicks, "at", "1 hour", by=["k"])
+        return made.agg(F.max("at").alias("newest"), F.count("*").alias("n")).selectExpr(*columns or "*")
+
+    return counts
+
+
+@pytest.mark.parametrize(
+    ("job", "message"),
+    [
+        (
+            keyed(["k"]),
+            "the keys k do not name a row: there is one for each window_start, too; add window_start",
+        ),
+        (
+            keyed(["k"], "k", "window_start AS hour", "n"),
+            "there is one for each window_start, too; add hour to the keys",
+        ),
+        (
+            keyed(["window_end"], "k AS who", "window_end"),
+            "there is one for each k, too; add who to the keys",
+        ),
+        (
+            keyed(["k", "n"], "k", "n"),
+            "there is one for each window_start, too; give it in the result, and add it to the keys",
+        ),
+        (keyed(["k", "window_start"], windows="cumulative"), "there is one for each window_end, too"),
+        (keyed(["k", "ks"], windows="grouped"), "the key 'ks' is array<string>, which cannot name a row"),
+    ],
+)
+def test_keys_that_do_not_name_a_row_are_told_when_planned(
+    drive: Callable[..., JobDriver], job: Callable[..., DataFrame], message: str
+) -> None:
+    driver = drive(job)
+    for refused in (lambda: plan_jobs(driver.context, driver._jobs), driver.run):
+        with pytest.raises(JobDefinitionError) as error:
+            refused()
+        assert message in str(error.value)
+    assert driver.home.tables() == []
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        keyed(["k", "window_end"]),
+        keyed(["window_end", "k"], windows="cumulative"),
+        keyed(["who", "day"], "upper(k) AS who", "date_trunc('hour', window_start) AS day", "n"),
+        keyed(["newest", "window_start"], "newest", "window_start"),  # may stand for k
+    ],
+)
+def test_keys_that_may_name_a_row_are_planned(
+    drive: Callable[..., JobDriver], job: Callable[..., DataFrame]
+) -> None:
+    driver = drive(job)
+    plan_jobs(driver.context, driver._jobs)
+
+
 def test_job_may_name_the_coordinates_as_they_came(drive: Callable[..., JobDriver]) -> None:
     @hw.job(target=hw.delta("silver.clicks"))
     def named(clicks: DataFrame) -> DataFrame:

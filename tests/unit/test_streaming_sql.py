@@ -55,6 +55,16 @@ def test_sql_statement_declares_what_a_module_would(tmp_path: Path) -> None:
     ]
 
 
+def test_sql_keys_of_cumulative_windows_have_their_end(tmp_path: Path) -> None:
+    (job,) = jobs_of(
+        tmp_path,
+        f"""CREATE STREAMING TABLE gold.delays WITH (mode = 'update') AS
+        SELECT carrier, window_start, window_end, count(*) AS n FROM {TOPIC}
+        GROUP BY carrier, cumulate(at, '10 minutes', '1 hour')""",
+    )
+    assert job.target.keys == ("carrier", "window_start", "window_end")
+
+
 def test_sql_inputs_take_the_librarys_arguments(tmp_path: Path) -> None:
     first, second, third = jobs_of(
         tmp_path,

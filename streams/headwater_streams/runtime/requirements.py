@@ -11,6 +11,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.keys import check_keys
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.state_shape import analysed_nodes
 from headwater_streams.runtime.unions import joined_inputs
@@ -87,14 +88,9 @@ def check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
         raise JobDefinitionError(f"job {job.name!r}: {window.name} {because}")
     if isinstance(window, CountWindow):
         _check_counted(job, result)
-    own = result.columns
-    unnamed = [name for name in window.by if name in own and name not in job.target.keys]
-    if job.target.mode == "update" and unnamed:
-        raise JobDefinitionError(
-            f"job {job.name!r}: the keys {', '.join(job.target.keys)} do not name a row: there is one for each "
-            f"{unnamed[0]}, too; add it to keys=[...]"
-        )
     require_nothing_behind(job, result)
+    if job.target.mode == "update":
+        check_keys(job, window, result)
 
 
 def require_nothing_behind(job: Job, result: DataFrame) -> None:

@@ -63,8 +63,9 @@ class Group:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The outputs that name a row; a window's end follows from its start."""
-        wanted = {*self.by, *([WINDOW_BOUNDS[0]] if self.window else [])}
+        """The outputs that name a row; a window's end follows from its start, but where windows begin alike."""
+        bounds = WINDOW_BOUNDS[: 2 if self.window[:1] == ("cumulate",) else 1] if self.window else ()
+        wanted = {*self.by, *bounds}
         return tuple(output.name for output in self.outputs if output.column in wanted)
 
 
