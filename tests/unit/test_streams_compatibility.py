@@ -94,6 +94,25 @@ def test_compare_difference_names_the_thing_and_its_remedy(
     assert [(each.what, each.remedy) for each in compare(before, now)] == found
 
 
+def test_compare_long_plans_show_where_they_differ() -> None:
+    def state(*expressions: str, more: tuple[str, ...] = ()) -> RunFacts:
+        return replace(WINDOW, state=(f"Aggregate({', '.join(expressions)})", *more))
+
+    same = [f"max(a_column_with_a_name_{number}) int" for number in range(50)]
+    (found,) = compare(state(*same, "sum(n) bigint", *same), state(*same, "sum(n + 1) bigint", *same))
+    begin = "Aggregate(... max(a_column_with_a_name_49) int, sum(n"
+    assert found.before.startswith(f"{begin}) bigint, max(a_column")
+    assert found.now.startswith(f"{begin} + 1) bigint, max(a_column")
+    (added,) = compare(state("n"), state("n", more=("Join(a)", "Window(" + "b" * 500 + ")")))
+    assert added.before == "nothing"
+    assert added.now == "Join(a); and 1 more"
+    (other,) = compare(state(*same), replace(WINDOW, state=("Join(x)",)))
+    assert other.before.startswith("Aggregate(max(a_column_with_a_name_0) int, ")
+    for text in (found.before, found.now, other.before):
+        assert len(text) < 230
+        assert text.endswith(" ...")
+
+
 def test_compare_strongest_remedy_wins_and_only_what_needs_it_is_told() -> None:
     differences = compare(
         ROW, replace(ROW, spark="4.2.0", targets={"silver.clicks": "other"}, fingerprint="bb")

@@ -7,6 +7,7 @@ behind the same checkpoint go through in silence, and what does not ends in a st
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
@@ -272,10 +273,31 @@ def _united(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
         yield Difference("what comes before the window", gone, new, "rebuild", why)
 
 
+_MOST_CHARACTERS, _CONTEXT = 200, 40
+"""Of a plan's line, which may be thousands of characters, so many are shown, some of them before what differs."""
+
+
 def _apart(before: Sequence[str], now: Sequence[str]) -> tuple[str, str]:
-    """The lines that only one of the two has, listed."""
+    """The lines that only one of the two has, or of the first what differs, and how many follow."""
     gone, new = [each for each in before if each not in now], [each for each in now if each not in before]
-    return _listed(gone), _listed(new)
+    whole = _listed(gone), _listed(new)
+    if max(map(len, whole)) <= _MOST_CHARACTERS:
+        return whole
+    both = zip(gone[0] if gone else "", new[0] if new else "", strict=False)
+    same = sum(1 for _ in takewhile(lambda each: each[0] == each[1], both))
+    return _begun(gone, same), _begun(new, same)
+
+
+def _begun(lines: Sequence[str], same: int) -> str:
+    """The first of some lines from shortly before the place up to which it is the same as another."""
+    if not lines:
+        return _listed(lines)
+    line, node, begin = lines[0], lines[0].find("(") + 1, 0
+    if same > node + _CONTEXT:
+        begin = line.find(" ", same - _CONTEXT, same) + 1 or same
+    end = begin + _MOST_CHARACTERS
+    shown = (f"{line[:node]}... " if begin else "") + line[begin:end] + (" ..." if end < len(line) else "")
+    return shown + (f"; and {len(lines) - 1} more" if len(lines) > 1 else "")
 
 
 def _state(before: RunFacts, now: RunFacts, *, renewable: bool) -> Iterator[Difference]:
