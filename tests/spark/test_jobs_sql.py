@@ -13,6 +13,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.analysis import analyse
 from headwater_streams.runtime.loader import load_jobs
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver
 
 ROWS = "SELECT flight_id, carrier, at, delay * 60 AS delay_s FROM {departures} AS d WHERE d.delay >= 0"
@@ -190,6 +191,70 @@ def test_sql_what_does_not_fit_a_statement_is_told_with_its_line(
     with pytest.raises(JobDefinitionError) as refused:
         analyse(job, spark, {})  # type: ignore[arg-type]
     assert re.match(rf"job 'x': {tmp_path}/jobs\.sql, {told}", str(refused.value)), refused.value
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (
+            "WITH (mode = 'append', state = 'unbounded')\nAS SELECT carrier, count(*) AS n FROM {d} GROUP BY carrier",
+            "line 1: an aggregation by key has no final result; write WITH (mode = 'update')",
+        ),
+        (
+            "AS SELECT count(*) AS n FROM {d}",
+            "line 1: a SELECT without GROUP BY cannot use a grouping; write GROUP BY with window(time, '1 hour'), or",
+        ),
+        (
+            (
+                "AS SELECT t.x, window_start, count(*) AS n\nFROM topic('t', schema => 'x INT, at TIMESTAMP') t "
+                "GROUP BY x, window(at, '1 hour')"
+            ),
+            "line 2: the input 't' feeds state, so it needs event_time => ... and watermark => ...",
+        ),
+        (
+            "WITH (mode = 'update', keys = (flight_id)) AS SELECT flight_id FROM {d}",
+            (
+                "line 1: a SELECT without GROUP BY adds rows, and its target's mode is 'append'; for the newest row of "
+                "each key write WITH (mode = 'scd1', keys = (...), sequence_by = ...)"
+            ),
+        ),
+        (
+            (
+                "AS SELECT d.carrier, window_start, count(*) AS n FROM {d} d LEFT JOIN {a} a\n"
+                "ON d.flight_id = a.flight_id AND a.landed BETWEEN d.at AND d.at + INTERVAL 5 HOURS "
+                "GROUP BY d.carrier, window(at, '1 hour')"
+            ),
+            "line 1: rows without a partner come out of LEFT JOIN when they expire",
+        ),
+        (
+            "(\nCONSTRAINT late EXPECT (delay + 1)) AS SELECT delay FROM {d}",
+            "line 2: check 'late': it is INT, and must be BOOLEAN, a condition: delay + 1",
+        ),
+    ],
+)
+def test_sql_what_the_library_refuses_is_told_in_words_of_sql(
+    drive: Callable[..., JobDriver], tmp_path: Path, statement: str, told: str
+) -> None:
+    text = " ".join(DEPARTURES.split()), " ".join(ARRIVALS.split())
+    filled = statement.replace("{d}", text[0]).replace("{a}", text[1])
+    driver = drive(*load(tmp_path, f"CREATE STREAMING TABLE gold.x {filled}"))
+    with pytest.raises(JobDefinitionError) as refused:
+        plan_jobs(driver.context, driver._jobs)
+    assert str(refused.value).startswith(f"job 'x': {tmp_path}/jobs.sql, {told}")
+
+
+def test_sql_columns_are_named_in_any_case(drive: Callable[..., JobDriver], tmp_path: Path) -> None:
+    landed = f"""CREATE STREAMING TABLE gold.landed AS SELECT Carrier, LANDED FROM {DEPARTURES} d
+        JOIN {ARRIVALS} a ON (d.Flight_Id = a.FLIGHT_ID AND a.Landed BETWEEN d.AT AND d.At + INTERVAL 5 HOURS)"""
+    hours = f"""CREATE STREAMING TABLE gold.hours WITH (mode = 'update', keys = (carrier, HOUR)) AS
+        SELECT CARRIER, Window.Start AS hour, count(*) AS n FROM {DEPARTURES} GROUP BY Carrier, window(AT, '1 hour')"""
+    driver = drive(*load(tmp_path, f"{landed};\n{hours}"))
+    driver.send("departures", {"flight_id": "F1", "carrier": "UA", "at": BEGIN.isoformat()}, timestamp=BEGIN)
+    driver.send("arrivals", {"flight_id": "F1", "landed": BEGIN.isoformat()}, timestamp=BEGIN)
+    driver.run()
+    landed_at = BEGIN.replace(tzinfo=None)
+    assert driver.rows("gold.landed", "Carrier", "LANDED") == [("UA", landed_at)]
+    assert driver.rows("gold.hours", "CARRIER", "hour", "n") == [("UA", landed_at, 1)]
 
 
 LANDED = """SELECT carrier, {window}.start AS hour, count(*) AS landed FROM {departures} AS d JOIN {arrivals} AS a

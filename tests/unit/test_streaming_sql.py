@@ -98,6 +98,19 @@ def test_sql_names_of_arguments_are_taken_in_any_case(tmp_path: Path) -> None:
     assert job.dedup == hw.by_key(["k"], within="1 hour")
 
 
+def test_sql_names_of_columns_are_taken_in_any_case(tmp_path: Path) -> None:
+    grouped, joined = jobs_of(
+        tmp_path,
+        f"""
+        CREATE STREAMING TABLE gold.a WITH (mode = 'update', keys = (CARRIER, Window_Start)) AS
+        SELECT Carrier, window_start, count(*) AS n FROM {TOPIC} GROUP BY carrier, window(AT, '1 hour');
+        CREATE STREAMING TABLE gold.b AS SELECT x.k FROM a.c x
+        JOIN a.d y ON (x.K = y.k AND y.landed BETWEEN x.at AND x.At + INTERVAL 1 HOUR)""",
+    )
+    assert grouped.target.keys == ("Carrier", "window_start")
+    assert joined.name == "b"
+
+
 def test_sql_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     (job,) = jobs_of(tmp_path, "\ufeffCREATE STREAMING TABLE a.b AS SELECT x FROM a.c")
     assert job.target == hw.delta("a.b")
@@ -144,7 +157,7 @@ def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Pat
         ),
         (
             "CREATE STREAMING TABLE a.b AS SELECT x\nFROM topic('t')",
-            "line 2: topic 't': schema= names the columns",
+            "line 2: topic 't': schema => ... names the columns",
         ),
         ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c ORDER BY x", "a table has no order"),
         ("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c\nLIMIT 5", "line 2: a stream has no end"),
@@ -165,7 +178,64 @@ def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Pat
             "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c GROUP BY window(t)",
             "GROUP BY has one window, window(time",
         ),
-        ("CREATE STREAMING TABLE a.b AS SELECT c FROM a.c x JOIN a.d y ON x.k = y.k", "AND was to come"),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c x JOIN a.d y\nON x.k = y.k",
+            "line 2: ON is keys that are equal, and the time within which y comes: ON x.k = y.k AND y.time BETWEEN",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c x JOIN a.d y ON x.k = y.k\nAND y.t > x.t",
+            "line 2: ON is keys that are equal, and the time within which y comes: ON x.k = y.k AND y.time BETWEEN",
+        ),
+        (
+            (
+                "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c x JOIN a.d y ON x.k = y.k AND y.t BETWEEN x.t AND x.t "
+                "+ INTERVAL 1 HOUR\nJOIN a.e z"
+            ),
+            "line 2: a SELECT joins two streams; join the third in a statement that reads this one's table",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c\nFROM a.c `x y`",
+            "line 2: the input's name 'x y' is part of a table's name; write letters, digits and '_'",
+        ),
+        (
+            (
+                "CREATE STREAMING TABLE a.b AS SELECT c,\nupper(d AS e\nFROM a.c;\n"
+                "CREATE STREAMING TABLE a.f AS SELECT x FROM a.c"
+            ),
+            "line 2: the bracket ( that opens here is not closed",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c,\nupper(d)) AS e FROM a.c",
+            "line 2: the bracket ) closes none; take it out",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS SELECT c,\nx.d, count(*) AS n FROM a.c x GROUP BY c, window(t, '1 hour')",
+            "line 2: d is not in GROUP BY, and no aggregate; GROUP BY has c: add it there, or write max(d) AS name",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b AS\nSELECT * FROM a.c x GROUP BY c, window(t, '1 hour')",
+            "line 2: SELECT * does not say what is grouped; name the columns, those of GROUP BY among them",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b\nWITH (mode = 'update') AS SELECT x FROM a.c",
+            "line 2: table 'a.b': mode 'update' needs WITH (keys = (...)), the columns that name a row",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b\nWITH (mode = 'complete') AS SELECT x FROM a.c",
+            "line 2: table 'a.b': mode 'complete' is not one of 'append', 'update', 'scd1', 'scd2'",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b\nWITH (mode = 'update', keys = 5) AS SELECT x FROM a.c",
+            "line 2: keys = 5 is not a list of columns; write keys = (a, b)",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b\nWITH (mode = 'scd1', keys = (x)) AS SELECT x FROM a.c",
+            "line 2: table 'a.b': sequence_by is empty; write WITH (sequence_by = ...), the column that orders",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b\nWITH (dedup = by_key('x', within => '1 hour')) AS SELECT x FROM a.c",
+            "line 2: by_key: write the columns as a list, (x)",
+        ),
         (
             "CREATE STREAMING TABLE a.b AS SELECT c FROM a.c x JOIN a.d y ON x.k = y.j AND x.t BETWEEN y.t AND y.t",
             "k = j: both sides of a join have their key by the same name",
@@ -176,7 +246,15 @@ def test_sql_fingerprint_is_of_the_statement_and_not_of_its_layout(tmp_path: Pat
         ),
         (
             "CREATE STREAMING TABLE a.b (CONSTRAINT c EXPECT (x > 1) ON VIOLATION DROP) AS",
-            "action='drop' is not one",
+            "line 1: ON VIOLATION DROP: write QUARANTINE, FAIL or WARN",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b (CONSTRAINT c\nEXPECT (x > 1) ON OUTPUT) AS",
+            "line 1: check 'c': a row goes to quarantine where it comes in; leave ON OUTPUT out, or write ON VIOLATION",
+        ),
+        (
+            "CREATE STREAMING TABLE a.b (\nCONSTRAINT c EXPECT (avg(x) > 1) ON VIOLATION QUARANTINE) AS",
+            "line 2: check 'c' is about a batch, which cannot go to quarantine; write ON VIOLATION FAIL or WARN",
         ),
         (
             "CREATE STREAMING TABLE a.b AS SELECT c, count(*) n FROM a.c\nGROUP BY c",

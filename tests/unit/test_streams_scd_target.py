@@ -111,7 +111,7 @@ def test_scd_in_sql_is_what_a_module_would_declare(tmp_path: Path) -> None:
     assert second.target == hw.scd2("dim.customers", **shared, track_history_columns=["city"])
     for wrong, told in (
         ("sequence_by = 'at'", "sequence_by wants WITH (mode = 'scd1') or 'scd2'"),
-        ("mode = 'scd1'", "sequence_by= is empty"),
+        ("mode = 'scd1'", "sequence_by is empty; write WITH (sequence_by = ...)"),
         (f"{scd1}, track_history_columns = 'city'", "track_history_columns wants WITH (mode = 'scd2')"),
     ):
         path.write_text(f"\n{head}{wrong}{tail}")

@@ -18,6 +18,7 @@ from headwater_streams.gateway import empty_frame, to_list
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nullable import as_nullable
+from headwater_streams.quality.check import Check
 from headwater_streams.runtime.chain import empty, find_chain, require_chain
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import recording
@@ -164,7 +165,7 @@ def _telling(job: Job, part: str) -> Iterator[None]:
     try:
         yield
     except JobDefinitionError as error:
-        if part not in job.places:
+        if part not in job.places or any(place in str(error) for place in job.places.values()):
             raise
         about = f"job {job.name!r}: "
         told = str(error).removeprefix(about)
@@ -351,7 +352,16 @@ def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Seque
                 else:
                     frame.selectExpr(check.passes_sql)
             except PySparkException as error:
-                errors.append(first_sentence(error))
+                errors.append(_no_condition(frame, check) or first_sentence(error))
         if len(errors) == len(where):
             with _telling(job, f"check {check.name}"):
                 raise JobDefinitionError(f"job {job.name!r}: check {check.name!r}: {errors[0]}")
+
+
+def _no_condition(frame: DataFrame, check: Check) -> str | None:
+    """What a check's expression is where it is no condition; None where Spark says what is wrong with it."""
+    try:
+        kind = frame.selectExpr(check.expression).schema[0].dataType
+    except PySparkException:
+        return None
+    return f"it is {kind.simpleString().upper()}, and must be BOOLEAN, a condition: {check.expression}"

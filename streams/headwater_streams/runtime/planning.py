@@ -13,6 +13,7 @@ from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_u
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.written import WrittenAs, will_write, written_as
+from headwater_streams.streaming_sql.words import in_sql
 
 
 def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
@@ -36,9 +37,23 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
             names = ", ".join(job.name for job in waiting)
             raise JobDefinitionError(f"the jobs {names} read each other's tables in a circle")
         for job in ready:
-            plans += _plan_one(context, job, tables, written)
+            try:
+                plans += _plan_one(context, job, tables, written)
+            except JobDefinitionError as error:
+                raise _told(job, error) from error
             waiting.remove(job)
     return plans
+
+
+def _told(job: Job, error: JobDefinitionError) -> JobDefinitionError:
+    """An error about a job in SQL in its words, with a place in its file."""
+    if not job.text:
+        return error
+    about = f"job {job.name!r}: "
+    told, code = in_sql(str(error)).removeprefix(about), job.function.__code__
+    if code.co_filename not in told:
+        told = f"{code.co_filename}, line {code.co_firstlineno}: {told}"
+    return JobDefinitionError(about + told)
 
 
 def _plan_one(

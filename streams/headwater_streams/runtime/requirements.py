@@ -155,8 +155,9 @@ def require_watermark(job: Job) -> None:
     """
     for name, declared in job.inputs.items():
         if declared.event_time is None or declared.watermark is None:
+            place = f"{job.places[f'input {name}']}: " if f"input {name}" in job.places else ""
             raise JobDefinitionError(
-                f"job {job.name!r}: the input {name!r} feeds state, so it needs event_time= and watermark="
+                f"job {job.name!r}: {place}the input {name!r} feeds state, so it needs event_time= and watermark="
             )
 
 

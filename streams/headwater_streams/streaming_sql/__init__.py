@@ -11,7 +11,8 @@
 
 Each statement becomes the job that a Python module would have declared, run and backfilled the same way:
 
-- Expressions are Spark's own SQL. `SELECT ... FROM ... [WHERE ...]` is a row-by-row job.
+- Expressions are Spark's own SQL, and columns are named in any case. `SELECT ... FROM ... [WHERE ...]` is a row-by-row
+  job.
 - `FROM topic('name', schema => ..., event_time => ..., watermark => ...)`, `FROM stream(schema.table, ...)` or plainly
   `FROM schema.table` are the job's inputs; the arguments are those of `hw.topic` and `hw.table`, formats of values are
   written as `format => csv(sep => ';')`.

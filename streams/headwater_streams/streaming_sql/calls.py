@@ -27,7 +27,10 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "template": template,
     "topic": topic,
 }
-_BEHIND_INTERVAL = ("AND", "WHERE", "GROUP BY")
+_BEHIND_INTERVAL = (
+    "AND", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER", "LEFT", "RIGHT", "FULL",
+    "CROSS", "NATURAL",
+)  # fmt: skip
 _CONSTANTS = {"TRUE": True, "FALSE": False, "NULL": None}
 
 

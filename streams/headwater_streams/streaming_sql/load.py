@@ -56,7 +56,7 @@ def _job(statement: Statement) -> Job:
         str(options.get("name", statement.table.rpartition(".")[2])),
         _function(statement),
         {source.name: source.declared for source in query.inputs},
-        place.of(lambda: _target(statement)),
+        statement.places["target"].of(lambda: _target(statement)),
         dedup,
         late,
         statement.checks,
@@ -68,14 +68,17 @@ def _job(statement: Statement) -> Job:
 def _target(statement: Statement) -> DeltaTarget:
     options, group = statement.options, statement.query.group
     mode: Any = options.get("mode", "append")
-    keys = _names(options.get("keys", ()))
+    keys = _names("keys", options.get("keys", ()))
+    if group is not None:  # whose columns are taken in any case
+        outputs = {output.name.lower(): output.name for output in group.outputs}
+        keys = tuple(outputs.get(key.lower(), key) for key in keys)
     of_changes = {name: options[name] for name in _OF_CHANGES if name in options}
     if mode == "scd1" and "track_history_columns" in of_changes:
         raise JobDefinitionError("track_history_columns wants WITH (mode = 'scd2'); type 1 has no history")
     if mode in ("scd1", "scd2"):
         for name in ("except_columns", "track_history_columns"):
             if name in of_changes:
-                of_changes[name] = _names(of_changes[name])
+                of_changes[name] = _names(name, of_changes[name])
         declare: Any = scd1 if mode == "scd1" else scd2
         target: DeltaTarget = declare(statement.table, keys=keys, **{"sequence_by": "", **of_changes})
         return target
@@ -86,8 +89,12 @@ def _target(statement: Statement) -> DeltaTarget:
     return delta(statement.table, keys=keys, mode=mode)
 
 
-def _names(listed: Any) -> Any:
-    return tuple(name.strip() for name in listed.split(",")) if isinstance(listed, str) else listed
+def _names(option: str, listed: Any) -> tuple[str, ...]:
+    if isinstance(listed, str):
+        return tuple(name.strip() for name in listed.split(","))
+    if not isinstance(listed, tuple):
+        raise JobDefinitionError(f"{option} = {listed!r} is not a list of columns; write {option} = (a, b)")
+    return tuple(map(str, listed))
 
 
 def _function(statement: Statement) -> Any:

@@ -65,8 +65,10 @@ class Group:
     def keys(self) -> tuple[str, ...]:
         """The outputs that name a row; a window's end follows from its start, but where windows begin alike."""
         bounds = WINDOW_BOUNDS[: 2 if self.window[:1] == ("cumulate",) else 1] if self.window else ()
-        wanted = {*self.by, *bounds}
-        return tuple(output.name for output in self.outputs if output.column in wanted)
+        wanted = {name.lower() for name in (*self.by, *bounds)}
+        return tuple(
+            output.name for output in self.outputs if output.column and output.column.lower() in wanted
+        )
 
 
 @dataclass(frozen=True)
@@ -124,13 +126,17 @@ class Query:
         if self.join is None:
             return first
         how, right = self.join, others[0]
+        on = [_spelled(first, name) for name in how.on]
+        for name in on:
+            if name not in right.columns:  # there it may be spelled in another case
+                right = right.withColumnRenamed(name, name)
         joined = how.place.of(
             lambda: join(
                 first,
                 right,
-                on=how.on,
-                left_time=how.left_time,
-                right_time=how.right_time,
+                on=on,
+                left_time=_spelled(first, how.left_time),
+                right_time=_spelled(right, how.right_time),
                 within=how.within,
                 how=how.kind,
             )
@@ -147,12 +153,14 @@ class Query:
 
 
 def _windowed(rows: DataFrame, group: Group) -> Windowed | CountedRows:
+    by = [_spelled(rows, name) for name in group.by]
     if not group.window:
-        return grouped(rows, by=group.by, state="unbounded")
+        return grouped(rows, by=by, state="unbounded")
     kind, time, *spans = group.window
+    time = _spelled(rows, time)
     if kind == "count_window":
         size: Any = int(spans[0]) if spans[0].isdigit() else spans[0]
-        return count_window(rows, time, size, by=group.by)
+        return count_window(rows, time, size, by=by)
     window: Callable[..., Windowed]
     if kind == "session_window":
         window, arguments = session, spans
@@ -160,7 +168,12 @@ def _windowed(rows: DataFrame, group: Group) -> Windowed | CountedRows:
         window, arguments = cumulative, spans[::-1]
     else:
         window, arguments = (tumbling if len(spans) == 1 else hopping), spans
-    return window(rows, time, *arguments, by=group.by)
+    return window(rows, time, *arguments, by=by)
+
+
+def _spelled(rows: DataFrame, name: str) -> str:
+    """A column as the rows have it: SQL takes names in any case, and the library in theirs."""
+    return next((column for column in rows.columns if column.lower() == name.lower()), name)
 
 
 def _judged(make: Callable[..., DataFrame], columns: Sequence[tuple[Place, Any]]) -> DataFrame:

@@ -12,6 +12,7 @@ from sqlglot.tokens import Token, TokenType
 
 from headwater_streams.errors import JobDefinitionError, StreamsError
 from headwater_streams.spark_errors import first_sentence
+from headwater_streams.streaming_sql.words import in_sql
 
 Found = TypeVar("Found")
 _TEXTS = (TokenType.STRING, TokenType.IDENTIFIER)
@@ -42,7 +43,7 @@ class Place:
         except PySparkException as error:
             self.fail(first_sentence(error), error)
         except StreamsError as error:
-            self.fail(str(error), error)
+            self.fail(in_sql(str(error)), error)
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class Script:
         """Takes a file apart.
 
         Raises:
-            JobDefinitionError: A quote or a comment is not closed, or a `x'...'` is none.
+            JobDefinitionError: A quote, a comment or a bracket is not closed, or a `x'...'` is none.
         """
         self.path, self._text, self._at = path, text, 0
         try:
@@ -81,6 +82,23 @@ class Script:
             if "Numeric" in str(error.__cause__):
                 told = "x'...' takes hexadecimal digits"
             Place(path, _broken_line(text)).fail(told, error)
+        self._require_pairs()
+
+    def _require_pairs(self) -> None:
+        """Sees to it that each bracket has its other one: what is read up to a bracket's end else ends anywhere."""
+        opened: list[Token] = []
+        for token in self._tokens:
+            now = word(token)
+            if now == "(":
+                opened.append(token)
+            elif now == ")" and not opened:
+                self.place_of(token).fail("the bracket ) closes none; take it out")
+            elif now == ")":
+                opened.pop()
+            elif now == ";" and opened:
+                break
+        if opened:
+            self.place_of(opened[-1]).fail("the bracket ( that opens here is not closed")
 
     @property
     def is_read(self) -> bool:

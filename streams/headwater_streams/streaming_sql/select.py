@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NoReturn
 
 from sqlglot.tokens import Token
 
@@ -75,6 +76,10 @@ def _read_one(script: Script) -> Query:
         place = script.place
         script.expect("ON")
         how = _interval(script, place, [source.name for source in sources], kind)
+        if script.next_word in (*_BEFORE_JOIN, "JOIN", "INNER", ","):
+            script.place.fail(
+                "a SELECT joins two streams; join the third in a statement that reads this one's table"
+            )
     elif script.next_word in (*_BEFORE_JOIN, ","):
         script.fail(
             "two streams are joined by [LEFT | RIGHT | FULL | LEFT SEMI] JOIN ... ON ...; it was to come"
@@ -113,36 +118,51 @@ def _source(script: Script) -> Source:
         )
     alias = re.sub(r"\W", "_", declared.name.rpartition(".")[2])
     if script.take("AS") or (script.comes_name and script.next_word not in (*_CLAUSES, *_BEFORE_JOIN, "ON")):
+        named = script.place
         alias = script.name("the input's name")
+        if not re.fullmatch(r"\w+", alias, re.ASCII):
+            named.fail(f"the input's name {alias!r} is part of a table's name; write letters, digits and '_'")
     return Source(alias, declared, place)
 
 
 def _interval(script: Script, place: Place, sides: Sequence[str], how: How) -> Join:
     on: list[str] = []
     times: tuple[str, str, str] | None = None
+    in_brackets = script.take("(")
     while not times or script.take("AND"):
-        if on and not times:
-            script.expect("AND")
+        if on and not times and not script.take("AND"):
+            _fail_without_time(script, place, sides)
         side, name = _column(script, sides)
         if script.take("="):
             other = _column(script, sides)[1]
-            if other != name:
+            if other.lower() != name.lower():
                 place.fail(
                     f"{name} = {other}: both sides of a join have their key by the same name; rename one before"
                 )
             on.append(name)
             continue
-        script.expect("BETWEEN")
+        if not script.take("BETWEEN"):
+            _fail_without_time(script, script.place, sides)
         if times or side == sides[0]:
             place.fail(f"the one time in BETWEEN is that of {sides[1]}, which comes after {sides[0]}")
         begin = _column(script, sides)[1]
         script.expect("AND")
-        if _column(script, sides)[1] != begin or not script.take("+"):
+        if _column(script, sides)[1].lower() != begin.lower() or not script.take("+"):
             script.fail(f"BETWEEN {begin} AND {begin} + INTERVAL ... was to come")
         times = (begin, name, str(argument(script)))
+    if in_brackets:
+        script.expect(")")
     if not on:
         place.fail("ON has no equal columns, a.k = b.k")
     return Join(tuple(on), *times, how, place)
+
+
+def _fail_without_time(script: Script, place: Place, sides: Sequence[str]) -> NoReturn:
+    first, second = sides
+    place.fail(
+        f"ON is keys that are equal, and the time within which {second} comes: ON {first}.k = {second}.k AND "
+        f"{second}.time BETWEEN {first}.time AND {first}.time + INTERVAL 1 HOUR"
+    )
 
 
 def _column(script: Script, sides: Collection[str]) -> tuple[str, str]:
@@ -192,13 +212,24 @@ def _output(
     bound = re.fullmatch(r"(?:session_|count_)?window[._](start|end|index)", name.lower())
     if has_window and bound:
         name = f"window_{bound[1]}"
-    elif name not in by:
+    elif name.lower() not in [column.lower() for column in by]:
         if not alias:
-            piece.place.fail(
-                f"{piece.text}: give it a name, {piece.text} AS name; GROUP BY has only {', '.join(by)}"
-            )
+            piece.place.fail(_without_group(piece.text, by, is_column=_is_column(body)))
         return Output(alias, None, piece)
     return Output(alias or name, name, piece)
+
+
+def _without_group(text: str, by: Sequence[str], *, is_column: bool) -> str:
+    has = f"GROUP BY has {', '.join(by) or 'no column'}"
+    if text == "*":
+        return (
+            f"SELECT * does not say what is grouped; name the columns, those of GROUP BY among them ({has})"
+        )
+    if is_column:
+        return (
+            f"{text} is not in GROUP BY, and no aggregate; {has}: add it there, or write max({text}) AS name"
+        )
+    return f"{text}: give it a name, {text} AS name"
 
 
 def _is_column(tokens: Sequence[Token]) -> bool:

@@ -17,6 +17,7 @@ _OPTIONS = (
     "mode", "keys", "dedup", "late", "name", "state", "sequence_by", "apply_as_deletes", "except_columns",
     "track_history_columns",
 )  # fmt: skip
+_ACTIONS = ("QUARANTINE", "FAIL", "WARN")
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,33 @@ def _constraints(script: Script, places: dict[str, Place]) -> tuple[Check, ...]:
         places[f"check {name}"] = piece.place
         script.expect(")")
         where = next((side for side in ("input", "output") if script.take("ON", side.upper())), None)
-        action = script.name("QUARANTINE, FAIL or WARN").lower() if script.take("ON", "VIOLATION") else None
+        action = _action(script) if script.take("ON", "VIOLATION") else None
         found.append(_check(name, piece.text, where, action, place))
     return tuple(found)
+
+
+def _action(script: Script) -> str:
+    place, action = script.place, script.name("QUARANTINE, FAIL or WARN")
+    if action.upper() not in _ACTIONS:
+        place.fail(f"ON VIOLATION {action}: write QUARANTINE, FAIL or WARN")
+    return action.lower()
 
 
 def _check(name: str, text: str, where: str | None, action: str | None, place: Place) -> Check:
     level = "batch" if _has_aggregate(text) else "row"
     default = "fail" if level == "batch" else "quarantine"
+    taken = action or default
+    if taken == "quarantine" and level == "batch":
+        place.fail(
+            f"check {name!r} is about a batch, which cannot go to quarantine; write ON VIOLATION FAIL or WARN"
+        )
+    if taken == "quarantine" and where == "output":
+        place.fail(
+            f"check {name!r}: a row goes to quarantine where it comes in; leave ON OUTPUT out, or write ON VIOLATION "
+            "FAIL or WARN"
+        )
     try:
-        return Check(name, text, on=where, level=level, action=action or default)  # type: ignore[arg-type]
+        return Check(name, text, on=where, level=level, action=taken)  # type: ignore[arg-type]
     except InvalidCheckError as error:
         place.fail(str(error), error)
 
