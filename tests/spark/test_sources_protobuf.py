@@ -199,7 +199,7 @@ def test_protobuf_generated_class_brings_its_imports(decode: Decode, departures:
 
 
 def test_protobuf_wrong_declarations_are_refused_in_a_sentence(tmp_path: Path, departures: Path) -> None:
-    with pytest.raises(JobDefinitionError, match=r"none\.desc cannot be read .*; write it with protoc"):
+    with pytest.raises(JobDefinitionError, match=r"there is no file .*none\.desc; write it with protoc"):
         hw.protobuf(tmp_path / "none.desc", "flights.Departure")
     with pytest.raises(
         JobDefinitionError, match=r"has no message 'flights\.Arrival'; it has .*flights\.Departure"

@@ -3,7 +3,9 @@
 from pathlib import Path
 
 import pytest
+from google.protobuf import descriptor_pb2
 
+import headwater as hw
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.loader import load_jobs
 
@@ -75,3 +77,47 @@ def test_load_jobs_missing_module_and_missing_job_are_named(tmp_path: Path) -> N
     module = _module(tmp_path, _HEAD + _JOB.format(table="a", more="", name="one"))
     with pytest.raises(JobDefinitionError, match=r"no job 'two'; its jobs are one"):
         load_jobs([f"{module}:two"])
+
+
+SCHEMA = '{"type": "record", "name": "Click", "fields": [{"name": "who", "type": "string"}]}'
+BY_FORMAT = {
+    "jobs.py": """
+import headwater as hw
+clicks = hw.topic("clicks", format=FORMAT)
+
+@hw.job(target=hw.delta("silver.clicks"))
+def clean(clicks):
+    return clicks
+""",
+    "jobs.sql": "CREATE STREAMING TABLE silver.clicks AS SELECT who FROM topic('clicks', format => FORMAT)",
+}
+
+
+@pytest.mark.parametrize("name", BY_FORMAT)
+def test_load_jobs_files_of_a_format_lie_beside_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+
+    def form(call: str) -> object:
+        called = call if name == "jobs.sql" else f"hw.{call}"
+        (job,) = load_jobs([_module(tmp_path / "jobs", BY_FORMAT[name].replace("FORMAT", called), name)])
+        return job.topics[0].format
+
+    with pytest.raises(JobDefinitionError) as refused:
+        form("avro('schemas/click.avsc')")
+    folders = f"{tmp_path}/jobs or {tmp_path}/elsewhere"
+    assert f"avro: there is no file schemas/click.avsc in {folders}; give a record's schema" in str(
+        refused.value
+    )
+    for folder in ("elsewhere", "jobs"):
+        (tmp_path / folder / "schemas").mkdir()
+        (tmp_path / folder / "schemas" / "click.avsc").write_text(SCHEMA.replace("who", folder))
+        assert form("avro('schemas/click.avsc')") == hw.avro(SCHEMA.replace("who", folder))
+    file = descriptor_pb2.FileDescriptorProto(name="click.proto")
+    file.message_type.add(name="Click").field.add(name="who", number=1, type=9, label=1)
+    described = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    (tmp_path / "jobs" / "click.desc").write_bytes(described)
+    assert form("protobuf('click.desc', 'Click')") == hw.protobuf(tmp_path / "jobs" / "click.desc", "Click")

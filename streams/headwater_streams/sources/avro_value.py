@@ -19,6 +19,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import jvm_class
+from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import Problem
@@ -98,7 +99,8 @@ def avro(
     """Declares Avro as a topic's format.
 
     Args:
-        schema: The columns that are read: a record's schema as JSON, or an `.avsc` file of it.
+        schema: The columns that are read: a record's schema as JSON, or an `.avsc` file of it, by a path from the
+            module that names it, or from the current folder.
         writers: For values with the header of Confluent's wire format: the schemas that they were written with, by
             id, or a function from an id to its schema, which is where a schema registry is asked. The function is
             called once for each new id, and raises `LookupError` for one that it does not know; a batch is then read
@@ -228,12 +230,13 @@ def _schema_text(given: str | Path) -> str:
     text = str(given)
     if not text.lstrip().startswith("{"):
         try:
-            text = Path(given).read_text(encoding="utf-8")
+            text = read_beside(given).decode()
         except OSError as error:
             raise JobDefinitionError(
-                f"hw.avro: {Path(given).absolute()} cannot be read ({error.strerror}); "
-                "give a record's schema as JSON, or its .avsc file"
+                f"hw.avro: {error}; give a record's schema as JSON, or its .avsc file"
             ) from error
+        except UnicodeDecodeError as error:
+            raise JobDefinitionError(f"hw.avro: {given} is not UTF-8: {error}") from error
     return _record_schema(text)
 
 

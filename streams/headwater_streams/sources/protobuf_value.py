@@ -23,6 +23,7 @@ from pyspark.sql import types as T
 from pyspark.sql.pandas.functions import arrow_udf
 
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.protobuf_message import columns_of, message_class, row_of
@@ -68,8 +69,8 @@ def protobuf(descriptors: str | Path | type[Message], message: str = "", *, head
     """Declares Protobuf as a topic's format.
 
     Args:
-        descriptors: A file that `protoc --include_imports --descriptor_set_out=FILE` wrote, or a message's class from
-            a module that protoc generated.
+        descriptors: A file that `protoc --include_imports --descriptor_set_out=FILE` wrote, by a path from the module
+            that names it, or from the current folder; or a message's class from a module that protoc generated.
         message: The message's full name, `"flights.Departure"`; a class knows its own.
         header: Whether values begin with the header of Confluent's wire format. The schema's id in it is not asked
             for: a Protobuf reader needs its own schema alone.
@@ -82,12 +83,11 @@ def protobuf(descriptors: str | Path | type[Message], message: str = "", *, head
         return Protobuf(_with_imports(told.file), told.full_name, header)
     path = Path(descriptors)
     try:
-        found = path.read_bytes()
+        found = read_beside(path)
         message_class(found, message)
     except OSError as error:
         raise JobDefinitionError(
-            f"hw.protobuf: {path.absolute()} cannot be read ({error.strerror}); "
-            f"write it with protoc --include_imports --descriptor_set_out={path.name}"
+            f"hw.protobuf: {error}; write it with protoc --include_imports --descriptor_set_out={path.name}"
         ) from error
     except KeyError as error:
         raise JobDefinitionError(

@@ -10,6 +10,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.job import Job
 from headwater_streams.sinks.scd_target import scd1, scd2
 from headwater_streams.sinks.target import DeltaTarget, delta
+from headwater_streams.sources.beside import naming_files_in
 from headwater_streams.streaming_sql.script import Script
 from headwater_streams.streaming_sql.statement import Statement, read_statement
 
@@ -28,9 +29,10 @@ def load_sql(path: Path) -> list[Job]:
         raise JobDefinitionError(f"{path} is not UTF-8: {error}") from error
     script = Script(path, text)
     jobs = []
-    while not script.is_read:
-        if not script.take(";"):
-            jobs.append(_job(read_statement(script)))
+    with naming_files_in(path.resolve().parent):
+        while not script.is_read:
+            if not script.take(";"):
+                jobs.append(_job(read_statement(script)))
     if not jobs:
         raise JobDefinitionError(
             f"{path}: no job in it; write CREATE STREAMING TABLE schema.table AS SELECT ..."
