@@ -214,12 +214,12 @@ def test_job_that_unites_only_now_is_built_anew(drive: Callable[..., JobDriver])
 
     driver = drive(alone)
     driver.send("web", visit("10:01"), timestamp=AT)
-    driver.send("shop", sale("10:31", 5), timestamp=AT)
     driver.run()
     assert [row[2] for row in hours(driver)] == [1]
     both = united_as(keep_health=True)
-    begin_generations(driver.context, [bind(both)], "rebuild", lambda _: NoLease())
     again = drive(both)
+    again.send("shop", sale("10:31", 5), timestamp=AT)
+    begin_generations(again.context, [bind(both)], "rebuild", lambda _: NoLease())
     again.run()
     assert [row[2] for row in hours(again)] == [2]
 

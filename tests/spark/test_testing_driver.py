@@ -37,6 +37,8 @@ def test_driver_refuses_what_was_never_sent(drive: Callable[..., JobDriver]) -> 
         driver.resend("clicks", 9)
     with pytest.raises(ValueError, match=r"^no job here reads the topic 'cliks' with an event_time=$"):
         driver.advance("cliks", "2013-01-01T00:00:00Z")
+    with pytest.raises(ValueError, match=r"^no job here reads the topic 'cliks'; they read clicks$"):
+        driver.send("cliks", {"id": "a"})
 
 
 def test_driver_goes_on_behind_what_another_one_has_sent(drive: Callable[..., JobDriver]) -> None:

@@ -123,6 +123,24 @@ with tables of the test's own:
 gives the tests the two fixtures. With plain pytest they come from
 `pytest_plugins = ["headwater.running.pytest_plugin"]` in the topmost `conftest.py`.
 
+The jobs of a `.sql` file are tested the same way. Beside `carriers.sql`,
+
+    CREATE STREAMING TABLE silver.carriers AS SELECT upper(carrier) AS carrier
+    FROM topic('departures', schema => 'carrier STRING');
+
+stands `test_carriers.py`, which loads them, and `headwater jobs test carriers.sql` finds it:
+
+    from pathlib import Path
+
+    from headwater_streams.streaming_sql import load_sql
+
+
+    def test_carriers_are_in_capitals(drive):
+        driver = drive(*load_sql(Path(__file__).with_name("carriers.sql")))
+        driver.send("departures", {"carrier": "ua"})
+        driver.run()
+        assert driver.rows("silver.carriers", "carrier") == [("UA",)]
+
 A driver takes several jobs, which run in the order of their tables, and jobs that read several topics or write several
 tables; see `JobDriver`.
 '''

@@ -57,7 +57,8 @@ class JobDriver:
     """
 
     def __init__(self, spark: SparkSession, home: Path, jobs: Sequence[Any]) -> None:
-        """Args: a session with Delta; a folder of the test's own; jobs, or functions that `@hw.job` decorated."""
+        """Args: a session with Delta; a folder of the test's own; functions that `@hw.job` decorated, or jobs, such as
+        those of a SQL file, `load_sql(Path("delays.sql"))`."""
         self.home = Home(home)
         self._jobs: list[Job] = [_job_of(job) for job in jobs]
         self._log = RecordLog(spark, home / "records")
@@ -99,7 +100,14 @@ class JobDriver:
             timestamp: The records' timestamps, ISO 8601; now by default.
             origin: The first record's origin (cluster, topic, partition, offset); the others follow it.
             headers: Headers of every record.
+
+        Raises:
+            ValueError: No job here reads the topic, nor did one of another driver over the same folder.
         """
+        read = sorted({name for job in self._jobs for name in job.topic_names})
+        if topic not in read and not self._log.has(topic):
+            told = f"they read {', '.join(read)}" if read else "they read none"
+            raise ValueError(f"no job here reads the topic {topic!r}; {told}")
         start = self._end(topic, partition) if offset is None else offset
         moment = (
             datetime.fromisoformat(timestamp)

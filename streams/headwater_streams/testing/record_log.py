@@ -58,13 +58,17 @@ class RecordLog:
         )
         tell_state(self._root / topic)
 
+    def has(self, topic: str) -> bool:
+        """Whether the topic is there."""
+        return (self._root / topic / "_delta_log").exists()
+
     def declare(self, topic: str) -> None:
         """Makes a topic without records."""
         ensure_table(self._spark, self._root / topic, topic, RAW_SCHEMA)
 
     def partitions(self, topic: str) -> dict[int, tuple[int, int]]:
         """See `RecordSource`."""
-        if not (self._root / topic / "_delta_log").exists():
+        if not self.has(topic):
             raise JobDefinitionError(f"there is no topic {topic!r}; send rows to it first")
         return self._ranges_of(topic, 0, None).get(topic, {})
 
@@ -111,7 +115,7 @@ class RecordLog:
 
     def records(self, topic: str, partition: int) -> dict[int, dict[str, Any]]:
         """The records of a partition by their offsets; none of a topic that was not declared."""
-        if not (self._root / topic / "_delta_log").exists():
+        if not self.has(topic):
             return {}
         found = DeltaTable(str(self._root / topic)).to_pyarrow_table(filters=[("partition", "=", partition)])
         return {record["offset"]: record for record in found.to_pylist()}
