@@ -1,6 +1,8 @@
 """`headwater quarantine` and `headwater late` of tables that share a side table, or have none yet."""
 
 import json
+import re
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -109,6 +111,44 @@ def test_late_of_a_chain_s_table_names_those_of_its_steps(
     status, rows, said = asked(home, capsys, "late", CHAIN)
     assert (status, rows, said[0]) == (0, 0, f"{CHAIN} is made in steps, which have {STEP}__late, too")
     assert asked(home, capsys, "late", STEP) == (0, 2, [])
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "told"),
+    [
+        (
+            "quarantine",
+            "late",
+            "headwater late gold.paths shows it, and headwater quarantine gold.paths shows the rejected",
+        ),
+        (
+            "late",
+            "quarantine",
+            "headwater quarantine gold.paths shows it, and headwater late gold.paths shows the late",
+        ),
+        ("quarantine", "changes", "headwater quarantine gold.paths shows the rejected"),
+    ],
+)
+def test_side_tables_have_none_of_their_own(
+    home: Home, capsys: pytest.CaptureFixture[str], verb: str, name: str, told: str
+) -> None:
+    assert main([verb, f"{PATHS}__{name}", "--home", str(home.root)]) == 2
+    said = capsys.readouterr().err
+    assert said == f"headwater: {PATHS}__{name} is a side table of {PATHS}: {told} rows\n"
+
+
+def test_tables_that_are_not_there_are_told_with_those_most_like_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = Home(tmp_path)
+    for name in ("gold.delays", *(f"silver.table_{n}" for n in range(9))):
+        commit(home, name, LedgerEntry("clean", 1, 0, name, "row"))
+        commit(home, f"{name}__quarantine", None)
+    for words in (["audit", "gold.delay"], ["quarantine", "gold.delay"], ["sql", "SELECT * FROM gold.delay"]):
+        assert main([*words, "--home", str(tmp_path)]) in (1, 2)
+        said = capsys.readouterr().err
+        assert "there is no table gold.delay" in said
+        assert re.search(r"gold\.delays.* and (5|15) others", said), said
 
 
 def test_side_tables_of_a_table_that_is_not_there_are_a_usage_error(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from headwater.cli._common import console, print_json
 from headwater.errors import UsageError
+from headwater_streams.nearest import nearest
+from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX
 
 if TYPE_CHECKING:
     from headwater_streams.runtime.home import Home
 
-_KINDS = {"__late": "late", "__quarantine": "rejected"}
+_KINDS = {LATE_SUFFIX: "late", QUARANTINE_SUFFIX: "rejected"}
 _INGEST = "__ingest_"
 
 
@@ -27,6 +29,7 @@ def show_side(
     from headwater.sql.session import SqlSession
     from headwater_streams.runtime.home import Home
 
+    _refuse_side(table, suffix)
     place, named = Home(home), table.removesuffix(suffix)
     owner, topics = (named, ()) if named + suffix in place.tables() else _owner_of(place, named)
     name = owner + suffix
@@ -35,7 +38,7 @@ def show_side(
         print(f"{owner} is made in steps, which have {', '.join(steps)}, too", file=sys.stderr)
     if name not in place.tables():
         if named not in place.tables():
-            there = ", ".join(each for each in place.tables() if each.endswith(suffix))
+            there = nearest(name, [each for each in place.tables() if each.endswith(suffix)])
             raise UsageError(f"there is no table {named + suffix}; there are {there or 'none of its kind'}")
         if json_output:
             print_json([])
@@ -55,6 +58,18 @@ def show_side(
     else:
         print(f"{name} is empty" if not topics else f"{name} has none of them", file=sys.stderr)
     return owner, len(result)
+
+
+def _refuse_side(table: str, suffix: str) -> None:
+    """Side tables have no side tables of their own, and one of another kind is asked for in another way."""
+    for other in (LATE_SUFFIX, QUARANTINE_SUFFIX, CHANGES_SUFFIX):
+        owner = table.removesuffix(other)
+        if owner != table and other != suffix:
+            shown = f"headwater {other.removeprefix('__')} {owner} shows it, and " if other in _KINDS else ""
+            verb = f"headwater {suffix.removeprefix('__')} {owner}"
+            raise UsageError(
+                f"{table} is a side table of {owner}: {shown}{verb} shows the {_KINDS[suffix]} rows"
+            )
 
 
 def _owner_of(home: "Home", table: str) -> tuple[str, tuple[str, ...]]:

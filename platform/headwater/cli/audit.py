@@ -7,6 +7,7 @@ import typer
 
 from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table
 from headwater.errors import EXIT_FAILED, UsageError
+from headwater_streams.nearest import nearest
 from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def audit(
     there = [*Home(home).tables(), *(gone.table for gone in removed_tables(Home(home)))]
     for table in tables or []:
         if table not in there:
-            raise UsageError(f"there is no table {table}; the tables are {', '.join(there) or 'none'}")
+            raise UsageError(f"there is no table {table}; the tables are {nearest(table, there) or 'none'}")
     audits = audit_home(Home(home), tables)
     if json_output:
         print_json([_plain(each) for each in audits])

@@ -15,6 +15,7 @@ from headwater.stack.packages import modules_beside
 from headwater.stack.session import spark_session
 from headwater.stack.state import running_state
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.nearest import nearest
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
@@ -133,10 +134,11 @@ def _with_file(reference: str) -> str:
     where = (
         "jobs/ has" if Path("jobs").is_dir() else "there is no folder jobs/ here, and the shipped jobs are"
     )
+    has = nearest(reference, names) or "none"
     others = f"; what could not be loaded: {'; '.join(broken)}" if broken else ""
     raise UsageError(
-        f"no job or module {reference!r}: {where} {', '.join(names) or 'none'}{others}; a job of another file is "
-        f"named with it, FILE.py:{reference}"
+        f"no job or module {reference!r}: {where} {has}{others}; a job of another file is named with it, "
+        f"FILE.py:{reference}"
     )
 
 

@@ -4,6 +4,7 @@ import difflib
 from collections.abc import Sequence
 
 from headwater.errors import UserError
+from headwater_streams.nearest import nearest
 
 
 class SqlError(UserError):
@@ -21,9 +22,9 @@ class UnknownTableError(SqlError):
 def _unknown_table_message(name: str, existing: Sequence[str], tables_dir: object) -> str:
     if not existing:
         return f"there is no table {name}: there are no tables under {tables_dir} yet"
-    nearest = nearest_tables(name, existing)
-    hint = f"did you mean {' or '.join(nearest)}? " if nearest else ""
-    return f"there is no table {name}: {hint}the tables are {', '.join(existing)}"
+    meant = nearest_tables(name, existing)
+    hint = f"did you mean {' or '.join(meant)}? " if meant else ""
+    return f"there is no table {name}: {hint}the tables are {nearest(name, existing)}"
 
 
 def nearest_tables(name: str, existing: Sequence[str]) -> list[str]:

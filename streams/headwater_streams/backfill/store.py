@@ -29,6 +29,7 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.values import FORMAT
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.log import commits
+from headwater_streams.nearest import nearest
 from headwater_streams.runtime.home import Home, write_atomically
 
 AnyPlan = BackfillPlan | RebuildPlan | RewindPlan
@@ -94,7 +95,7 @@ class BackfillFolder:
         if value is None:
             there = sorted(p.parent.name for p in self.path.parent.glob("*/plan.json"))
             raise UnknownBackfillError(
-                f"there is no backfill {self.id!r}; there are {', '.join(there) or 'none'} (make one with plan)"
+                f"there is no backfill {self.id!r}; there are {nearest(self.id, there) or 'none'} (make one with plan)"
             )
         return _MODES.get(value["mode"], BackfillPlan).from_json(value)
 

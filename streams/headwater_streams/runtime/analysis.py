@@ -17,6 +17,7 @@ from headwater_streams.errors import JobDefinitionError, StreamsError
 from headwater_streams.gateway import empty_frame, to_list
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
+from headwater_streams.nearest import nearest
 from headwater_streams.nullable import as_nullable
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.chain import empty, find_chain, require_chain
@@ -336,7 +337,7 @@ def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -
 def _table_schema(job: Job, name: str, tables: Mapping[str, T.StructType]) -> T.StructType:
     """A table's columns without the library's."""
     if name not in tables:
-        there = f"; the jobs here read and write {', '.join(sorted(tables))}" if tables else ""
+        there = f"; the jobs here read and write {nearest(name, sorted(tables))}" if tables else ""
         raise JobDefinitionError(f"job {job.name!r}: there is no table {name!r}, which it reads{there}")
     return T.StructType([f for f in tables[name].fields if not f.name.startswith("_")])
 

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits, next_commit
+from headwater_streams.nearest import nearest
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job, bind, is_job
@@ -254,7 +255,7 @@ class JobDriver:
         """
         if name not in self.home.tables():
             raise ValueError(
-                f"there is no table {name!r}; there are {', '.join(self.home.tables()) or 'none'}"
+                f"there is no table {name!r}; there are {nearest(name, self.home.tables()) or 'none'}"
             )
         return self._spark.read.format("delta").load(str(self.home.table(name)))
 
