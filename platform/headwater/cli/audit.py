@@ -40,11 +40,12 @@ def audit(
 
     if not home.is_dir():
         raise UsageError(f"there is no folder {home}; --home names the one that holds the tables")
-    there = [*Home(home).tables(), *(gone.table for gone in removed_tables(Home(home)))]
+    gone = removed_tables(Home(home))
+    there = [*Home(home).tables(), *(each.table for each in gone)]
     for table in tables or []:
         if table not in there:
             raise UsageError(f"there is no table {table}; the tables are {nearest(table, there) or 'none'}")
-    audits = audit_home(Home(home), tables)
+    audits = audit_home(Home(home), tables, gone)
     if json_output:
         print_json([_plain(each) for each in audits])
     else:

@@ -86,6 +86,17 @@ def declared_name(part: str) -> str:
     return _OWN_PARTS.split(part)[0]
 
 
+def is_part(table: str, of: str) -> bool:
+    """Whether a table is one that the library puts before another for its job: an ingest table or a step, or one of
+    these's.
+
+    Example:
+        >>> is_part("gold.busiest__step_1__ingest_clicks", "gold.busiest")
+        True
+    """
+    return table.startswith(of) and _OWN_PARTS.match(table.removeprefix(of)) is not None
+
+
 def delta(name: str, *, keys: list[str] | tuple[str, ...] = (), mode: Mode = "append") -> DeltaTarget:
     """Declares a Delta target; see `DeltaTarget` for the arguments."""
     require_list(f"table {name!r}", "keys", keys)

@@ -27,19 +27,33 @@ from headwater_streams.ledger.audit.sides import check_side
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows, is_undone
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.runtime.home import Home
-from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX
+from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX, is_part
 
 __all__ = ["TableAudit", "audit_home", "audit_table", "removed_tables"]
 
 
-def audit_home(home: Home, tables: Sequence[str] | None = None) -> list[TableAudit]:
-    """Audits the tables that jobs write, those that are gone among them, or those named."""
+def audit_home(
+    home: Home, tables: Sequence[str] | None = None, gone: Sequence[TableAudit] | None = None
+) -> list[TableAudit]:
+    """Audits the tables that jobs write, those that are gone among them, or those named.
+
+    Args:
+        home: The home.
+        tables: The tables; of each what is gone of those that the library put beside it is told, too.
+        gone: What `removed_tables` finds, where that is known.
+    """
+    gone = removed_tables(home) if gone is None else gone
     found = []
     for table in tables or home.tables():
         audit = audit_table(home, table)
         if audit is not None:
             found.append(audit)
-    return found + [each for each in removed_tables(home) if not tables or each.table in tables]
+    wanted = [
+        each
+        for each in gone
+        if not tables or any(each.table == table or is_part(each.table, table) for table in tables)
+    ]
+    return found + wanted
 
 
 def audit_table(home: Home, table: str) -> TableAudit | None:
