@@ -51,6 +51,30 @@ def per_hour(good):
 """
 
 
+LONELY = """
+import headwater as hw
+
+lonely = hw.topic("lonely", schema="who STRING")
+
+
+@hw.job(target=hw.delta("silver.{name}"))
+def {name}(lonely):
+    return lonely
+"""
+
+
+@pytest.fixture
+def lone_master(tmp_path: Path) -> Iterator[str]:
+    """A master without workers."""
+    deploy = "org.apache.spark.deploy.master.Master"
+    process = _java(tmp_path, "lone_master", deploy, "--port", "0", "--webui-port", "0")
+    try:
+        yield _wait_for(tmp_path / "lone_master.log", r"Starting Spark master at (spark://\S+)\s")
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+
+
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     deploy = "org.apache.spark.deploy"
@@ -166,6 +190,36 @@ def test_jobs_run_on_two_workers_gives_the_tables_of_one_process(
     assert not any(audit.findings for audit in audit_home(Home(home)))
     ran = [sorted(path.name for path in (tmp_path / f"work{n}").glob("app-*/*")) for n in (1, 2)]
     assert all(ran), f"not both workers had an executor: {ran}"
+
+
+@pytest.mark.parametrize("once", [[], ["--once"]], ids=["on", "once"])
+def test_jobs_without_a_worker_end_at_one_signal(
+    tmp_path: Path, lone_master: str, broker: RunningBroker, once: list[str]
+) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("lonely", b'{"who": "a"}')
+    assert producer.flush(10) == 0
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.py").write_text(LONELY.format(name=name))
+    command = [sys.executable, "-m", "headwater.cli", "jobs", "run", "one.py", "two.py", "three.py", *once]
+    command += ["--master", lone_master, "--bootstrap", broker.bootstrap, "--home", "home"]
+    with (tmp_path / "said").open("wb") as said:
+        running = subprocess.Popen(command, cwd=tmp_path, stdout=said, stderr=said)
+    try:
+        _wait_for(tmp_path / "said", "has given no (worker) yet")
+        begun = tmp_path / "home" / "checkpoints" / ("one" if once else "three") / "1" / "offsets" / "0"
+        until = time.monotonic() + WAIT_S
+        while not begun.exists():
+            assert time.monotonic() < until, (tmp_path / "said").read_text()
+            time.sleep(0.1)
+        running.terminate()
+        assert running.wait(40) == 0, (
+            tmp_path / "said"
+        ).read_text()  # it took 60 s for each job, or for ever
+    finally:
+        running.kill()
+        running.wait()
+    assert "Exception" not in (tmp_path / "said").read_text()
 
 
 def test_packages_zip_is_the_same_for_the_same_files(tmp_path: Path) -> None:

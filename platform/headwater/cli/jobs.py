@@ -267,7 +267,7 @@ def run(
                 upkeep=Upkeep(settings.compact_every, settings.files_kept_h, settings.log_kept_days),
             )
             if once:
-                runner.run_once()
+                runner.run_once(stopping=stopping.is_set)
             else:
                 runner.start(interval_s=settings.trigger_interval_s if interval is None else interval)
                 names = ", ".join(runner.queries)

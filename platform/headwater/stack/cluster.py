@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import DependencyError
 from headwater.stack.ports import accepts_connections, parse_address
+from headwater_streams.workers import has_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,9 +42,8 @@ def tell_of_no_worker(session: "SparkSession") -> None:
     sc = session.sparkContext
     if not str(sc.master).startswith("spark://"):
         return
-    tracker = sc._jsc.sc().statusTracker()  # noqa: SLF001 - PySpark has no door to executors
     until = time.monotonic() + _WORKER_WITHIN_S
-    while len(tracker.getExecutorInfos()) < 2:  # the driver is one
+    while not has_worker(session):
         if time.monotonic() >= until:
             _log.warning(
                 "%s has given no worker yet, and jobs wait until it does: start one, or end a session that holds them",

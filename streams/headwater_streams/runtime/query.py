@@ -44,6 +44,7 @@ from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 from headwater_streams.runtime.warm_up import WATERMARK, WarmUp, plan_warm_up
 from headwater_streams.spark_errors import reason_of
+from headwater_streams.workers import has_worker
 
 _ASKING_S = 5.0
 
@@ -116,7 +117,7 @@ class JobQuery:
         self._context, self._stage, self._generation, self._lease = context, stage, generation, lease
         self._checkpoint = context.home.checkpoint(self.job.name, generation)
         self._turn = Turn(context.home, self.job.name)
-        self._stopping = threading.Event()
+        self._stopping, self._asked_at, self._is_interrupted = threading.Event(), 0.0, False
         self._in_batch = threading.Event()
         self._failure: BaseException | None = None
         self._query: StreamingQuery | None = None
@@ -170,20 +171,28 @@ class JobQuery:
             self._query = trigger.start()
         self._context.step(self.job.name, "started", -1)
 
+    def request_stop(self) -> None:
+        """Has it begin no further batch."""
+        if not self._stopping.is_set():
+            self._asked_at = time.monotonic()
+            self._stopping.set()
+
     def stop(self, timeout_s: float = 60.0) -> None:
-        """Stops after the batch that is running, if one is."""
-        self._stopping.set()
+        """Stops after the batch that is running, if one is; one that waits for a worker is not waited for."""
+        self.request_stop()
         query = self._query
         try:
             if query is not None and query.isActive:
                 # Stopping Spark's thread in the middle of a batch function is what is to be avoided. Before it, Spark
                 # asks for the topic's offsets, which takes as long as its client waits where the broker is away.
                 until = time.monotonic() + timeout_s
-                asking_until = time.monotonic() + _ASKING_S
+                asking_until = self._asked_at + _ASKING_S
                 while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
-                    if not self._in_batch.is_set() and time.monotonic() >= asking_until:
+                    moves = self._in_batch.is_set() and has_worker(self._context.spark)
+                    if not moves and time.monotonic() >= asking_until:
                         break
                     self.wait(1)
+                self._is_interrupted = self._in_batch.is_set()
                 query.stop()
         finally:
             self._lease.release()
@@ -208,7 +217,7 @@ class JobQuery:
         if failure is None and self._query is not None:
             ended = self._query.exception()
             failure = self._failure or ended  # a batch may have failed meanwhile, and its own error says more
-        if isinstance(failure, _StopRequestedError):
+        if isinstance(failure, _StopRequestedError) or self._is_interrupted:
             return None
         if failure is not None and speaks_of_loss(failure):
             failure = self._failure = self._named(failure)

@@ -93,24 +93,31 @@ class JobRunner:
             if jobs is None or plan.job.name in jobs:
                 self._start_or_wait(plan)
 
-    def run_once(self, *, jobs: Sequence[str] | None = None) -> None:
+    def run_once(
+        self, *, jobs: Sequence[str] | None = None, stopping: Callable[[], bool] = lambda: False
+    ) -> None:
         """Runs each job, or each of those named, over what is there now, in the order of their tables.
+
+        Args:
+            jobs: The jobs; by default all.
+            stopping: Whether to end at the next batch boundary; asked once a second.
 
         Raises:
             BaseException: What ended a job.
         """
         for plan in self.plans:
-            if jobs is None or plan.job.name in jobs:
-                while isinstance(failure := self._run_to_end(plan), SupersededError):
+            if (jobs is None or plan.job.name in jobs) and not stopping():
+                while isinstance(failure := self._run_to_end(plan, stopping), SupersededError):
                     require_same_code(self._context, plan.job)
                 if failure is not None:
                     raise failure
 
-    def _run_to_end(self, plan: JobPlan) -> BaseException | None:
+    def _run_to_end(self, plan: JobPlan, stopping: Callable[[], bool]) -> BaseException | None:
         query = self._start(plan, once=True, interval_s=0)
         try:
-            while not query.wait(3600):
-                pass
+            while not query.wait(1):
+                if stopping():
+                    query.stop()
             failure = query.failure()
             if failure is None or isinstance(failure, SupersededError):
                 self._note(query, "stopped")
@@ -157,6 +164,8 @@ class JobRunner:
     def stop(self) -> None:
         """Stops all queries at a batch boundary and copies what the ledger does not have yet."""
         well = [query for query in self.queries.values() if query.failure() is None]
+        for query in self.queries.values():
+            query.request_stop()
         with ExitStack() as stops:  # where one cannot be stopped, the others are all the same
             for query in self.queries.values():
                 stops.callback(query.stop)
