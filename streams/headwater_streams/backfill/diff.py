@@ -185,15 +185,10 @@ def _first(kept: Sequence[tuple[int, int]], looked_at: int) -> Iterator[int]:
             return
 
 
-def distinct_offsets(rows: DataFrame, apart: Sequence[str] = ()) -> tuple[int, int]:
-    """How many rows there are, and of how many offsets: counted exactly, by one bit for each offset.
-
-    Args:
-        rows: The rows, with their coordinates.
-        apart: Columns by which the same offset is another one.
-    """
+def distinct_offsets(rows: DataFrame) -> tuple[int, int]:
+    """How many rows there are, and of how many offsets: counted exactly, by one bit for each offset."""
     word, bit = F.shiftright(OFFSET, 6), F.col(OFFSET).bitwiseAND(F.lit(63)).cast("int")
-    words = rows.groupBy(*apart, TOPIC, PARTITION, word.alias("word")).agg(
+    words = rows.groupBy(TOPIC, PARTITION, word.alias("word")).agg(
         F.count(F.lit(1)).alias("rows"),
         F.bit_or(F.call_function("shiftleft", F.lit(1).cast("long"), bit)).alias("bits"),
     )

@@ -12,6 +12,7 @@ from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.ledger.repairs import ROLLBACK, half_done, repairs_among
+from headwater_streams.ledger.shared import made_again
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.lookups import Versions, versions_of
 
@@ -130,23 +131,7 @@ class TableHistory:
     def made_again(self) -> dict[str, int]:
         """The topics that were deleted and made again since the job read them first, each with the generation that
         began to read the newest one: rows of the generations before have the same offsets, of other records."""
-        again: dict[str, int] = {}
-        read: dict[tuple[str, int], tuple[int, int]] = {}
-        for entry in self.entries():
-            places = (
-                (t, p, span)
-                for s in entry.sources
-                if s.table is None
-                for t, ps in s.ranges.items()
-                for p, span in ps.items()
-            )
-            for topic, partition, (start, end) in places:
-                generation, known = read.get((topic, partition), (entry.generation, start))
-                if generation < entry.generation and start < known:
-                    again[topic] = entry.generation
-                    known = end
-                read[topic, partition] = (entry.generation, max(known, end))
-        return again
+        return made_again(self.entries())
 
     def _of_newest(self, entry: LedgerEntry) -> list[SourceRange]:
         """What a batch read, but for topics that were made again since."""

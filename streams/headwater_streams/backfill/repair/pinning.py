@@ -5,7 +5,7 @@ from pyspark.sql import DataFrame
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.ledger.shared import shares_coordinates
+from headwater_streams.ledger.shared import shares_coordinates, topics_made_again
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -57,11 +57,11 @@ def pin_told_apart(context: StageContext, job_plan: JobPlan, history: TableHisto
     Raises:
         BackfillError: It has rows that cannot be told apart by them.
     """
-    pinned, of_table = pin_input(context, job_plan, history, name)
+    pinned, _ = pin_input(context, job_plan, history, name)
     why = None
     if shares_coordinates(context.home, pinned.table):
         why = f"a row of {pinned.table} is made of several records"
-    for topic in of_table.made_again:
+    for topic in sorted(topics_made_again(context.home, pinned.table)):
         why = f"the topic {topic} was deleted and made again, and {pinned.table} has rows of both with the same offsets"
     if why is not None:
         raise BackfillError(

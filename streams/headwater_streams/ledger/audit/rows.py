@@ -15,7 +15,7 @@ from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
-from headwater_streams.ledger.shared import shares_coordinates, tables_read
+from headwater_streams.ledger.shared import shares_coordinates, tables_read, topics_made_again
 from headwater_streams.plural import counted
 from headwater_streams.runtime.home import Home
 
@@ -43,7 +43,8 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
     placed = rows.filter(pc.is_valid(rows["_offset"]))
     twice = _places(_more_than_once(placed, ["_generation", "_topic", "_partition", "_offset"]))
     entries = [commit.entry for commit in live if commit.entry is not None]
-    if twice and not any(shares_coordinates(home, name) for name in tables_read(entries)):
+    read = tables_read(entries) if twice else ()
+    if twice and not any(shares_coordinates(home, name) or topics_made_again(home, name) for name in read):
         stand = counted(len(twice), "row stands", "rows stand")
         audit.findings.append(f"{audit.table}: {stand} there twice: {_named(twice)}")
     ranges = [_Replaced.by(repair) for repair in repairs]

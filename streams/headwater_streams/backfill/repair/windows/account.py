@@ -14,11 +14,11 @@ from headwater_streams.backfill.repair.windows.replay import WindowReplay
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
-from headwater_streams.ledger.shared import shares_coordinates
+from headwater_streams.ledger.shared import shares_coordinates, topics_made_again
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.coordinates import GENERATION, ROWS
+from headwater_streams.sources.coordinates import ROWS
 
 
 def window_account(
@@ -44,7 +44,8 @@ def window_account(
     replay = WindowReplay(context, plan, planned.pinned)
     rows, keys, folded = _distinct_windows(inside, planned.keys)
     accounting = _terms(terms, folded, before, planned.keys)
-    shared = shares_coordinates(context.home, planned.pinned.table)
+    table = planned.pinned.table
+    shared = shares_coordinates(context.home, table) or bool(topics_made_again(context.home, table))
     findings = _findings(planned, entries, accounting, terms, replay, shared=shared)
     now, notes = counted_in_windows(accounting), []
     if now != accounting["before"] + accounting["late_folded"]:
@@ -91,9 +92,7 @@ def _findings(
     spans = [chunk.span for chunk in planned.chunks if chunk.span is not None]
     tiled = all(one[1] == other[0] for one, other in pairwise(spans))
     covered = (spans[0][0], spans[-1][1]) == (planned.windows[0][0], planned.windows[-1][1])
-    rows, offsets = distinct_offsets(
-        replay.rows(planned.affected), [GENERATION]
-    )  # a topic may have been made again
+    rows, offsets = distinct_offsets(replay.rows(planned.affected))
     return [
         Finding("accounting", balanced, identity if balanced else identity.replace(" = ", " is not ")),
         Finding(
