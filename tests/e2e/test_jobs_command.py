@@ -125,8 +125,8 @@ def test_jobs_run_rows_that_cannot_be_computed_are_told_with_the_reason_and_no_t
         status = run(folder, "jobs", "status", *arguments)
     assert started.returncode == 1
     assert "\tat " not in started.stderr
-    told = "[DIVIDE_BY_ZERO] Division by zero."
-    assert started.stderr.splitlines()[-1].startswith(f"headwater: {told}")
+    told = "batch 0 of clicks 0 [0, 1): [DIVIDE_BY_ZERO] Division by zero."
+    assert started.stderr.splitlines()[-1].startswith(f"headwater: job 'clean', {told}")
     assert status.stdout.startswith(f"clean failed before it had committed anything: {told}")
 
 

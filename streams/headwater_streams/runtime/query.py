@@ -18,6 +18,7 @@ from headwater_streams.errors import (
     SupersededError,
 )
 from headwater_streams.gateway import to_list
+from headwater_streams.ledger.entry import merge_ranges
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.batch_result import BatchResult, Metrics
 from headwater_streams.runtime.checkpoint import is_committed, read_offsets
@@ -46,6 +47,7 @@ from headwater_streams.runtime.warm_up import WATERMARK, WarmUp, plan_warm_up
 from headwater_streams.spark_errors import reason_of
 from headwater_streams.workers import has_worker
 
+_SHOWN = 3
 _ASKING_S = 5.0
 
 
@@ -124,6 +126,7 @@ class JobQuery:
         self._claimed: set[tuple[str, int]] = set()
         self._ids: dict[str, str] = {}
         self._again: WarmUp | None = None
+        self._reading = ""
         self.batches = 0
         self.last_batch = -1
 
@@ -221,6 +224,8 @@ class JobQuery:
             return None
         if failure is not None and speaks_of_loss(failure):
             failure = self._failure = self._named(failure)
+        if failure is not None and not isinstance(failure, StreamsError) and not _places(failure):
+            failure.add_note(f"job {self.job.name!r}{self._reading}")
         return failure
 
     def _named(self, error: BaseException) -> BaseException:
@@ -303,6 +308,7 @@ class JobQuery:
             found = reader.batch(self._checkpoint, before, end)
             if found is not None:
                 inputs[reader.name] = found
+        self._reading = f", batch {batch}{_told(inputs)}"
         if not self._lease.is_held():
             raise LeaseLostError(
                 f"job {self.job.name!r}: its session with the coordinator may be over, so another driver may have "
@@ -326,7 +332,7 @@ class JobQuery:
         finally:
             result.release()
         self.batches += 1
-        self.last_batch = batch
+        self.last_batch, self._reading = batch, ""
         if again is None:
             self._publish(inputs)
         self._context.step(self.job.name, "end", batch)
@@ -407,9 +413,29 @@ def explain(error: BaseException) -> str:
     if (told := away(error)) is not None:
         return f"a broker does not answer ({told})"
     if (why := reason_of(error)) is not None:
-        return why
+        return ": ".join([*_places(error), why])
     text = str(error)
     if isinstance(error, StreamingQueryException):
         text = text.split("=== Streaming Query ===", maxsplit=1)[0]
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return first.split(" SQLSTATE")[0]
+    return ": ".join([*_places(error), first.split(" SQLSTATE")[0]])
+
+
+def _places(error: BaseException) -> list[str]:
+    """Which job an error of Spark's ended, and in which batch of it; see `JobQuery.failure`."""
+    notes: list[str] = getattr(error, "__notes__", [])
+    return [note for note in notes if note.startswith("job ")]
+
+
+def _told(inputs: Mapping[str, BatchInput]) -> str:
+    """What a batch reads, for a sentence."""
+    ranges = merge_ranges([found.source.ranges for found in inputs.values()])
+    told = [
+        f"{topic} {p} [{start}, {end})"
+        for topic, ps in ranges.items()
+        for p, (start, end) in sorted(ps.items())
+    ]
+    if not told:
+        return ""
+    more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""
+    return f" of {', '.join(told[:_SHOWN])}{more}"

@@ -122,7 +122,7 @@ class JobRunner:
             if failure is None or isinstance(failure, SupersededError):
                 self._note(query, "stopped")
             else:
-                self._note(query, "failed", explain(failure))
+                self._note(query, "failed", _why(plan.job.name, failure))
             return failure
         finally:
             query.stop()
@@ -202,11 +202,12 @@ class JobRunner:
     def _wait_or_raise(self, name: str, generation: int, failure: BaseException) -> None:
         pause_s = self._restarts.after(name, failure)
         event: Event = "failed" if pause_s is None else "waiting"
-        self._tell(self._plan(name).job, generation, event, explain(failure))
+        why = _why(name, failure)
+        self._tell(self._plan(name).job, generation, event, why)
         if pause_s is None:
             self._flush(now=True)
             raise failure
-        _log.warning("job %r: %s; it is started again in %.0f s", name, explain(failure), pause_s)
+        _log.warning("job %r: %s; it is started again in %.0f s", name, why, pause_s)
 
     def _start(self, plan: JobPlan, *, once: bool, interval_s: float) -> JobQuery:
         self._require_fed_compatible(plan.job)
@@ -282,3 +283,8 @@ def _warn_of_dropped_rows(job: Job, told: Mapping[str, Any]) -> None:
             told["batchId"],
             dropped,
         )
+
+
+def _why(name: str, failure: BaseException) -> str:
+    """What ended a job, for where its name stands already."""
+    return explain(failure).removeprefix(f"job {name!r}").lstrip(",: ")
