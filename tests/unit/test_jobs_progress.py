@@ -119,6 +119,19 @@ def test_progress_batch_is_a_row_that_sql_can_query(place: Place) -> None:
     assert dict(row["durations_ms"]) == {"addBatch": 900, "queryPlanning": 100}
 
 
+@pytest.mark.parametrize(
+    ("start", "rows"), [({"clicks": {"0": 3, "1": 2}}, 10), ('{"clicks": {"0": 6, "1": 5}}', 4), (None, 10)]
+)
+def test_progress_records_that_a_batch_read_twice_are_counted_once(
+    place: Place, start: Any, rows: int
+) -> None:
+    account = told(0, read=10, there=10)
+    account["sources"][0]["startOffset"] = start
+    place.batch(account)
+    (batch,) = progress_of(place.home.root)[0].batches
+    assert (batch["rows"], batch["sources"][0]["rows"]) == (rows, rows)
+
+
 def test_progress_watermark_before_any_event_is_none(place: Place) -> None:
     place.batch({**told(0, read=1, there=1), "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})
     assert progress_of(place.home.root)[0].batches[0]["watermark"] is None

@@ -115,7 +115,7 @@ class ProgressLog:
                 "generation": generation,
                 "event": "batch",
                 "batch": int(told["batchId"]),
-                "rows": int(told.get("numInputRows", 0)),
+                "rows": sum(each["rows"] for each in sources),
                 "duration_ms": durations.pop("triggerExecution", None),
                 "watermark": _watermark(told),
                 "behind": sum(behind) if behind else None,
@@ -139,23 +139,27 @@ class ProgressLog:
 def _source(told: Mapping[str, Any], inputs: Mapping[str, str]) -> dict[str, Any]:
     description = str(told.get("description", ""))
     end, latest = told.get("endOffset"), told.get("latestOffset")
+    rows, of_topic = int(told.get("numInputRows", 0)), "Kafka" in description
+    # Spark counts a record as often as it was read; a batch that rejects many is read a second time.
+    read = _between(told.get("startOffset"), end) if of_topic else None
     return {
         "input": next((name for name, ending in inputs.items() if ending in description), description),
-        "rows": int(told.get("numInputRows", 0)),
-        "behind": _behind(end, latest) if "Kafka" in description else None,
+        "rows": rows if read is None else min(rows, read),
+        "behind": _between(end, latest) if of_topic else None,
         "end": _text(end),
         "latest": _text(latest),
     }
 
 
-def _behind(end: Any, latest: Any) -> int | None:
-    """How many records a topic has beyond the batch: offsets as the Kafka source writes them, parsed or as text."""
-    ends, latests = (json.loads(each) if isinstance(each, str) else each for each in (end, latest))
-    if not isinstance(ends, dict) or not isinstance(latests, dict):
+def _between(start: Any, end: Any) -> int | None:
+    """How many offsets of topics are between: as the Kafka source writes them, parsed or as text; None is the very
+    beginning."""
+    starts, ends = (json.loads(each) if isinstance(each, str) else each for each in (start or {}, end))
+    if not isinstance(starts, dict) or not isinstance(ends, dict):
         return None
     return sum(
-        max(0, int(offset) - int(ends.get(topic, {}).get(partition, 0)))
-        for topic, partitions in latests.items()
+        max(0, int(offset) - int(starts.get(topic, {}).get(partition, 0)))
+        for topic, partitions in ends.items()
         for partition, offset in partitions.items()
     )
 
