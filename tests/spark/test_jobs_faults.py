@@ -20,6 +20,7 @@ from headwater_streams.runtime.faults import BackOff
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
+from headwater_streams.runtime.positions import records_gone
 from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
@@ -148,8 +149,13 @@ def test_job_retention_overtakes_stopped_job_names_the_range_and_renewed_goes_on
     ):
         stage.run_once()
     assert stage.numbers() == list(range(10))
+    told = records_gone(stage.context, JOB, 1)
+    assert told is not None
+    assert "partition 0 offsets [10, 25)" in told
     assert stage.renew() == {"clicks": {0: [10, 25]}}
+    assert records_gone(stage.context, JOB, 2) is None
     stage.run_once()
+    assert records_gone(stage.context, JOB, 2) is None
     assert stage.numbers() == [*range(10), *range(25, 30)]
     findings, (note,) = stage.audit()
     assert not findings

@@ -77,7 +77,8 @@ def check(
 ) -> None:
     """Plan jobs without running them: kinds, columns, keys, checks. A stateful job that names a topic is two: its
     ingest table, from which every row can be read again, comes first. What differs from a job's last run in this home
-    is shown with what can be done about it. Exit status 0: all are well, 2: one is not.
+    is shown with what can be done about it, and so are records that were lost before a job had read them. Exit status
+    0: all are well, 2: one is not.
 
     \b
     Examples:
@@ -87,7 +88,9 @@ def check(
     from headwater.running.environment import open_environment
     from headwater_streams.errors import StreamsError
     from headwater_streams.runtime.compatibility import remedy_of, require_compatible, since_last_run
+    from headwater_streams.runtime.generations import current_generation
     from headwater_streams.runtime.planning import plan_jobs
+    from headwater_streams.runtime.positions import records_gone
     from headwater_streams.runtime.tables import table_problems
 
     jobs = _jobs(references)
@@ -97,6 +100,9 @@ def check(
         plans = plan_jobs(environment.context, jobs)
         changed = {plan.job.name: since_last_run(environment.context, plan) for plan in plans}
         problems = [problem for plan in plans for problem in table_problems(environment.context, plan)]
+        for job in (plan.job for plan in plans if not changed[plan.job.name]):
+            gone = records_gone(environment.context, job, current_generation(environment.context, job))
+            problems += [] if gone is None else [gone]
     except StreamsError as error:
         raise UsageError(str(error)) from error
     finally:

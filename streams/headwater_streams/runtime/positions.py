@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headwater_streams.errors import DataLossError
+from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.checkpoint import is_committed, last_planned, read_offsets
+from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.reader import RecordSource
 
@@ -68,6 +71,29 @@ def check_positions(
             f"job {job!r}: records of {topic} that it has not read are gone, removed by the topic's retention: "
             f"{'; '.join(gone)}; nothing was read past them; to go on without them: headwater jobs renew {job}"
         )
+
+
+def records_gone(context: StageContext, job: Job, generation: int) -> str | None:
+    """What a job would read next and its topics do not have any more, as a sentence.
+
+    Args:
+        context: The home, the record source.
+        job: The job.
+        generation: Its generation.
+
+    Returns:
+        None where all is there, the job has not run yet, or nobody answers.
+    """
+    last = last_entry(context.home.table(job.target.name), job.name, generation)
+    checkpoint, done = context.home.checkpoint(job.name, generation), -1 if last is None else last.batch
+    try:
+        for declared in job.topics:
+            for topic, wanted in next_offsets(context.source, declared, checkpoint, done).items():
+                if context.source.topic_id(topic) is not None:
+                    check_positions(job.name, topic, wanted, context.source.partitions(topic))
+    except DataLossError as error:
+        return str(error)
+    return None
 
 
 def made_again(job: str, topic: str, how: str) -> str:
