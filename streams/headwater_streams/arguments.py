@@ -1,7 +1,9 @@
 """What a person easily gets wrong in the arguments of a declaration."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from pyspark.sql import Column
 
 from headwater_streams.errors import JobDefinitionError
 
@@ -10,8 +12,13 @@ def require_list(what: str, argument: str, given: object) -> None:
     """Sees to it that several names were given as a list: one text would be taken for a list of its letters.
 
     Raises:
-        JobDefinitionError: It is one text.
+        JobDefinitionError: It is one text, or columns.
     """
+    columns = isinstance(given, Column) or (
+        isinstance(given, Sequence | Mapping) and any(isinstance(each, Column) for each in given)
+    )
+    if columns:
+        raise JobDefinitionError(f'{what}: {argument}= is of columns, and names them; write ["name", ...]')
     if isinstance(given, str):
         raise JobDefinitionError(f"{what}: {argument}={given!r} is not a list; write [{given!r}]")
 

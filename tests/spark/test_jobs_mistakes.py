@@ -234,6 +234,11 @@ def test_schema_with_one_name_to_spark_is_told_when_planned(drive: Callable[...,
         (lambda df: hw.latest(df, by="k", order="at", state="unbounded"), "latest: by='k' is not a list"),
         (lambda df: hw.enrich(df, df, on="k"), "enrich: on='k' is not a list"),
         (lambda df: hw.top(1, "at", "k"), "top: columns='k' is not a list"),
+        (
+            lambda df: hw.join(df, df, on=F.col("k") == 1, left_time="at", right_time="at", within="1 hour"),
+            'join: on= is of columns, and names them; write ["name", ...]',
+        ),
+        (lambda df: hw.grouped(df, by=[F.col("k")], state="unbounded"), "grouped: by= is of columns"),
         (lambda _: hw.delta("gold.x", keys="k"), "table 'gold.x': keys='k' is not a list"),
         (
             lambda df: hw.join(df, df, on="k", left_time="at", right_time="at", within="1 hour"),

@@ -9,7 +9,7 @@ from headwater.ship.status import FileStatus, _status
 
 def status_of(path: Path, position: int, size: int) -> FileStatus:
     stat = path.stat()
-    place, mark = str(path), Mark(position, 0, "", 0, "")
+    place, mark = str(path), Mark.of(position, b"0123", b"0123456789"[max(0, position - 4) : position])
     entry = Entry("f", place, place, "*", stat.st_dev, stat.st_ino, mark, 3, None, size, False, 0)
     return _status("here", "logs", entry)
 
@@ -23,3 +23,6 @@ def test_status_file_that_grew_lags_and_one_that_was_truncated_is_followed_no_mo
     log.write_bytes(b"0")  # the same inode
     cut = status_of(log, 10, 10)
     assert (cut.state, cut.size, cut.lag_bytes) == ("elsewhere", 10, 0)
+    log.write_bytes(b"another text altogether")  # as a copy that is written over it
+    other = status_of(log, 10, 10)
+    assert (other.state, other.size, other.lag_bytes) == ("elsewhere", 10, 0)

@@ -170,10 +170,15 @@ def test_address_forms(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
 
 
-@pytest.mark.parametrize("text", ["5514", "host:", "host:x", "host:70000", "::1:514"])
+@pytest.mark.parametrize("text", ["5514", "host:", "host:x", "::1:514"])
 def test_address_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not of the form host:port"):
         parse_address(text)
+
+
+def test_address_with_no_port_is_refused() -> None:
+    with pytest.raises(UsageError, match="--syslog host:70000: a port is at most 65535"):
+        parse_address("host:70000")
 
 
 def _spooled(folder: Path) -> list[tuple[bytes | None, bytes | None]]:

@@ -194,13 +194,10 @@ def parse_address(address: str) -> tuple[str, int]:
         UsageError: It is not of that form.
     """
     host, separator, port = address.rpartition(":")
-    if (
-        not separator
-        or not port.isdecimal()
-        or int(port) > 65535
-        or (":" in host and not host.startswith("["))
-    ):
+    if not separator or not port.isdecimal() or (":" in host and not host.startswith("[")):
         raise UsageError(f"--syslog {address} is not of the form host:port")
+    if int(port) > 65535:
+        raise UsageError(f"--syslog {address}: a port is at most 65535")
     return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an empty host means all addresses
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.ship.brokers import Brokers
+from headwater.ship.mark import Mark
 from headwater.ship.progress import Entry, load_progress
 
 
@@ -24,7 +25,7 @@ class FileStatus:
         size: Its size: now if it is on this machine, else when progress was last saved.
         lag_bytes: What is to be shipped.
         state: "followed", "done" (it left the patterns) or "elsewhere" (it is not on this machine, or gone, or was
-            truncated: what is written to it then is a file of its own).
+            truncated or written anew: what is written to it then is a file of its own).
         saved_at: When progress was last saved, ISO 8601.
     """
 
@@ -53,9 +54,10 @@ def file_statuses(brokers: Brokers, shipper: str | None, topic: str | None) -> l
 def _status(shipper: str, topic: str, entry: Entry) -> FileStatus:
     size, state = entry.size, "elsewhere"
     try:
-        stat = Path(entry.place).stat()
+        place = Path(entry.place)
+        stat = place.stat()
         is_same = (stat.st_dev, stat.st_ino) == (entry.device, entry.inode)
-        if is_same and stat.st_size >= entry.mark.position:
+        if is_same and stat.st_size >= entry.mark.position and _has(place, entry.mark):
             size, state = stat.st_size, "followed"
     except (OSError, ValueError):
         pass
@@ -73,3 +75,15 @@ def _status(shipper: str, topic: str, entry: Entry) -> FileStatus:
         .isoformat(timespec="milliseconds")
         .replace("+00:00", "Z"),
     )
+
+
+def _has(place: Path, mark: Mark) -> bool:
+    """Whether a file has what was read of it; of one that this user may not read it is believed."""
+    try:
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except PermissionError:
+        return True
+    try:
+        return mark.found_in(fd) is not None
+    finally:
+        os.close(fd)
