@@ -18,7 +18,7 @@ def require_list(what: str, argument: str, given: object) -> None:
         isinstance(given, Sequence | Mapping) and any(isinstance(each, Column) for each in given)
     )
     if columns:
-        raise JobDefinitionError(f'{what}: {argument}= is of columns, and names them; write ["name", ...]')
+        raise JobDefinitionError(f'{what}: {argument}= takes names, not columns; write ["name", ...]')
     if isinstance(given, str):
         raise JobDefinitionError(f"{what}: {argument}={given!r} is not a list; write [{given!r}]")
 

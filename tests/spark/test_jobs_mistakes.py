@@ -236,9 +236,12 @@ def test_schema_with_one_name_to_spark_is_told_when_planned(drive: Callable[...,
         (lambda df: hw.top(1, "at", "k"), "top: columns='k' is not a list"),
         (
             lambda df: hw.join(df, df, on=F.col("k") == 1, left_time="at", right_time="at", within="1 hour"),
-            'join: on= is of columns, and names them; write ["name", ...]',
+            'join: on= takes names, not columns; write ["name", ...]',
         ),
-        (lambda df: hw.grouped(df, by=[F.col("k")], state="unbounded"), "grouped: by= is of columns"),
+        (
+            lambda df: hw.grouped(df, by=[F.col("k")], state="unbounded"),
+            "grouped: by= takes names, not columns",
+        ),
         (lambda _: hw.delta("gold.x", keys="k"), "table 'gold.x': keys='k' is not a list"),
         (
             lambda df: hw.join(df, df, on="k", left_time="at", right_time="at", within="1 hour"),
