@@ -115,6 +115,8 @@ def test_repair_of_a_topic_made_again_leaves_the_rows_of_the_old_one_alone(stage
     backfill_id, verdict = stage.verified(mended, rows="quarantined")
     assert verdict.passed, verdict.findings
     assert (verdict.diff.added, verdict.diff.removed, verdict.diff.changed) == (4, 0, 0)
+    told = "the topic clicks was deleted and made again; what was made of the old one stays as it is"
+    assert told in verdict.notes
     backfill.swap(stage.context, backfill_id)
     assert stage.rows() == [*old, *[(2, n) for n in range(100, 120)]]
     quarantined = DeltaTable(str(stage.home.table("silver.clicks__quarantine"))).to_pyarrow_table()

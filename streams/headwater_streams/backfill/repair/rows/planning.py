@@ -70,6 +70,7 @@ def plan_rows(
     dedup = job_plan.job.dedup
     origin = dedup is not None and dedup.by_headers
     source.require(merge_ranges([batch.id.ranges for batch, _ in batches] if origin else [ranges]))
+    since = {topic: first for topic, first in history.made_again.items() if topic in ranges}
     lookups, notes = _pin_lookups(context, job_plan, [batch for batch, _ in batches], newest=newest_lookups)
     return replace(
         draft,
@@ -78,9 +79,18 @@ def plan_rows(
         chunks=_chunks(batches, rows_per_chunk, lookups),
         pinned=pinned,
         lookups=lookups,
-        since={topic: first for topic, first in history.made_again.items() if topic in ranges},
-        notes=(*draft.notes, *notes, *(rejected.notes if rejected is not None else ())),
+        since=since,
+        notes=(
+            *draft.notes,
+            *[_of_old(topic) for topic in since],
+            *notes,
+            *(rejected.notes if rejected is not None else ()),
+        ),
     )
+
+
+def _of_old(topic: str) -> str:
+    return f"the topic {topic} was deleted and made again; what was made of the old one stays as it is"
 
 
 def _pin_lookups(
