@@ -6,6 +6,7 @@ generation 2   clicks    offsets 0 .. 19    n = 100 .. 119      these alone are 
 """
 
 import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -165,3 +166,31 @@ def test_repairs_behind_a_topic_made_again_are_of_windows_or_refused(stage: Stag
     )
     backfill.swap(stage.context, backfill_id)
     assert stage.findings() == []
+
+
+def test_generations_that_begin_twice_or_without_a_checkpoint_go_on_where_the_job_was(stage: Stage) -> None:
+    """No dedup would leave out what they read again, and none of them has read another topic."""
+
+    @hw.job(target=hw.delta("silver.clicks"))
+    def plain(clicks: DataFrame) -> DataFrame:
+        return clicks
+
+    job = bind(plain)
+    stage.make(range(5))
+    stage.run(job)
+    stage.renew(job)
+    stage.renew(job)
+    stage.run(job)
+    assert stage.rows() == [(1, n) for n in range(5)]
+    shutil.rmtree(stage.home.checkpoint("plain", 3))
+    stage.renew(job)
+    stage.run(job)
+    assert stage.rows() == [(1, n) for n in range(5)]
+    assert stage.findings() == []
+    backfill_id, verdict = stage.verified(job)
+    assert verdict.passed, verdict.findings
+    assert (verdict.diff.unchanged, verdict.accounting["before"]) == (5, 5)
+    backfill.swap(stage.context, backfill_id)
+    assert stage.rows() == [(1, n) for n in range(5)]
+    assert stage.findings() == []
+    backfill.plan_rebuild(stage.context, job)

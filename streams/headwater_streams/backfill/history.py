@@ -131,7 +131,8 @@ class TableHistory:
     def made_again(self) -> dict[str, int]:
         """The topics that were deleted and made again since the job read them first, each with the generation that
         began to read the newest one: rows of the generations before have the same offsets, of other records."""
-        return made_again(self.entries())
+        entries = (c.entry for c in self.commits if c.entry is not None)
+        return made_again(entry for entry in entries if self._job in (None, entry.job))
 
     def _of_newest(self, entry: LedgerEntry) -> list[SourceRange]:
         """What a batch read, but for topics that were made again since."""

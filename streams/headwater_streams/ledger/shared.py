@@ -28,28 +28,20 @@ def topics_made_again(home: Home, table: str) -> set[str]:
     """The topics that were deleted and made again while rows of a table were made of them."""
     found: set[str] = set()
     for path in _made_of(home, table):
-        made = since_rebuilt(lineage(path))
-        found |= made_again([c.entry for c in made if c.entry is not None and c.entry.is_batch]).keys()
+        found |= made_again(c.entry for c in since_rebuilt(lineage(path)) if c.entry is not None).keys()
     return found
 
 
-def made_again(batches: Iterable[LedgerEntry]) -> dict[str, int]:
+def made_again(entries: Iterable[LedgerEntry]) -> dict[str, int]:
     """The topics that were deleted and made again since a job read them first, each with the generation that began to
     read the newest one.
 
     Args:
-        batches: The job's, oldest first.
+        entries: Those of the job, oldest first, its generations' among them.
     """
     again: dict[str, int] = {}
-    read: dict[tuple[str, int], tuple[int, int]] = {}
-    for entry in batches:
-        ranges = [source.ranges for source in entry.sources if source.table is None]
-        for topic, partitions in (each for found in ranges for each in found.items()):
-            for partition, (start, end) in partitions.items():
-                generation, known = read.get((topic, partition), (entry.generation, start))
-                if generation < entry.generation and start < known:
-                    again[topic], known = entry.generation, end
-                read[topic, partition] = (entry.generation, max(known, end))
+    for entry in entries:
+        again |= dict.fromkeys(entry.extra.get("anew", ()), entry.generation)
     return again
 
 

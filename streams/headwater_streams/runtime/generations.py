@@ -16,7 +16,15 @@ from headwater_streams.dedup.memory import carried
 from headwater_streams.dedup.verdicts import own_key
 from headwater_streams.errors import IncompatibleStateError, StreamsError
 from headwater_streams.ledger.entry import LedgerEntry, is_undone, merge_ranges
-from headwater_streams.ledger.log import commits, commits_backwards, last_entry, next_commit, seen_of
+from headwater_streams.ledger.log import (
+    commits,
+    commits_backwards,
+    last_entry,
+    lineage,
+    next_commit,
+    seen_of,
+    since_rebuilt,
+)
 from headwater_streams.ledger.repairs import half_done
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of_last_run
@@ -134,6 +142,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     elif action == "renew":
         again = find_warm_up(context, plan, generation)
         starts = _ends(again)
+    void = {own_key(topic, partition) for topic in anew for partition in starts[topic]}
     seen = seen_of(table, job.name, generation) if action == "renew" else None
     memory = carried(last.extra) if last is not None and action == "renew" else {}
     entry = LedgerEntry(
@@ -144,11 +153,12 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
         "generation",
         fingerprint=job.fingerprint,
         max_event_time_us=last.max_event_time_us if last is not None and action == "renew" else None,
-        seen=None if seen is None else {key: pairs for key, pairs in seen.items() if key not in anew},
+        seen=None if seen is None else {key: pairs for key, pairs in seen.items() if key not in void},
         extra={
             "action": action,
             "starts": starts,
             "lost": lost,
+            "anew": sorted(anew),
             "after": after,
             **memory,
             **(again.told() if again is not None else {}),
@@ -326,12 +336,13 @@ def clear_sides(context: StageContext, job: Job, generation: int) -> None:
 def _starts(
     context: StageContext, job: Job, generation: int, last: LedgerEntry | None
 ) -> tuple[Positions, dict[str, dict[int, list[int]]], set[str]]:
-    """Where to begin in each topic, what is gone of it, and the deduplication's keys that do not hold any more."""
+    """Where to begin in each topic, what is gone of it, and which topics were deleted and made again."""
     checkpoint = context.home.checkpoint(job.name, generation)
     facts = facts_of_last_run(checkpoint)
     known = facts.topic_ids if facts is not None else {}
     done = last.batch if last is not None else -1
-    read: Positions = {}
+    # A checkpoint without a batch, or one that is gone, says nothing of where the job has come to.
+    read = _read_by_ledger(context.home.table(job.target.name), job.name)
     for declared in job.topics:
         read |= next_offsets(context.source, declared, checkpoint, done)
     starts, lost, anew = {}, {}, set()
@@ -340,12 +351,29 @@ def _starts(
         begun, now = known.get(topic), context.source.topic_id(topic)
         if (begun and now and begun != now) or _is_beyond(wanted, there):
             wanted = {}
-            anew |= {own_key(topic, partition) for partition in there}
+            anew.add(topic)
         starts[topic] = {p: max(wanted.get(p, low), low) for p, (low, _) in there.items()}
         gone = {p: [wanted[p], low] for p, (low, _) in there.items() if wanted.get(p, low) < low}
         if gone:
             lost[topic] = gone
     return starts, lost, anew
+
+
+def _read_by_ledger(table: Path, job: str) -> Positions:
+    """The next offset of each partition, as the job's commits tell it."""
+    ends: Positions = {}
+    for entry in (
+        c.entry for c in since_rebuilt(lineage(table)) if c.entry is not None and c.entry.job == job
+    ):
+        for topic in entry.extra.get("anew", ()):
+            ends.pop(topic, None)
+        for topic, starts in entry.extra.get("starts", {}).items():
+            ends[topic] = ends.get(topic, {}) | {int(partition): start for partition, start in starts.items()}
+        for source in entry.sources if entry.is_batch else ():
+            for topic, ranges in source.ranges.items() if source.table is None else ():
+                known = ends.setdefault(topic, {})
+                known |= {p: max(end, known.get(p, end)) for p, (_, end) in ranges.items()}
+    return ends
 
 
 def _is_beyond(wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]) -> bool:
