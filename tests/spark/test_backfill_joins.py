@@ -296,3 +296,48 @@ def test_joins_that_keep_right_rows_or_count_late_ones_are_not_repaired(
         backfill.plan(driver.context, joined("full"))
     with pytest.raises(BackfillError, match=r"only counts its late rows \(late='count'\).* --rebuild"):
         backfill.plan(driver.context, bind(counted))
+
+
+def test_join_by_a_time_that_the_function_computes_is_not_repaired(drive: Callable[..., JobDriver]) -> None:
+    @hw.job(target=hw.delta("gold.shifted"))
+    def shifted(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+        later = bought.withColumnRenamed("paid_at", "then").withColumn(
+            "at", F.col("then") - F.expr("INTERVAL 1 HOUR")
+        )
+        return hw.join(
+            clicks, later.withColumnRenamed("at", "paid_at"), on=["who"], left_time="at", right_time="paid_at",
+            within="1 hour",
+        )  # fmt: skip
+
+    driver = drive(shifted)
+    driver.send("clicks", click("10:00", 1))
+    driver.send("bought", buy("11:10", 1))
+    driver.run()
+    with pytest.raises(BackfillError, match=r"joins by paid_at, which its function computes, .* --rebuild"):
+        backfill.plan(driver.context, bind(shifted))
+
+
+def test_join_repair_of_right_rows_and_of_offsets_without_a_row(drive: Callable[..., JobDriver]) -> None:
+    driver, job = drive(joined("inner")), joined("inner", is_mended=True)
+    driver.send("clicks", click("10:00", 9), b"bad", click("10:50", 8, "bob"), click("12:00", 6))
+    driver.send("bought", buy("10:10", 1), buy("10:55", 2, "bob"), buy("12:10", 3))
+    driver.run()
+    driver.send("clicks", click("15:00", 6))
+    driver.send("bought", buy("15:00", 1, "cid"))
+    driver.run()
+    driver.send("clicks", click("15:01", 6))
+    driver.run()
+    repaired(driver, job, offsets={"bought": {0: (1, 2)}})
+    after = [("10:00", 5, 1), ("10:50", 8, 2), ("12:00", 5, 3)]
+    assert rows(driver, "gold.inner", "at", "value", "paid") == after, "the left rows near the right one"
+    planned = backfill.plan(driver.context, job, offsets={"clicks": {0: (1, 2)}})
+    assert backfill.run(driver.context, planned.id, job).accounting["read"] == 0
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert (verdict.diff.added, verdict.diff.removed, verdict.diff.changed) == (0, 0, 0)
+    whole = repaired(driver, job, rows_per_chunk=1)
+    assert rows(driver, "gold.inner", "at", "value", "paid") == [
+        ("10:00", 9, 1),
+        ("10:50", 8, 2),
+        ("12:00", 6, 3),
+    ]
+    assert whole != planned.id

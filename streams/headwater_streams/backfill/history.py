@@ -1,6 +1,6 @@
 """What the live job did, read from its target's ledger entries: its batches, its progress, earlier backfills."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -90,13 +90,14 @@ class TableHistory:
             raise BackfillError(f"{writer} has not committed anything to {self.name} yet; run the job first")
         return entries[-1]
 
-    def read_ranges(self, *, since: int = -1, of: str | None = None) -> dict[str, dict[int, tuple[int, int]]]:
-        """The offsets that the live job read, by topic and partition; of one input, or of all.
+    def read_ranges(
+        self, *, since: int = -1, of: Callable[[SourceRange], bool] = lambda _: True
+    ) -> dict[str, dict[int, tuple[int, int]]]:
+        """The offsets that the live job read, by topic and partition; of an input, or of all.
 
         Of a topic that was made again they are those of the newest one.
         """
-        sources = (s for e in self.entries(since=since) for s in self._of_newest(e))
-        return ranges_of(s for s in sources if of in (None, s.input))
+        return ranges_of(s for e in self.entries(since=since) for s in self._of_newest(e) if of(s))
 
     def batches(self) -> list[LiveBatch]:
         """The live job's batches, each offset in one of them only; see `read_ranges`."""

@@ -1,16 +1,27 @@
 """The table that a repair reads, at one version: every step reads the same rows, whatever comes meanwhile."""
 
+from collections.abc import Callable
+
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.ledger.entry import SourceRange
 from headwater_streams.ledger.shared import shares_coordinates, topics_made_again
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.inputs import TableInput
+
+
+def is_of_input(job: Job, name: str) -> Callable[[SourceRange], bool]:
+    """Tells what was read of an input that is a table, whatever its parameter was called then."""
+    tables = [declared.name for declared in job.inputs.values()]
+    table = job.inputs[name].name
+    return lambda source: source.table == table and (source.input == name or tables.count(table) == 1)
 
 
 def pin_input(
@@ -24,8 +35,8 @@ def pin_input(
     declared = job_plan.job.inputs[name]
     assert isinstance(declared, TableInput)
     history.last_entry()
-    is_only = len(job_plan.job.inputs) == 1
-    sources = [s for entry in history.entries() for s in entry.sources if is_only or s.input == name]
+    is_of = is_of_input(job_plan.job, name)
+    sources = [source for entry in history.entries() for source in entry.sources if is_of(source)]
     versions = next((s.versions for s in reversed(sources) if s.versions is not None), None)
     if versions is None:
         raise BackfillError(

@@ -47,12 +47,14 @@ def join_account(
     if isinstance(plan.operator, IntervalJoin):
         keys = inside.select(*planned.keys).distinct().count()
     findings = [_balanced(plan, terms, now), _once(context, planned, entries, terms)]
-    accounting = {name: terms[name] for name in ("read", *_PARTS, "late_folded", "written")} | {
+    accounting = {name: terms[name] for name in ("read", *_PARTS, "written")} | {
         "before": then["rows"],
         "matched_before": then["matched"],
         "unmatched_before": then["unmatched"],
     }
-    return Account(findings, [], accounting, now["rows"], keys)
+    late = terms["late_folded"]
+    notes = [f"{counted(late, 'left row')} of the range came late"] if late else []
+    return Account(findings, notes, accounting, now["rows"], keys)
 
 
 def _balanced(plan: JobPlan, terms: dict[str, int], now: dict[str, int]) -> Finding:

@@ -9,6 +9,7 @@ anew. A left row that may still get a partner is left to the live job, which may
                     is repaired              is left to the live job, as d is
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from pyspark.sql import Column
@@ -18,12 +19,12 @@ from headwater_streams.backfill.history import TableHistory, count_of, intersect
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.input import RowInput, asked_of, first_to_last, require_read, row_input
 from headwater_streams.backfill.repair.joins.replay import JoinReplay
-from headwater_streams.backfill.repair.joins.times import reach_us, settled_before_us
-from headwater_streams.backfill.repair.pinning import pin_told_apart, pinned_table
+from headwater_streams.backfill.repair.joins.times import require_own_times, settled_before_us
+from headwater_streams.backfill.repair.pinning import is_of_input, pin_told_apart, pinned_table
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.ledger.entry import Ranges, SourceRange, merge_ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -49,22 +50,31 @@ def plan_joins(
             f"which rows of {draft.target} the rows in quarantine belong to is not known; give the left rows' "
             "--event-time"
         )
+    require_own_times(context.spark, job_plan)
     left, right = job_plan.sides
     pinned = pin_told_apart(context, job_plan, history, left)
     partner = pin_told_apart(context, job_plan, history, right)
     declared = job_plan.job.inputs[left]
-    source, read = row_input(context, declared, pinned), history.read_ranges(of=left)
-    if selection.since_version is not None:
-        asked = _since(context, draft, history, selection.since_version)
-    elif selection.rows == "late":
-        replay = JoinReplay(
-            context, job_plan, replace(draft, pinned=pinned, partner=partner), history.entries()
+    source, read = (
+        row_input(context, declared, pinned),
+        history.read_ranges(of=is_of_input(job_plan.job, left)),
+    )
+    replay = JoinReplay(context, job_plan, replace(draft, pinned=pinned, partner=partner), history.entries())
+    if selection.offsets is not None:
+        asked = _of_offsets(
+            replay,
+            source,
+            selection.offsets,
+            read,
+            history.read_ranges(of=is_of_input(job_plan.job, right)),
+            draft.job,
         )
-        asked = _late(job_plan, replay, source, read)
+    elif selection.since_version is not None:
+        asked = _since(context, draft, history, selection.since_version, is_of_input(job_plan.job, left))
+    elif selection.rows == "late":
+        asked = _late(replay, source, read, draft.job)
     else:
         asked = asked_of(source, declared, selection, read, draft.job)
-    if selection.offsets is not None:
-        require_read(selection.offsets, read, draft.job)
     ranges = intersection(asked, read)
     if not ranges:
         raise BackfillError(f"no row of {pinned.table} is in the range, so there is nothing to mend")
@@ -91,11 +101,17 @@ def plan_joins(
     )
 
 
-def _since(context: StageContext, draft: BackfillPlan, history: TableHistory, version: int) -> Ranges:
+def _since(
+    context: StageContext,
+    draft: BackfillPlan,
+    history: TableHistory,
+    version: int,
+    is_left: Callable[[SourceRange], bool],
+) -> Ranges:
     """The left rows that were read after a version of the target, and those that rows written since belong to."""
     entries = history.entries()
     entries = entries[: len(entries) - len(history.entries(since=version))]
-    read = history.read_ranges(since=version, of=draft.input_name)
+    read = history.read_ranges(since=version, of=is_left)
     target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
     if entries:
         last = F.struct(F.lit(entries[-1].generation), F.lit(entries[-1].batch).cast("long"))
@@ -103,25 +119,31 @@ def _since(context: StageContext, draft: BackfillPlan, history: TableHistory, ve
     return merge_ranges([read, first_to_last(target)])
 
 
-def _late(job_plan: JobPlan, replay: JoinReplay, source: RowInput, read: Ranges) -> Ranges:
-    """The late left rows, and the left rows of times at which late right rows may be their partners.
+def _of_offsets(
+    replay: JoinReplay, source: RowInput, asked: Ranges, lefts: Ranges, rights: Ranges, job: str
+) -> Ranges:
+    """The left rows of some offsets, and those that may be partners of the right rows of some.
+
+    Raises:
+        BackfillError: The job has not read them.
+    """
+    of_left = {topic: found for topic, found in asked.items() if topic in lefts}
+    of_right = {topic: found for topic, found in asked.items() if topic in rights}
+    neither = {topic: found for topic, found in asked.items() if topic not in lefts and topic not in rights}
+    require_read(of_left | neither, lefts, job)
+    near = replay.lefts_near(replay.rights(of_right), source, lefts) if of_right else {}
+    return merge_ranges([of_left, near])
+
+
+def _late(replay: JoinReplay, source: RowInput, read: Ranges, job: str) -> Ranges:
+    """The late left rows, and those that may be partners of late right rows.
 
     Raises:
         BackfillError: No row was late.
     """
-    left, right = job_plan.sides
-    event_time = job_plan.job.inputs[right].event_time
-    time_us = F.unix_micros(F.col(f"`{event_time}`"))
-    found = replay.late(right).agg(F.min(time_us).alias("first"), F.max(time_us).alias("last")).first()
-    assert found is not None
-    parts = [first_to_last(replay.late(left))]
-    if found["first"] is not None:
-        before_us, after_us = reach_us(job_plan.operator)
-        parts.append(source.of_event_time(read, (found["first"] - before_us, found["last"] + after_us + 1)))
+    parts = [first_to_last(replay.late_lefts()), replay.lefts_near(replay.late_rights(), source, read)]
     if not any(parts):
-        raise BackfillError(
-            f"no row of {job_plan.job.name!r} came late for a partner, so there is nothing to mend"
-        )
+        raise BackfillError(f"no row of {job!r} came late for a partner, so there is nothing to mend")
     return merge_ranges(parts)
 
 
@@ -168,5 +190,5 @@ def _chunks(ranges: Ranges, rows_per_chunk: int) -> tuple[Chunk, ...]:
             for topic, partitions in ranges.items()
         }
 
-    parts = [intersection(part(number), ranges) for number in range(count)]
+    parts = filter(None, (intersection(part(number), ranges) for number in range(count)))
     return tuple(Chunk(number, count_of(lefts), lefts=lefts) for number, lefts in enumerate(parts))

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.commits import with_live_commits
+from headwater_streams.backfill.repair.input import RowInput
 from headwater_streams.backfill.repair.joins.times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
@@ -106,11 +107,33 @@ class JoinReplay:
 
         return Joined(self._with_commits(result, ranges), terms)
 
-    def late(self, name: str) -> DataFrame:
-        """The rows of an input that came too late for the live job."""
-        decoded = self._decoded(name, None)
-        late = decoded.frame.filter(~F.col(BAD) & F.col(_LATE))
-        return late.select(*decoded.columns.values(), *ROW_COLUMNS)
+    def late_lefts(self) -> DataFrame:
+        """The left rows that came too late for the live job."""
+        return self._late(self._left)
+
+    def late_rights(self) -> DataFrame:
+        """The right rows that came too late for it."""
+        return self._late(self._right)
+
+    def rights(self, ranges: Ranges) -> DataFrame:
+        """The right rows of some offsets."""
+        return _good(self._decoded(self._right, ranges))
+
+    def lefts_near(self, rights: DataFrame, source: RowInput, read: Ranges) -> Ranges:
+        """The offsets, of those that were read, of the left rows that may be partners of right rows, by their times.
+
+        Args:
+            rights: The right rows.
+            source: The left input.
+            read: The offsets.
+        """
+        time_us = F.unix_micros(F.col(f"`{self._plan.job.inputs[self._right].event_time}`"))
+        found = rights.agg(F.min(time_us).alias("first"), F.max(time_us).alias("last")).first()
+        assert found is not None
+        if found["first"] is None:
+            return {}
+        before_us, after_us = reach_us(self._plan.operator)
+        return source.of_event_time(read, (found["first"] - before_us, found["last"] + after_us + 1))
 
     def judge_input(self, ranges: Ranges, chunk: int) -> None:
         """Judges the checks of the inputs over the left rows of some offsets; with the first step the right ones, too.
@@ -126,24 +149,24 @@ class JoinReplay:
             rows = _good(side)
             gate.over(rows).judge_rows(rows, chunk)
 
-    def _near(self, ranges: Ranges) -> Column | None:
-        """Which right rows may be partners of the left rows of some offsets, by their times; None where that is not
-        said of the times that the inputs declare."""
-        times = {name: self._plan.job.inputs[name].event_time for name in self._plan.sides}
-        operator = self._plan.operator
-        assert isinstance(operator, IntervalJoin | AsOf)
-        if (operator.left_time, operator.right_time) != (times[self._left], times[self._right]):
-            return None
-        time_us = F.unix_micros(F.col(f"`{operator.left_time}`"))
+    def _late(self, name: str) -> DataFrame:
+        decoded = self._decoded(name, None)
+        late = decoded.frame.filter(~F.col(BAD) & F.col(_LATE))
+        return late.select(*decoded.columns.values(), *ROW_COLUMNS)
+
+    def _near(self, ranges: Ranges) -> Column:
+        """Which right rows may be partners of the left rows of some offsets, by their times."""
+        left_time, right_time = (self._plan.job.inputs[name].event_time for name in self._plan.sides)
+        time_us = F.unix_micros(F.col(f"`{left_time}`"))
         rows = pinned_table(self._context, self._pinned[self._left]).filter(Offsets.of([ranges]).condition())
         found = rows.agg(F.min(time_us).alias("first"), F.max(time_us).alias("last")).first()
         assert found is not None
         if found["first"] is None:
             return F.lit(False)
-        before_us, after_us = reach_us(operator)
-        right_time = F.col(f"`{operator.right_time}`")
-        near = right_time <= F.timestamp_micros(F.lit(min(found["last"] + before_us, _LAST_US)))
-        return near & (right_time >= F.timestamp_micros(F.lit(max(found["first"] - after_us, -_LAST_US))))
+        before_us, after_us = reach_us(self._plan.operator)
+        time = F.col(f"`{right_time}`")
+        near = time <= F.timestamp_micros(F.lit(min(found["last"] + before_us, _LAST_US)))
+        return near & (time >= F.timestamp_micros(F.lit(max(found["first"] - after_us, -_LAST_US))))
 
     def _decoded(self, name: str, ranges: Ranges | None, near: Column | None = None) -> Decoded:
         """The rows of a side, bad ones and late ones marked; of some offsets, or all, that are near."""
@@ -168,17 +191,17 @@ class JoinReplay:
         return self._left if isinstance(self._plan.operator, AsOf) else None
 
     def _paired(self, given: Mapping[str, DataFrame]) -> tuple[DataFrame, Callable[[], int]]:
-        seen: dict[Place, Observation] = {}
+        lefts: list[DataFrame] = []
 
-        def count(rows: DataFrame, place: Place) -> DataFrame:
-            if place != "left":
-                return rows
-            seen[place] = Observation()
-            return rows.observe(seen[place], F.count(F.lit(1)).alias("rows"))
+        def take(rows: DataFrame, place: Place) -> DataFrame:
+            if place == "left":
+                lefts.append(rows)
+            return rows
 
-        with counting(count):
+        with counting(take):
             result = self._plan.job.function(**{n: hide(rows, ROW_COLUMNS) for n, rows in given.items()})
-        return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(seen["left"].get["rows"])
+        # Counted apart: where a side is empty Spark leaves out the other one, and what is observed of it.
+        return reveal(result, [*ROW_COLUMNS, SOURCES]), lefts[0].count
 
     def _answered(self, given: Mapping[str, DataFrame]) -> tuple[DataFrame, Callable[[], int]]:
         asked = Answering(None, self._watermark_us, Observation(), Observation(), Observation())
