@@ -294,7 +294,8 @@ def _begun(lines: Sequence[str], same: int) -> str:
         return _listed(lines)
     line, node, begin = lines[0], lines[0].find("(") + 1, 0
     if same > node + _CONTEXT:
-        begin = line.find(" ", same - _CONTEXT, same) + 1 or same
+        cuts = (line.find(cut, same - _CONTEXT, same) + 1 for cut in " ,<")
+        begin = min(filter(None, cuts), default=same)
     end = begin + _MOST_CHARACTERS
     shown = (f"{line[:node]}... " if begin else "") + line[begin:end] + (" ..." if end < len(line) else "")
     return shown + (f"; and {len(lines) - 1} more" if len(lines) > 1 else "")
