@@ -109,11 +109,7 @@ def test_formats_dates_and_times_that_no_reader_knows_are_in_quarantine(
 
 
 nested = hw.topic(
-    "nested",
-    schema=(
-        "m MAP<STRING, INT>, list ARRAY<STRUCT<day: DATE, of: MAP<STRING, STRING>>>, made TIMESTAMP, "
-        "wall TIMESTAMP_NTZ"
-    ),
+    "nested", schema="m MAP<STRING, INT>, list ARRAY<STRUCT<day: DATE, of: MAP<STRING, STRING>>>"
 )
 
 
@@ -130,19 +126,17 @@ def test_formats_maps_with_a_key_twice_and_dates_within_are_in_quarantine(
     values = [
         f'{{"m": {{"a": 1, "b": 2}}, "list": [{inner}, null]}}',
         '{"m": null, "list": null}',
-        '{"made": "9999-12-31T23:59:59.999999Z", "wall": "0001-01-01T00:00:00"}',
         '{"m": {"a": 1, "b": 2, "a": 1}}',
         f'{{"list": [{inner}, {{"of": {{"a": "x", "a": null}}}}]}}',
         f'{{"list": [null, {inner}, {{"day": "+10000-01-01"}}]}}',
-        '{"made": 1767225600000}',
-        '{"made": "0000-12-30T10:00:00Z"}',
-        '{"wall": "+10000-01-01T00:00:00"}',
     ]
     driver.send("nested", *[value.encode() for value in values])
     driver.run()
-    assert driver.rows("silver.nested", "_offset") == [(0,), (1,), (2,)]
-    far = "of the years 1 to 9999"
-    reasons = ["m has a key twice", "list has a key twice", f"list has a date that is not {far}"]
-    reasons += [f"made is not a time {far}"] * 2 + [f"wall is not a time {far}"]
-    assert driver.rows("silver.nested__quarantine", "_offset", "_reason") == list(enumerate(reasons, 3))
+    assert driver.rows("silver.nested", "_offset") == [(0,), (1,)]
+    reasons = [
+        "m has a key twice",
+        "list has a key twice",
+        "list has a date that is not of the years 1 to 9999",
+    ]
+    assert driver.rows("silver.nested__quarantine", "_offset", "_reason") == list(enumerate(reasons, 2))
     assert driver.audit() == []

@@ -8,8 +8,6 @@ rejected rows alone (`Decoded.rejected`).
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
-from types import UnionType
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -109,7 +107,7 @@ class RecordDecoder(_Decoder):
         problems = [self._values.problem]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
-        of_columns = [*time_problems(declared, ahead=True), *_unreadable(schema, declared.event_time)]
+        of_columns = [*time_problems(declared, ahead=True), *_unreadable(schema)]
         super().__init__(schema.fieldNames(), checks, of_columns, problems)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
@@ -215,35 +213,27 @@ def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
     return problems
 
 
-def _unreadable(schema: T.StructType, event_time: str | None) -> list[Problem]:
+def _unreadable(schema: T.StructType) -> list[Problem]:
     """Values that Spark reads and others do not: with a date beyond the years 1 to 9999 in a file's statistics
-    deltalake opens no table, such a time Python does not know (milliseconds in JSON, which Spark takes for seconds, are
-    one), and with a key twice in a map DuckDB reads none of a table's rows."""
+    deltalake opens no table, with a key twice in a map DuckDB reads none of its rows."""
     found = []
     for field in schema.fields:
         value = F.col(f"{VALUE}.`{field.name}`")
-        for what, kinds in (("date", T.DateType), ("time", T.TimestampType | T.TimestampNTZType)):
-            far = (
-                somewhere(field.dataType, value, partial(_is_far, kinds))
-                if field.name != event_time
-                else None
-            )
-            if far is not None:
-                told = (
-                    f"is not a {what}" if isinstance(field.dataType, kinds) else f"has a {what} that is not"
-                )
-                found.append(Problem("value", far, f"{field.name} {told} of the years 1 to 9999"))
+        far = somewhere(field.dataType, value, _is_far_date)
+        if far is not None:
+            told = "is not a date" if isinstance(field.dataType, T.DateType) else "has a date that is not"
+            found.append(Problem("value", far, f"{field.name} {told} of the years 1 to 9999"))
         twice = somewhere(field.dataType, value, _has_a_key_twice)
         if twice is not None:
             found.append(Problem("value", twice, f"{field.name} has a key twice"))
     return found
 
 
-def _is_far(kinds: type[T.DataType] | UnionType, kind: T.DataType, value: Column) -> Column | None:
-    if not isinstance(kind, kinds):
+def _is_far_date(kind: T.DataType, value: Column) -> Column | None:
+    if not isinstance(kind, T.DateType):
         return None
-    first, last = (F.date_from_unix_date(F.lit(day)).cast(kind) for day in (_FIRST_DAY, _LAST_DAY + 1))
-    return (value < first) | (value >= last)
+    day = F.unix_date(value)
+    return (day < _FIRST_DAY) | (day > _LAST_DAY)
 
 
 def _has_a_key_twice(kind: T.DataType, value: Column) -> Column | None:
