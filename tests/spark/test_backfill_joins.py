@@ -21,8 +21,10 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
+from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.interval import How
 from headwater_streams.runtime.job import Job, bind
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 clicks = hw.topic(
@@ -313,7 +315,9 @@ def test_join_by_a_time_that_the_function_computes_is_not_repaired(drive: Callab
     driver.send("clicks", click("10:00", 1))
     driver.send("bought", buy("11:10", 1))
     driver.run()
-    with pytest.raises(BackfillError, match=r"joins by paid_at, which its function computes, .* --rebuild"):
+    with pytest.raises(
+        BackfillError, match=r"joins by paid_at, which is no event time of an input, .* --rebuild"
+    ):
         backfill.plan(driver.context, bind(shifted))
 
 
@@ -341,3 +345,23 @@ def test_join_repair_of_right_rows_and_of_offsets_without_a_row(drive: Callable[
         ("12:00", 6, 3),
     ]
     assert whole != planned.id
+
+
+@pytest.mark.parametrize("time", ["later", "paid_at"])
+def test_outer_join_by_a_time_that_is_no_event_time_is_refused(
+    drive: Callable[..., JobDriver], time: str
+) -> None:
+    """Spark would let go of its rows by the event time, and write some alone whose partners come in time."""
+
+    @hw.job(target=hw.delta("gold.shifted"))
+    def shifted(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+        later = F.col("paid_at") + F.expr("INTERVAL 1 HOUR")
+        rights = bought.withColumn("later", later).withColumn("paid_at", later)
+        return hw.join(
+            clicks, rights, on=["who"], left_time="at", right_time=time, within="2 hours", how="left"
+        )
+
+    with pytest.raises(
+        JobDefinitionError, match=f"how='left'.* is by {time}, which is no event_time of an input"
+    ):
+        plan_jobs(drive(shifted).context, [bind(shifted)])

@@ -22,6 +22,7 @@ from headwater_streams.nullable import as_nullable
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.chain import empty, find_chain, require_chain
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.join_times import foreign_time
 from headwater_streams.runtime.operators import recording
 from headwater_streams.runtime.plan import Chain, JobPlan
 from headwater_streams.runtime.requirements import (
@@ -111,6 +112,14 @@ def analyse(
             f"job {job.name!r}: rows on the way to a join of streams look nothing up, here in {', '.join(found)}; "
             "enrich them in a row-by-row job, and let this one read its table"
         )
+    if isinstance(plan.operator, IntervalJoin) and plan.operator.keeps and not job.steps:
+        time = foreign_time(spark, plan)
+        if time is not None:
+            raise JobDefinitionError(
+                f"job {job.name!r}: hw.join(..., how={plan.operator.how!r}) is by {time}, which is no event_time of an "
+                "input: Spark lets go of rows by that, and would give some without the partners that come for them; "
+                "compute it in a row-by-row job, and let this one read its table with event_time="
+            )
     for name, declared in job.inputs.items():
         if isinstance(declared, TableInput) and name not in job.steps:  # these get a part between
             with _telling(job, f"input {name}"):

@@ -3,21 +3,17 @@
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
-from pyspark.sql import types as T
 
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.durations import in_micros
-from headwater_streams.gateway import empty_frame
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.operators import recording
+from headwater_streams.runtime.join_times import foreign_time
 from headwater_streams.runtime.plan import JobPlan, Operator
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.sources.coordinates import ROW_COLUMNS, ROW_FIELDS, hide
 
 _US_PER_MS = 1_000
-_OWN = "headwater_event_time"
 _EVER_US = 10_000 * 366 * 86_400 * 1_000_000
 """Longer than any two times are apart."""
 
@@ -26,29 +22,14 @@ def require_own_times(spark: SparkSession, plan: JobPlan) -> None:
     """Sees to it that a join is by the event times of its inputs as they are, by whatever names.
 
     Raises:
-        BackfillError: It is by times that the function computes, of which the watermark says nothing.
+        BackfillError: It is by a time that the function computes, of which the watermark says nothing.
     """
-    empty = {}
-    for name, own in plan.inputs.items():
-        event_time = plan.job.inputs[name].event_time
-        marked = [
-            T.StructField(field.name, field.dataType, metadata={_OWN: True})
-            if field.name == event_time
-            else field
-            for field in own.fields
-        ]
-        empty[name] = hide(empty_frame(spark, T.StructType([*marked, *ROW_FIELDS])), ROW_COLUMNS)
-    with recording(standing_in=lambda result: result) as recorder:
-        plan.job.function(**empty)
-    operator, (made, *_) = plan.operator, recorder.made
-    assert isinstance(operator, IntervalJoin | AsOf)
-    for side, time in (("left", operator.left_time), ("right", operator.right_time)):
-        if not made.handed[side].schema[time].metadata.get(_OWN):  # type: ignore[index]  # one of the places
-            raise BackfillError(
-                f"the job {plan.job.name!r} joins by {time}, which its function computes, and the watermark says of "
-                "event times alone that no more come; build all of its rows again: headwater backfill plan JOB "
-                "--rebuild"
-            )
+    time = foreign_time(spark, plan)
+    if time is not None:
+        raise BackfillError(
+            f"the job {plan.job.name!r} joins by {time}, which is no event time of an input, and the watermark says of "
+            "these alone that no more come; build all of its rows again: headwater backfill plan JOB --rebuild"
+        )
 
 
 def settled_before_us(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:
