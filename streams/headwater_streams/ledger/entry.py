@@ -31,8 +31,9 @@ watermark that Spark ran the batch with; those of row stages, and of windows tha
   in this batch count, and the change in the number of pairs that wait in open ones. A count window's entry has
   `extra.watermark_us` and `extra.seen_us` as below, and `extra.open_rows`, the rows of each part of its state
 - joins, each side: `read = matched + waiting + expired + filtered + late + quarantined`, where `waiting` is the change
-  in the number of waiting rows, so that the sum over all batches is the number that waits now; a semi join's right
-  side: `read = kept + filtered + late + quarantined`. `extra.pairs` rows are pairs, `extra.alone` have no partner
+  in the number of waiting rows, so that the sum over all batches is the number that waits now (of the right side not
+  behind a repair, by which its rows may have got or lost their first partner); a semi join's right side:
+  `read = kept + filtered + late + quarantined`. `extra.pairs` rows are pairs, `extra.alone` have no partner
 - as-of joins of two streams, left: `read = matched + unmatched + waiting + filtered + quarantined`, where `unmatched`
   rows got the final answer that there is none and `waiting` is a change as above; right: `read = kept + filtered +
   late + quarantined`, for a row may be the answer to any number of others. `extra.watermark_us` is the right side's
