@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from pyspark.sql import Column
-
 from headwater_streams.errors import JobDefinitionError
 
 
@@ -14,6 +12,8 @@ def require_list(what: str, argument: str, given: object) -> None:
     Raises:
         JobDefinitionError: It is one text, or columns.
     """
+    from pyspark.sql import Column  # the command line reads names of tables without Spark's packages
+
     columns = isinstance(given, Column) or (
         isinstance(given, Sequence | Mapping) and any(isinstance(each, Column) for each in given)
     )

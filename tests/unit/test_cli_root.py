@@ -1,12 +1,16 @@
 """What every command has in common: its settings, and Ctrl-C."""
 
 import os
+import pkgutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import headwater as hw
+import headwater.cli
 from headwater.cli import main
 from headwater.stack.launching import interrupted_afterwards
 
@@ -57,3 +61,11 @@ def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
 
 def test_root_module_lists_the_names_of_its_api() -> None:
     assert {"job", "topic", "tumbling", "join", "by_offset"} <= set(dir(hw))
+
+
+def test_every_verb_is_there_without_the_packages_of_spark() -> None:
+    """One that starts no session need not wait for them."""
+    verbs = sorted(f"headwater.cli.{each.name}" for each in pkgutil.iter_modules(headwater.cli.__path__))
+    wanted = ", ".join(each for each in verbs if not each.endswith("__main__"))
+    code = f"import sys, {wanted}; sys.exit('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
