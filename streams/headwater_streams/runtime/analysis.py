@@ -22,8 +22,7 @@ from headwater_streams.nullable import as_nullable
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.chain import empty, find_chain, require_chain
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.join_times import foreign_time
-from headwater_streams.runtime.operators import recording
+from headwater_streams.runtime.operators import Place, recording
 from headwater_streams.runtime.plan import Chain, JobPlan
 from headwater_streams.runtime.requirements import (
     REFUSED,
@@ -40,7 +39,7 @@ from headwater_streams.runtime.requirements import (
 )
 from headwater_streams.runtime.state_shape import state_shape, whole_shape
 from headwater_streams.runtime.streamable import check_streamable, check_without_actions
-from headwater_streams.runtime.unions import check_inputs, check_union, joined_inputs
+from headwater_streams.runtime.unions import check_inputs, check_union, foreign_time, joined_inputs
 from headwater_streams.runtime.written import WrittenAs
 from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sources.coordinates import (
@@ -112,14 +111,21 @@ def analyse(
             f"job {job.name!r}: rows on the way to a join of streams look nothing up, here in {', '.join(found)}; "
             "enrich them in a row-by-row job, and let this one read its table"
         )
-    if isinstance(plan.operator, IntervalJoin) and plan.operator.keeps and not job.steps:
-        time = foreign_time(spark, plan)
-        if time is not None:
-            raise JobDefinitionError(
-                f"job {job.name!r}: hw.join(..., how={plan.operator.how!r}) is by {time}, which is no event_time of an "
-                "input: Spark lets go of rows by that, and would give some without the partners that come for them; "
-                "compute it in a row-by-row job, and let this one read its table with event_time="
-            )
+    if isinstance(plan.operator, IntervalJoin | AsOf) and recorder.made:
+        times: dict[Place, str] = {"left": plan.operator.left_time, "right": plan.operator.right_time}
+        sides = dict(zip(times, plan.sides, strict=True))
+        plan = replace(plan, foreign_time=foreign_time(job, sides, times, recorder.made[0].handed))
+    if (
+        isinstance(plan.operator, IntervalJoin)
+        and plan.operator.keeps
+        and plan.foreign_time
+        and not job.steps
+    ):
+        raise JobDefinitionError(
+            f"job {job.name!r}: hw.join(..., how={plan.operator.how!r}) is by {plan.foreign_time}, which is no "
+            "event_time of an input: Spark lets go of rows by that, and would give some without the partners that come "
+            "for them; compute it in a row-by-row job, and let this one read its table with event_time="
+        )
     for name, declared in job.inputs.items():
         if isinstance(declared, TableInput) and name not in job.steps:  # these get a part between
             with _telling(job, f"input {name}"):

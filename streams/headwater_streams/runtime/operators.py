@@ -34,7 +34,7 @@ class Recorder:
 
     Attributes:
         standing_in: Gives what the function goes on with in place of what the next operator made.
-        made: What they made, where something else stands in for it.
+        made: What they made, of those whose result was not handed in (`replaying`).
     """
 
     operators: list[Any] = field(default_factory=list)
@@ -99,11 +99,12 @@ def made(result: DataFrame, **handed: DataFrame) -> DataFrame:
         handed: The rows that it was handed, by their `Place`.
     """
     replay, recorder = _replay.get(), _recorder.get()
+    if recorder is not None:
+        recorder.made.append(Made(result, handed))  # type: ignore[arg-type]  # keywords are texts
     if replay is not None and replay.stops:
         raise _Done(result)
     if recorder is None or recorder.standing_in is None:
         return result
-    recorder.made.append(Made(result, handed))  # type: ignore[arg-type]  # keywords are texts
     return recorder.standing_in(result)
 
 

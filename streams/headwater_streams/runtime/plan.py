@@ -83,6 +83,8 @@ class JobPlan:
         state: What keeps state in it, see `state_shape`; of a part that unites inputs for a window all that it does.
         lookups: Each look-up's own columns.
         sides: Of a join, as-of or not, the inputs on its left and its right side.
+        foreign_time: Of a join, a time of it that is no event time of its side, by whatever name: the watermark says
+            nothing of that. None where both are.
         unites: Whether a windowed job's function unites several inputs on the way to its window, or looks things up;
             it is run in two parts, see `ingest.with_united`.
         chain: The operators of a job that has several; it is run in a part for each, see `chain`.
@@ -97,6 +99,7 @@ class JobPlan:
     state: tuple[str, ...] = ()
     lookups: Mapping[str, T.StructType] = field(default_factory=dict)
     sides: tuple[str, ...] = ()
+    foreign_time: str | None = None
     unites: bool = False
     chain: tuple[Link, ...] = ()
 

@@ -2,6 +2,7 @@
 
 import itertools
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -10,6 +11,7 @@ from headwater_streams.dedup import ByKey, BySequence
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import to_list
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.state_shape import analysed_nodes
 
 _MARK = "_leaf_of_"
@@ -117,16 +119,37 @@ def origin_of(frame: DataFrame, column: str, name: str) -> str | None:
     while True:
         children = to_list(plan.children())
         if not children:
-            return next(str(each.name()) for each in to_list(plan.output()) if each.exprId().equals(wanted))
+            there = (str(each.name()) for each in to_list(plan.output()) if each.exprId().equals(wanted))
+            return next(there, None)
         below = next(child for child in children if inputs_under(child)[name])
         kind = str(plan.nodeName())
         if kind == "Union":
             place = [each.exprId().equals(wanted) for each in to_list(plan.output())].index(True)
             wanted = to_list(below.output())[place].exprId()
         elif kind == "Project":
-            made = next(each for each in to_list(plan.projectList()) if each.exprId().equals(wanted))
+            passed = (each for each in to_list(plan.projectList()) if each.exprId().equals(wanted))
+            made = next(passed, None)
+            if made is None:  # a node above has made it, as explode does
+                return None
             if str(made.nodeName()) == "Alias":
                 if str(made.child().nodeName()) != "AttributeReference":
                     return None
                 wanted = made.child().exprId()
         plan = below
+
+
+def foreign_time(
+    job: Job, sides: Mapping[Place, str], times: Mapping[Place, str], handed: Mapping[Place, DataFrame]
+) -> str | None:
+    """A time of a join that is no event time of its side, by whatever name; None where both are.
+
+    Args:
+        job: The job.
+        sides: The inputs by their sides, `left` and `right`.
+        times: The columns that are the sides' times, likewise.
+        handed: What the join was handed, likewise.
+    """
+    own = {side: origin_of(handed[side], times[side], name) for side, name in sides.items()}
+    return next(
+        (times[side] for side, name in sides.items() if own[side] != job.inputs[name].event_time), None
+    )

@@ -42,6 +42,18 @@ from headwater_streams.sources.inputs import TableInput
 from headwater_streams.windows.spec import CLOSED_UNTIL
 
 
+def gone_until(delay: str) -> Column:
+    """Up to which time state is gone when a row comes, by what had been seen before it.
+
+    Args:
+        delay: How long rows are waited for, "1 hour".
+    """
+    # In microseconds: to subtract an interval, Spark makes a date in a time zone of each row's time.
+    delay_us = in_micros(parse_duration(delay))
+    # Spark's watermark begins at 1970, and drops what ends before.
+    return F.timestamp_micros(F.greatest(F.unix_micros(SEEN_UNTIL) - F.lit(delay_us), F.lit(0)))
+
+
 @dataclass(frozen=True)
 class KeptBatch(SplitBatch):
     """See `SplitBatch`.
@@ -146,11 +158,7 @@ class KeptInput(StatefulInput):
         if self._closes is None:
             return self._marked(decoded, None)
         assert self._declared.watermark is not None
-        # In microseconds: to subtract an interval, Spark makes a date in a time zone of each row's time.
-        delay_us = in_micros(parse_duration(self._declared.watermark))
-        # Spark's watermark begins at 1970, and drops what ends before.
-        at_us = F.greatest(F.unix_micros(SEEN_UNTIL) - F.lit(delay_us), F.lit(0))
-        return self._marked(decoded, F.timestamp_micros(at_us))
+        return self._marked(decoded, gone_until(self._declared.watermark))
 
     def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
         there = set(self._columns)

@@ -41,8 +41,7 @@ def join_account(
         before: Those of the table that they replace.
     """
     terms = summed(entries)
-    is_semi = isinstance(plan.operator, IntervalJoin) and plan.operator.how == "semi"
-    now, then = (count_joined(rows, is_semi=is_semi) for rows in (inside, before))
+    now, then = (count_joined(rows, plan) for rows in (inside, before))
     keys = now["matched"] + now["unmatched"]
     if isinstance(plan.operator, IntervalJoin):
         keys = inside.select(*planned.keys).distinct().count()

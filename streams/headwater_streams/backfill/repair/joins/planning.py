@@ -50,27 +50,19 @@ def plan_joins(
             f"which rows of {draft.target} the rows in quarantine belong to is not known; give the left rows' "
             "--event-time"
         )
-    require_own_times(context.spark, job_plan)
+    require_own_times(job_plan)
     left, right = job_plan.sides
+    is_left, is_right = (is_of_input(job_plan.job, name) for name in job_plan.sides)
     pinned = pin_told_apart(context, job_plan, history, left)
     partner = pin_told_apart(context, job_plan, history, right)
     declared = job_plan.job.inputs[left]
-    source, read = (
-        row_input(context, declared, pinned),
-        history.read_ranges(of=is_of_input(job_plan.job, left)),
-    )
+    source, read = row_input(context, declared, pinned), history.read_ranges(of=is_left)
     replay = JoinReplay(context, job_plan, replace(draft, pinned=pinned, partner=partner), history.entries())
     if selection.offsets is not None:
-        asked = _of_offsets(
-            replay,
-            source,
-            selection.offsets,
-            read,
-            history.read_ranges(of=is_of_input(job_plan.job, right)),
-            draft.job,
-        )
+        rights = history.read_ranges(of=is_right)
+        asked = _of_offsets(replay, source, selection.offsets, read, rights, draft.job)
     elif selection.since_version is not None:
-        asked = _since(context, draft, history, selection.since_version, is_of_input(job_plan.job, left))
+        asked = _since(context, draft, history, selection.since_version, is_left)
     elif selection.rows == "late":
         asked = _late(replay, source, read, draft.job)
     else:

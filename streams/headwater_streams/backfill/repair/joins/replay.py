@@ -15,7 +15,6 @@ from headwater_streams.backfill.repair.input import RowInput
 from headwater_streams.backfill.repair.joins.times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
-from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.joins.as_of import READ_BEFORE, Answering, AsOf, answering
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
@@ -23,8 +22,9 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.kept_input import gone_until
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SEEN_UNTIL, SOURCES, hide, reveal
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, SOURCES, hide, reveal
 from headwater_streams.sources.decode import BAD, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
 
@@ -33,9 +33,11 @@ _LAST_US = 253_402_300_799_000_000
 """The end of the year 9999; as long before 1970 there are no times either."""
 
 
-def count_joined(rows: DataFrame, *, is_semi: bool) -> dict[str, int]:
+def count_joined(rows: DataFrame, plan: JobPlan) -> dict[str, int]:
     """`rows`, and how many left rows they have: `matched`, with a partner, and `unmatched`, without one."""
-    alone = F.col(SOURCES)[1].isNull() & F.lit(not is_semi)
+    assert isinstance(plan.operator, IntervalJoin | AsOf)
+    # Of a semi join a row has a partner, which it does not name.
+    alone = F.col(SOURCES)[1].isNull() & F.lit(plan.operator.how != "semi")
     lefts = rows.groupBy(*PLACE).agg(F.count(F.lit(1)).alias("rows"), F.bool_and(alone).alias("alone"))
     found = lefts.agg(
         F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"),
@@ -73,6 +75,7 @@ class JoinReplay:
         assert backfill.pinned is not None
         assert backfill.partner is not None
         self._context, self._plan, self._backfill = context, plan, backfill
+        self._is_as_of = isinstance(plan.operator, AsOf)
         self._left, self._right = plan.sides
         self._pinned: Mapping[str, PinnedInput] = {self._left: backfill.pinned, self._right: backfill.partner}
         self._watermark_us = Watermark.of(entries[-1]).at_us
@@ -86,26 +89,21 @@ class JoinReplay:
             F.count_if(F.col(BAD)).alias("quarantined"),
             F.count_if(~F.col(BAD) & F.col(_LATE)).alias("late_folded"),
         )
-        as_of = isinstance(self._plan.operator, AsOf)
-        result, entered = self._answered(given) if as_of else self._paired(given)
-        is_semi = isinstance(self._plan.operator, IntervalJoin) and self._plan.operator.how == "semi"
+        result, entered = self._answered(given) if self._is_as_of else self._paired(given)
 
         def terms(written: DataFrame) -> dict[str, int]:
-            seen, joined = counts.first(), count_joined(written, is_semi=is_semi)
+            seen, joined, came = counts.first(), count_joined(written, self._plan), entered()
             assert seen is not None
-            of_input = {name: int(seen[name]) for name in ("read", "quarantined", "late_folded")}
-            came = entered()
             return {
-                "read": of_input["read"],
+                **{name: int(value) for name, value in seen.asDict().items()},
                 "matched": joined["matched"],
                 "unmatched": came - joined["matched"],
-                "filtered": of_input["read"] - of_input["quarantined"] - came,
-                "quarantined": of_input["quarantined"],
-                "late_folded": of_input["late_folded"],
+                "filtered": int(seen["read"] - seen["quarantined"]) - came,
                 "written": joined["rows"],
             }
 
-        return Joined(self._with_commits(result, ranges), terms)
+        affected = Offsets.of([ranges]).condition()
+        return Joined(with_live_commits(self._context, self._backfill, result, affected), terms)
 
     def late_lefts(self) -> DataFrame:
         """The left rows that came too late for the live job."""
@@ -127,13 +125,11 @@ class JoinReplay:
             source: The left input.
             read: The offsets.
         """
-        time_us = F.unix_micros(F.col(f"`{self._plan.job.inputs[self._right].event_time}`"))
-        found = rights.agg(F.min(time_us).alias("first"), F.max(time_us).alias("last")).first()
-        assert found is not None
-        if found["first"] is None:
+        times_us = self._times_us(self._right, rights)
+        if times_us is None:
             return {}
         before_us, after_us = reach_us(self._plan.operator)
-        return source.of_event_time(read, (found["first"] - before_us, found["last"] + after_us + 1))
+        return source.of_event_time(read, (times_us[0] - before_us, times_us[1] + after_us + 1))
 
     def judge_input(self, ranges: Ranges, chunk: int) -> None:
         """Judges the checks of the inputs over the left rows of some offsets; with the first step the right ones, too.
@@ -156,17 +152,25 @@ class JoinReplay:
 
     def _near(self, ranges: Ranges) -> Column:
         """Which right rows may be partners of the left rows of some offsets, by their times."""
-        left_time, right_time = (self._plan.job.inputs[name].event_time for name in self._plan.sides)
-        time_us = F.unix_micros(F.col(f"`{left_time}`"))
         rows = pinned_table(self._context, self._pinned[self._left]).filter(Offsets.of([ranges]).condition())
-        found = rows.agg(F.min(time_us).alias("first"), F.max(time_us).alias("last")).first()
-        assert found is not None
-        if found["first"] is None:
+        times_us = self._times_us(self._left, rows)
+        if times_us is None:
             return F.lit(False)
         before_us, after_us = reach_us(self._plan.operator)
-        time = F.col(f"`{right_time}`")
-        near = time <= F.timestamp_micros(F.lit(min(found["last"] + before_us, _LAST_US)))
-        return near & (time >= F.timestamp_micros(F.lit(max(found["first"] - after_us, -_LAST_US))))
+        time = self._time(self._right)
+        near = time <= F.timestamp_micros(F.lit(min(times_us[1] + before_us, _LAST_US)))
+        return near & (time >= F.timestamp_micros(F.lit(max(times_us[0] - after_us, -_LAST_US))))
+
+    def _time(self, name: str) -> Column:
+        """The event time of an input."""
+        return F.col(f"`{self._plan.job.inputs[name].event_time}`")
+
+    def _times_us(self, name: str, rows: DataFrame) -> tuple[int, int] | None:
+        """The first and the last event time of rows of an input, microseconds; None where there is no row."""
+        time_us = F.unix_micros(self._time(name))
+        found = rows.agg(F.min(time_us).alias("first"), F.max(time_us).alias("last")).first()
+        assert found is not None
+        return None if found["first"] is None else (found["first"], found["last"])
 
     def _decoded(self, name: str, ranges: Ranges | None, near: Column | None = None) -> Decoded:
         """The rows of a side, bad ones and late ones marked; of some offsets, or all, that are near."""
@@ -177,18 +181,12 @@ class JoinReplay:
         if near is not None:
             rows = rows.filter(near)
         late: Column = F.lit(False)
-        if declared.watermark is not None and name != self._never_late:
-            closed_us = F.unix_micros(SEEN_UNTIL) - F.lit(in_micros(parse_duration(declared.watermark)))
-            time_us = F.unix_micros(F.col(f"`{declared.event_time}`"))
-            late = F.coalesce(time_us <= F.greatest(closed_us, F.lit(0)), F.lit(False))
+        # The left side of an as-of join is never late: its rows can be answered whenever they come.
+        if declared.watermark is not None and not (self._is_as_of and name == self._left):
+            late = F.coalesce(self._time(name) <= gone_until(declared.watermark), F.lit(False))
         checks = speaking_of(rows, self._plan.job.quarantining)
         columns = self._plan.inputs[name].fieldNames()
         return RowDecoder(declared, columns, checks).decode(rows.withColumn(_LATE, late))
-
-    @property
-    def _never_late(self) -> str | None:
-        """The left side of an as-of join, whose rows can be answered whenever they come."""
-        return self._left if isinstance(self._plan.operator, AsOf) else None
 
     def _paired(self, given: Mapping[str, DataFrame]) -> tuple[DataFrame, Callable[[], int]]:
         lefts: list[DataFrame] = []
@@ -210,9 +208,6 @@ class JoinReplay:
         with answering(asked):
             result = self._plan.job.function(**inputs)
         return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(asked.left.get["fresh"])
-
-    def _with_commits(self, result: DataFrame, ranges: Ranges) -> DataFrame:
-        return with_live_commits(self._context, self._backfill, result, Offsets.of([ranges]).condition())
 
 
 def _good(decoded: Decoded) -> DataFrame:

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 
-from pyspark.sql import SparkSession
-
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.durations import in_micros
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.runtime.join_times import foreign_time
 from headwater_streams.runtime.plan import JobPlan, Operator
 from headwater_streams.runtime.stages.watermark import Watermark
 
@@ -18,17 +15,17 @@ _EVER_US = 10_000 * 366 * 86_400 * 1_000_000
 """Longer than any two times are apart."""
 
 
-def require_own_times(spark: SparkSession, plan: JobPlan) -> None:
+def require_own_times(plan: JobPlan) -> None:
     """Sees to it that a join is by the event times of its inputs as they are, by whatever names.
 
     Raises:
-        BackfillError: It is by a time that the function computes, of which the watermark says nothing.
+        BackfillError: It is by another time, of which the watermark says nothing.
     """
-    time = foreign_time(spark, plan)
-    if time is not None:
+    if plan.foreign_time is not None:
         raise BackfillError(
-            f"the job {plan.job.name!r} joins by {time}, which is no event time of an input, and the watermark says of "
-            "these alone that no more come; build all of its rows again: headwater backfill plan JOB --rebuild"
+            f"the job {plan.job.name!r} joins by {plan.foreign_time}, which is no event time of an input, and the "
+            "watermark says of these alone that no more come; build all of its rows again: headwater backfill plan JOB "
+            "--rebuild"
         )
 
 
