@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.cli._common import console, duration_text, print_table, value_text
 from headwater.errors import UsageError
+from headwater_streams.ledger.entry import spelled
 from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def parse_offsets(texts: Sequence[str]) -> dict[str, dict[int, tuple[int, int]]]
 def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
     """The plan: what is read, how long that may take, what is replaced, what to know."""
     value = planned.to_json()
-    read = _ranges(value["ranges"])
+    read = ", ".join(spelled(value["ranges"]))
     windows = value["windows"]
     replaced = f"the rows of {read}"
     if windows:
@@ -123,7 +124,7 @@ def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
         others = "".join(f", version {version} of {name}" for name, version in value["versions"].items())
         of = f" of {planned.target}" if others else ""
         lines["back to"] = f"version {value['version']}{of}{others}, after batch {value['batch']}"
-        lines["reads"] = f"{counted(planned.rows, 'row')} again: {_ranges(value['ranges'])}"
+        lines["reads"] = f"{counted(planned.rows, 'row')} again: {', '.join(spelled(value['ranges']))}"
         following = "verify"
     if planned.feeds:
         lines["feeds"] = f"{', '.join(planned.feeds)}; {FED_STOP}"
@@ -139,14 +140,6 @@ def _takes(seconds: float | None) -> dict[str, str]:
     if seconds is None:
         return {}
     return {"takes": f"about {duration_text(max(seconds, 1))}, at the rate of the live job's largest batches"}
-
-
-def _ranges(ranges: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
-    return ", ".join(
-        f"{topic} {partition} [{start}, {end})"
-        for topic, partitions in ranges.items()
-        for partition, (start, end) in partitions.items()
-    )
 
 
 def print_changes(changes: Mapping[str, "Diff"], digest: str, more: str) -> None:

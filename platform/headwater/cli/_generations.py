@@ -15,6 +15,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.errors import UserError
+from headwater_streams.ledger.entry import spelled
 
 if TYPE_CHECKING:
     from headwater_streams.runtime.generations import Action
@@ -106,16 +107,14 @@ def _begin(
         print_json(found)
         return
     rows = [
-        (each["job"], each["table"], each["generation"], _told(each["lost"]), str(WarmUp.of(entry) or ""))
+        (
+            each["job"],
+            each["table"],
+            each["generation"],
+            ", ".join(spelled(each["lost"])),
+            str(WarmUp.of(entry) or ""),
+        )
         for each, entry in zip(found, begun, strict=True)
     ]
     columns = ["job", "table", "generation", "gone, and never read", "read again for the state"]
     print_table(columns, rows, empty="no job")
-
-
-def _told(lost: dict[str, dict[int, list[int]]]) -> str:
-    return ", ".join(
-        f"{topic} {partition} [{start}, {end})"
-        for topic, partitions in lost.items()
-        for partition, (start, end) in partitions.items()
-    )

@@ -115,9 +115,8 @@ def _with_file(reference: str) -> str:
     """
     if ":" in reference or "/" in reference or reference.endswith((".py", ".sql")):
         return reference
-    if "." in reference and _is_module(
-        reference
-    ):  # no job's name has a dot, and those of ./jobs need not be loaded
+    # No job's name has a dot, and those of ./jobs need not be loaded.
+    if "." in reference and _is_module(reference):
         return reference
     wanted, found = declared_name(reference), list[str]()
     names, broken = list[str](), list[str]()

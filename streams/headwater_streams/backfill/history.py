@@ -135,8 +135,10 @@ class TableHistory:
         entries = (c.entry for c in self.commits if c.entry is not None)
         return made_again(entry for entry in entries if self._job in (None, entry.job))
 
-    def _of_newest(self, entry: LedgerEntry) -> list[SourceRange]:
+    def _of_newest(self, entry: LedgerEntry) -> Sequence[SourceRange]:
         """What a batch read, but for topics that were made again since."""
+        if not self.made_again:
+            return entry.sources
         old = {topic for topic, generation in self.made_again.items() if entry.generation < generation}
         return [
             replace(

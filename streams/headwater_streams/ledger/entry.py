@@ -81,7 +81,7 @@ the rows of later batches were removed.
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -248,6 +248,20 @@ def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:
 def counted_in_windows(terms: Mapping[str, int]) -> int:
     """The rows that windows count: each as often as it was placed, once its window was written."""
     return next((terms[term] for term in ("emitted", "placed", "folded") if term in terms), 0)
+
+
+def spelled(ranges: Mapping[str, Mapping[Any, Sequence[int]]]) -> list[str]:
+    """Ranges for a person, each partition's by itself.
+
+    Example:
+        >>> spelled({"clicks": {0: (5, 9)}})
+        ['clicks 0 [5, 9)']
+    """
+    return [
+        f"{topic} {partition} [{start}, {end})"
+        for topic, partitions in ranges.items()
+        for partition, (start, end) in partitions.items()
+    ]
 
 
 def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:

@@ -4,7 +4,7 @@ Spark stops for the same reasons, with a stack trace that names no range (`failO
 again and has grown past the job's offset, it goes on in silence.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from headwater_streams.errors import DataLossError
@@ -73,6 +73,32 @@ def check_positions(
         )
 
 
+def check_next(
+    source: RecordSource,
+    job: Job,
+    checkpoint: Path,
+    done: int,
+    there: Callable[[str], Mapping[int, tuple[int, int]] | None],
+) -> None:
+    """Checks that topics hold what a job reads next of them.
+
+    Args:
+        source: Where the topics are.
+        job: The job.
+        checkpoint: Its checkpoint.
+        done: The last batch that its table has; -1 for none.
+        there: Gives the earliest and the next offset of each partition of a topic; None where nobody answers.
+
+    Raises:
+        DataLossError: As `check_positions`.
+    """
+    for declared in job.topics:
+        for topic, wanted in next_offsets(source, declared, checkpoint, done).items():
+            partitions = there(topic)
+            if partitions is not None:
+                check_positions(job.name, topic, wanted, partitions)
+
+
 def records_gone(context: StageContext, job: Job, generation: int) -> str | None:
     """What a job would read next and its topics do not have any more, as a sentence.
 
@@ -86,11 +112,12 @@ def records_gone(context: StageContext, job: Job, generation: int) -> str | None
     """
     last = last_entry(context.home.table(job.target.name), job.name, generation)
     checkpoint, done = context.home.checkpoint(job.name, generation), -1 if last is None else last.batch
+
+    def there(topic: str) -> Mapping[int, tuple[int, int]] | None:
+        return None if context.source.topic_id(topic) is None else context.source.partitions(topic)
+
     try:
-        for declared in job.topics:
-            for topic, wanted in next_offsets(context.source, declared, checkpoint, done).items():
-                if context.source.topic_id(topic) is not None:
-                    check_positions(job.name, topic, wanted, context.source.partitions(topic))
+        check_next(context.source, job, checkpoint, done, there)
     except DataLossError as error:
         return str(error)
     return None

@@ -18,7 +18,7 @@ from headwater_streams.errors import (
     SupersededError,
 )
 from headwater_streams.gateway import to_list
-from headwater_streams.ledger.entry import merge_ranges
+from headwater_streams.ledger.entry import merge_ranges, spelled
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.batch_result import BatchResult, Metrics
 from headwater_streams.runtime.checkpoint import is_committed, read_offsets
@@ -37,7 +37,7 @@ from headwater_streams.runtime.generations import (
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.positions import check_positions, made_again, next_offsets
+from headwater_streams.runtime.positions import check_next, made_again
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.stateful import BATCH_METRIC
 from headwater_streams.runtime.tables import require_tables
@@ -224,7 +224,7 @@ class JobQuery:
             return None
         if failure is not None and speaks_of_loss(failure):
             failure = self._failure = self._named(failure)
-        if failure is not None and not isinstance(failure, StreamsError) and not _places(failure):
+        if failure is not None and not isinstance(failure, StreamsError) and not _whose(failure):
             failure.add_note(f"job {self.job.name!r}{self._reading}")
         return failure
 
@@ -243,11 +243,7 @@ class JobQuery:
 
     def _check_positions(self, there: Mapping[str, Mapping[int, tuple[int, int]]]) -> None:
         """Sees to it that the topics still hold what the query reads next."""
-        done = self._check_checkpoint()
-        for declared in self.job.topics:
-            wanted = next_offsets(self._context.source, declared, self._checkpoint, done)
-            for topic, positions in wanted.items():
-                check_positions(self.job.name, topic, positions, there[topic])
+        check_next(self._context.source, self.job, self._checkpoint, self._check_checkpoint(), there.get)
 
     def progress(self, after: int) -> list[dict[str, Any]]:
         """Spark's accounts of the batches after one, oldest first, as far back as Spark keeps them (100 triggers)."""
@@ -308,7 +304,7 @@ class JobQuery:
             found = reader.batch(self._checkpoint, before, end)
             if found is not None:
                 inputs[reader.name] = found
-        self._reading = f", batch {batch}{_told(inputs)}"
+        self._reading = f", batch {batch}{_read_by(inputs)}"
         if not self._lease.is_held():
             raise LeaseLostError(
                 f"job {self.job.name!r}: its session with the coordinator may be over, so another driver may have "
@@ -413,28 +409,24 @@ def explain(error: BaseException) -> str:
     if (told := away(error)) is not None:
         return f"a broker does not answer ({told})"
     if (why := reason_of(error)) is not None:
-        return ": ".join([*_places(error), why])
+        return ": ".join([*_whose(error), why])
     text = str(error)
     if isinstance(error, StreamingQueryException):
         text = text.split("=== Streaming Query ===", maxsplit=1)[0]
     first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    return ": ".join([*_places(error), first.split(" SQLSTATE")[0]])
+    return ": ".join([*_whose(error), first.split(" SQLSTATE")[0]])
 
 
-def _places(error: BaseException) -> list[str]:
+def _whose(error: BaseException) -> list[str]:
     """Which job an error of Spark's ended, and in which batch of it; see `JobQuery.failure`."""
     notes: list[str] = getattr(error, "__notes__", [])
     return [note for note in notes if note.startswith("job ")]
 
 
-def _told(inputs: Mapping[str, BatchInput]) -> str:
+def _read_by(inputs: Mapping[str, BatchInput]) -> str:
     """What a batch reads, for a sentence."""
     ranges = merge_ranges([found.source.ranges for found in inputs.values()])
-    told = [
-        f"{topic} {p} [{start}, {end})"
-        for topic, ps in ranges.items()
-        for p, (start, end) in sorted(ps.items())
-    ]
+    told = spelled({topic: dict(sorted(found.items())) for topic, found in ranges.items()})
     if not told:
         return ""
     more = f" and {len(told) - _SHOWN} more" if len(told) > _SHOWN else ""

@@ -34,7 +34,6 @@ def pin_input(
     """
     declared = job_plan.job.inputs[name]
     assert isinstance(declared, TableInput)
-    history.last_entry()
     is_of = is_of_input(job_plan.job, name)
     sources = [source for entry in history.entries() for source in entry.sources if is_of(source)]
     versions = next((s.versions for s in reversed(sources) if s.versions is not None), None)

@@ -51,16 +51,14 @@ def plan_rows(
     pinned = pin_told_apart(context, job_plan, history, name) if job_plan.job.tables else None
     source = row_input(context, declared, pinned)
     read = history.read_ranges()
-    rejected = None
+    told: tuple[str, ...] = ()
     if selection.rows == "quarantined":
         rejected = rejected_records(context, job_plan, read, history.made_again)
-    asked = (
-        rejected.ranges
-        if rejected is not None
-        else history.read_ranges(since=selection.since_version)
-        if selection.since_version is not None
-        else asked_of(source, declared, selection, read, draft.job)
-    )
+        asked, told = rejected.ranges, rejected.notes
+    elif selection.since_version is not None:
+        asked = history.read_ranges(since=selection.since_version)
+    else:
+        asked = asked_of(source, declared, selection, read, draft.job)
     ranges = intersection(asked, read)
     if not ranges:
         raise BackfillError(f"no record of {declared.name} is in the range, so there is nothing to mend")
@@ -80,12 +78,7 @@ def plan_rows(
         pinned=pinned,
         lookups=lookups,
         since=since,
-        notes=(
-            *draft.notes,
-            *[_of_old(topic) for topic in since],
-            *notes,
-            *(rejected.notes if rejected is not None else ()),
-        ),
+        notes=(*draft.notes, *[_of_old(topic) for topic in since], *notes, *told),
     )
 
 
