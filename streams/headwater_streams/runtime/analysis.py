@@ -40,6 +40,7 @@ from headwater_streams.runtime.requirements import (
 from headwater_streams.runtime.state_shape import state_shape, whole_shape
 from headwater_streams.runtime.streamable import check_streamable, check_without_actions
 from headwater_streams.runtime.unions import check_inputs, check_union, foreign_time, joined_inputs
+from headwater_streams.runtime.unused import unused_texts
 from headwater_streams.runtime.written import WrittenAs
 from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sources.coordinates import (
@@ -136,6 +137,7 @@ def analyse(
         with _telling(job, "target"):
             check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
+    plan = replace(plan, unused=unused_texts(job, schemas, results.values()))
     if job.unites_for is not None:
         return replace(plan, state=whole_shape(results[job.target.name]))
     if plan.kind in ("row", "scd"):

@@ -56,6 +56,7 @@ class Job:
         steps: Of a part of a chain, see `chain`: the inputs that are results of operators before it.
         is_step: Whether it is such a part, and not the last one.
         places: Of a job in SQL, where its parts stand (`"x.sql, line 3"`): `"input NAME"`, `"check NAME"`, `"target"`.
+        worded: Puts a sentence about it into the words of the language that it is written in.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Job:
     steps: tuple[str, ...] = ()
     is_step: bool = False
     places: Mapping[str, str] = field(default_factory=dict)
+    worded: Callable[[str], str] = str
 
     @property
     def targets(self) -> tuple[DeltaTarget, ...]:

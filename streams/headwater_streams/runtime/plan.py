@@ -88,6 +88,7 @@ class JobPlan:
         unites: Whether a windowed job's function unites several inputs on the way to its window, or looks things up;
             it is run in two parts, see `ingest.with_united`.
         chain: The operators of a job that has several; it is run in a part for each, see `chain`.
+        unused: Of each topic's columns those that nothing looks at and that need not be made, see `unused_texts`.
     """
 
     job: Job
@@ -102,6 +103,7 @@ class JobPlan:
     foreign_time: str | None = None
     unites: bool = False
     chain: tuple[Link, ...] = ()
+    unused: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property
     def target_schema(self) -> T.StructType:

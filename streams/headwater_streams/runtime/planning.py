@@ -13,7 +13,6 @@ from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_u
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.written import WrittenAs, will_write, written_as
-from headwater_streams.streaming_sql.words import in_sql
 
 
 def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
@@ -50,7 +49,7 @@ def _told(job: Job, error: JobDefinitionError) -> JobDefinitionError:
     if not job.text:
         return error
     about = f"job {job.name!r}: "
-    told, code = in_sql(str(error)).removeprefix(about), job.function.__code__
+    told, code = job.worded(str(error)).removeprefix(about), job.function.__code__
     if code.co_filename not in told:
         told = f"{code.co_filename}, line {code.co_firstlineno}: {told}"
     return JobDefinitionError(about + told)

@@ -65,7 +65,7 @@ def check_positions(
         elif position < earliest:
             gone.append(f"partition {partition} offsets [{position}, {earliest})")
     if shrunk:
-        raise DataLossError(made_again(job, topic, "; ".join(shrunk)))
+        raise DataLossError(topic_made_again(job, topic, "; ".join(shrunk)))
     if gone:
         raise DataLossError(
             f"job {job!r}: records of {topic} that it has not read are gone, removed by the topic's retention: "
@@ -123,7 +123,7 @@ def records_gone(context: StageContext, job: Job, generation: int) -> str | None
     return None
 
 
-def made_again(job: str, topic: str, how: str) -> str:
+def topic_made_again(job: str, topic: str, how: str) -> str:
     """The sentence for a topic that is not the one that a job has read."""
     return (
         f"job {job!r}: {topic} is not the topic that it has read: {how}; it was deleted and made again, or cut "

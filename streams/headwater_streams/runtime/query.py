@@ -37,7 +37,7 @@ from headwater_streams.runtime.generations import (
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.positions import check_next, made_again
+from headwater_streams.runtime.positions import check_next, topic_made_again
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.stateful import BATCH_METRIC
 from headwater_streams.runtime.tables import require_tables
@@ -378,7 +378,9 @@ class JobQuery:
         for topic, begun in self._ids.items():
             now = self._context.source.topic_id(topic)
             if now is not None and now != begun:
-                raise DataLossError(made_again(self.job.name, topic, f"its id was {begun} and is {now}"))
+                raise DataLossError(
+                    topic_made_again(self.job.name, topic, f"its id was {begun} and is {now}")
+                )
 
     def _check_checkpoint(self) -> int:
         """The last batch that the table has, -1 for none; the checkpoint must know it."""

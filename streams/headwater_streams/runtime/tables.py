@@ -10,7 +10,6 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import column_problems, ensure_table
 from headwater_streams.sinks.side import late_schema, quarantine_schema
 from headwater_streams.sinks.target import declared_name
-from headwater_streams.streaming_sql.words import in_sql
 
 
 def prepare_tables(context: StageContext, plan: JobPlan) -> None:
@@ -42,12 +41,14 @@ def table_problems(context: StageContext, plan: JobPlan) -> list[str]:
     for name in plan.schemas:
         other = other_writer(context, plan.job, name)
         if other is not None:
-            told = (
-                f"{name} is written by the job {other!r}, and a table has one writer: the job {plan.job.name!r} would "
-                f"write its rows twice; give it that name back, @hw.job(name={declared_name(other)!r}), or another "
-                f"target, or take the table over, empty: headwater jobs rebuild {declared_name(plan.job.name)}"
+            problems.append(
+                plan.job.worded(
+                    f"{name} is written by the job {other!r}, and a table has one writer: the job "
+                    f"{plan.job.name!r} would write its rows twice; give it that name back, "
+                    f"@hw.job(name={declared_name(other)!r}), or another target, or take the table over, empty: "
+                    f"headwater jobs rebuild {declared_name(plan.job.name)}"
+                )
             )
-            problems.append(in_sql(told) if plan.job.text else told)
     return problems
 
 

@@ -99,11 +99,13 @@ def joined_inputs(job: Job, result: DataFrame) -> tuple[str, str]:
 
 def inputs_under(plan: Any) -> Counter[str]:
     """The inputs by whose marks a plan's leaves are known, and how many leaves each has there."""
-    names: Counter[str] = Counter()
-    for leaf in to_list(plan.collectLeaves()):
-        columns = [str(column.name()) for column in to_list(leaf.output())]
-        names.update(name.removeprefix(_MARK) for name in columns if name.startswith(_MARK))
-    return names
+    return Counter(name for leaf in to_list(plan.collectLeaves()) if (name := input_of(leaf)) is not None)
+
+
+def input_of(leaf: Any) -> str | None:
+    """The input by whose mark a leaf of a plan is known; None for any other leaf."""
+    columns = (str(column.name()) for column in to_list(leaf.output()))
+    return next((name.removeprefix(_MARK) for name in columns if name.startswith(_MARK)), None)
 
 
 def origin_of(frame: DataFrame, column: str, name: str) -> str | None:

@@ -5,9 +5,10 @@ declared columns) and `_bad`. Why a record is bad costs more to say than to see,
 rejected rows alone (`Decoded.rejected`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -29,6 +30,7 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.headers import header_value, incomplete, is_name
 from headwater_streams.sources.inputs import Input, TopicInput
+from headwater_streams.sources.json_value import parse_json
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.values import value_columns, values_of
@@ -81,9 +83,12 @@ class _Decoder:
         checks: Sequence[Check],
         of_columns: Sequence[Problem],
         of_record: Sequence[Problem] = (),
+        apart: Mapping[str, Column] = MappingProxyType({}),
     ) -> None:
-        """Args: the value's columns; input checks that quarantine; what can be wrong with columns, and before them."""
-        self._columns = {name: F.col(f"{VALUE}.`{name}`").alias(name) for name in columns}
+        """Args: the value's columns; input checks that quarantine; what can be wrong with columns, and before them;
+        columns that are not in the value."""
+        where = {name: apart[name] if name in apart else F.col(f"{VALUE}.`{name}`") for name in columns}
+        self._columns = {name: column.alias(name) for name, column in where.items()}
         later = [*of_columns]
         later += [Problem(c.name, F.expr(c.violation_sql), f"{c.name}: {c.expression}") for c in checks]
         self._bad = any_of([*of_record, *later]).alias(BAD)
@@ -100,15 +105,38 @@ class _Decoder:
 class RecordDecoder(_Decoder):
     """Decodes what a source of records gives (`RAW_SCHEMA`)."""
 
-    def __init__(self, declared: TopicInput, checks: Sequence[Check], *, origin: bool) -> None:
-        """Args: the topic's declaration; input checks that quarantine; whether the origin headers are honoured."""
+    def __init__(
+        self,
+        declared: TopicInput,
+        checks: Sequence[Check],
+        *,
+        origin: bool,
+        unused: Collection[str] = (),
+    ) -> None:
+        """Makes it.
+
+        Args:
+            declared: The topic's declaration.
+            checks: Input checks that quarantine.
+            origin: Whether the origin headers are honoured.
+            unused: Texts of JSON that nobody is likely to look at: who does has them all the same, at the price of
+                reading the value once more.
+        """
         schema = value_schema(declared)
-        self._values = values_of(declared, schema, F.col(RAW), F.col(TIMESTAMP), F.col(VALUE), F.col(_UNREAD))
+        in_value = T.StructType([field for field in schema.fields if field.name not in unused])
+        apart = {
+            field.name: parse_json(F.col(RAW).cast("string"), T.StructType([field])).getField(field.name)
+            for field in schema.fields
+            if field.name in unused
+        }
+        self._values = values_of(
+            declared, in_value, F.col(RAW), F.col(TIMESTAMP), F.col(VALUE), F.col(_UNREAD)
+        )
         problems = [self._values.problem]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
         of_columns = [*time_problems(declared, ahead=True), *_unreadable(schema)]
-        super().__init__(schema.fieldNames(), checks, of_columns, problems)
+        super().__init__(schema.fieldNames(), checks, of_columns, problems, apart)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
         where = origin_of(F.col("_origin_texts")) if origin else F.lit(None).cast(ORIGIN_TYPE)

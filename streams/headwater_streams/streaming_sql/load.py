@@ -13,6 +13,7 @@ from headwater_streams.sinks.target import DeltaTarget, delta
 from headwater_streams.sources.beside import naming_files_in
 from headwater_streams.streaming_sql.script import Script
 from headwater_streams.streaming_sql.statement import Statement, read_statement
+from headwater_streams.streaming_sql.words import in_sql
 
 _OF_CHANGES = ("sequence_by", "apply_as_deletes", "except_columns", "track_history_columns")
 
@@ -64,6 +65,7 @@ def _job(statement: Statement) -> Job:
         statement.checks,
         text=statement.text,
         places={part: str(place) for part, place in statement.places.items()},
+        worded=in_sql,
     )
 
 

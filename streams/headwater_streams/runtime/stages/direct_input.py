@@ -114,7 +114,8 @@ class DirectInput(StatefulInput):
     @cached_property
     def _decoder(self) -> RecordDecoder:
         assert isinstance(self._declared, TopicInput)
-        return RecordDecoder(self._declared, self._quarantining(self._empty), origin=False)
+        checks, unused = self._quarantining(self._empty), self._plan.unused.get(self.name, frozenset())
+        return RecordDecoder(self._declared, checks, origin=False, unused=unused)
 
     @cached_property
     def _places(self) -> list[tuple[str, int]]:

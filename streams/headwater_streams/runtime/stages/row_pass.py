@@ -235,8 +235,9 @@ class RowPass:
             checks = self._job.quarantining
             if self._is_union:
                 checks = speaking_of(empty_frame(spark, schema), checks)
+            unused = self._plan.unused.get(name, frozenset())
             self._decoders[name] = (
-                RecordDecoder(declared, checks, origin=self._origin)
+                RecordDecoder(declared, checks, origin=self._origin, unused=unused)
                 if isinstance(declared, TopicInput)
                 else RowDecoder(declared, schema.fieldNames(), checks)
             )
