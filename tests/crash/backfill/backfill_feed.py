@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backfill_model import NOT_JSON, is_kept, value_of
+from backfill_model import NOT_JSON, is_kept, reply_to, value_of
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -12,12 +12,13 @@ _PAIR_EVERY_S = 0.8
 
 
 class Feed(threading.Thread):
-    """Records that come without end, a pair at a time, one for each partition."""
+    """Records and replies to them that come without end, a pair at a time, one for each partition."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(daemon=True)
         admin = AdminClient({"bootstrap.servers": bootstrap})
-        admin.create_topics([NewTopic("clicks", 2, 1)])["clicks"].result(10)
+        for made in admin.create_topics([NewTopic(topic, 2, 1) for topic in ("clicks", "replies")]).values():
+            made.result(10)
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
         self._lock, self._stopping = threading.Lock(), threading.Event()
         self.sent = 0
@@ -44,6 +45,7 @@ class Feed(threading.Thread):
     def _pairs(self, count: int) -> None:
         for n in range(self.sent, self.sent + 2 * count):
             self._producer.produce("clicks", value_of(n), partition=n % 2)
+            self._producer.produce("replies", reply_to(n), partition=n % 2)
         assert self._producer.flush(30) == 0
         self.sent += 2 * count
 

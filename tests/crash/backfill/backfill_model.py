@@ -25,13 +25,15 @@ COLUMNS = {
     "silver.clicks": ["n", "who", "code", "_partition", "_offset"],
     "gold.per_minute": ["who", "window_start", "clicks", "total", "even", "odd", "code"],
     "gold.onward": ["n", "who", "code", "fed", "_partition", "_offset"],
+    "gold.replied": ["n", "who", "code", "_partition", "_offset"],
 }
 _DIGESTED: dict[str, Callable[[Row], Row]] = {
     "silver.clicks": lambda r: (r[0], r[2], r[0] * r[2]),
     "gold.per_minute": lambda r: (r[2], r[3], r[6], r[3] * r[6]),
     "gold.onward": lambda r: (r[0], r[2], r[3], r[0] * r[2]),
+    "gold.replied": lambda r: (r[0], r[2], r[0] * r[2]),
 }
-_SUMS = {"silver.clicks": 3, "gold.per_minute": 4, "gold.onward": 4}
+_SUMS = {"silver.clicks": 3, "gold.per_minute": 4, "gold.onward": 4, "gold.replied": 3}
 
 
 def value_of(n: int) -> bytes:
@@ -39,6 +41,11 @@ def value_of(n: int) -> bytes:
     if n % NOT_JSON == 0:
         return b"not JSON"
     return json.dumps({"who": who_of(n), "n": n, "at": at_of(n).isoformat()}).encode()
+
+
+def reply_to(n: int) -> bytes:
+    """What is sent, on another topic, as the reply to record n."""
+    return json.dumps({"n": n, "replied_at": (at_of(n) + timedelta(seconds=7)).isoformat()}).encode()
 
 
 def who_of(n: int) -> str:
@@ -67,7 +74,7 @@ class Codes:
 
     Attributes:
         base: The live job's.
-        repaired: In a row table the codes of single records; in a window table of the windows' starts.
+        repaired: In a table of rows the codes of single records; in a window table of the windows' starts.
     """
 
     base: int
@@ -85,7 +92,7 @@ class Codes:
 def expected(table: str, codes: Codes, until: Sequence[int]) -> Rows:
     """The rows made of the records up to one of each partition, sorted."""
     records = [n for n in range(max(until) + 1) if n <= until[n % 2]]
-    if table == "silver.clicks":
+    if table in ("silver.clicks", "gold.replied"):  # a reply to each comes within seconds
         return [(n, who_of(n), codes.of(n), n % 2, n // 2) for n in records if is_kept(n, codes.of(n))]
     if table == "gold.onward":  # of one code with the rows that it has read
         kept = [n for n in records if is_kept(n, codes.base)]

@@ -14,6 +14,7 @@ _SUMS = {
     "silver.clicks": "sum(n), sum(code), sum(n * code)",
     "gold.per_minute": "sum(clicks), sum(total), sum(code), sum(total * code)",
     "gold.onward": "sum(n), sum(code), sum(fed), sum(n * code)",
+    "gold.replied": "sum(n), sum(code), sum(n * code)",
 }
 
 

@@ -50,6 +50,7 @@ DIGESTS = {
     "silver.clicks": ("n", "code", "n * code"),
     "gold.per_minute": ("clicks", "total", "code", "total * code"),
     "gold.onward": ("n", "code", "fed", "n * code"),
+    "gold.replied": ("n", "code", "n * code"),
 }
 
 

@@ -10,13 +10,12 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams.runtime.job import Job, bind
 
-clicks = hw.topic(
-    "clicks",
-    schema="who STRING, n INT, at TIMESTAMP",
-    event_time="at",
-    watermark="20 minutes",
-    max_ahead="3650 days",
-    max_offsets_per_batch=400,
+_SCHEMA, _MOST = "who STRING, n INT, at TIMESTAMP", {"max_ahead": "3650 days", "max_offsets_per_batch": 400}
+clicks = hw.topic("clicks", schema=_SCHEMA, event_time="at", watermark="20 minutes", **_MOST)
+# Of a join whose rows soon have all their partners, so that most of them can be repaired.
+asked = hw.topic("clicks", schema=_SCHEMA, event_time="at", watermark="2 minutes", **_MOST)
+replies = hw.topic(
+    "replies", schema="n INT, replied_at TIMESTAMP", event_time="replied_at", watermark="2 minutes", **_MOST
 )
 
 
@@ -53,6 +52,21 @@ def per_minute(code: int) -> Job:
     return bind(per_minute)
 
 
+def replied(code: int) -> Job:
+    """A join of clicks with their replies behind two ingest tables: `gold.replied`."""
+
+    @hw.job(name="replied", target=hw.delta("gold.replied"), dedup=hw.by_offset())
+    @hw.check(f"code_{code}", f"code = {code}", on="output", action="warn")
+    def replied(asked: DataFrame, replies: DataFrame) -> DataFrame:
+        kept = asked.filter(F.col("n") % (7 + code % 5) != 0)
+        found = hw.join(
+            kept, replies, on=["n"], left_time="at", right_time="replied_at", within="1 minute", how="inner"
+        )
+        return found.select("n", "who", F.lit(code).alias("code"))
+
+    return bind(replied)
+
+
 cleaned = hw.table("silver.clicks")
 
 
@@ -67,4 +81,4 @@ def onward(code: int) -> Job:
     return bind(onward)
 
 
-JOBS = {"clean": clean, "per_minute": per_minute, "onward": onward}
+JOBS = {"clean": clean, "per_minute": per_minute, "replied": replied, "onward": onward}
