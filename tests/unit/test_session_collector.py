@@ -1,14 +1,32 @@
-"""Which garbage collector a session's driver is started with."""
+"""Which garbage collector a session's driver is started with, and which pages of memory."""
+
+from pathlib import Path
 
 import pytest
 
+from headwater.stack import session
 from headwater.stack.session import collector_conf
 
 EXTRA, DEFAULT = "spark.driver.extraJavaOptions", "spark.driver.defaultJavaOptions"
 
 
-def test_a_driver_collects_in_parallel() -> None:
-    assert collector_conf({EXTRA: "-Xss8m"}, {}) == {DEFAULT: "-XX:+UseParallelGC"}
+@pytest.mark.parametrize(
+    ("kernel", "pages"),
+    [
+        ("always [madvise] never\n", " -XX:+UseTransparentHugePages"),
+        ("[always] madvise never\n", " -XX:+UseTransparentHugePages"),
+        ("always madvise [never]\n", ""),
+        (None, ""),
+    ],
+)
+def test_a_driver_collects_in_parallel_in_large_pages_if_there_are_some(
+    kernel: str | None, pages: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = tmp_path / "enabled"
+    if kernel is not None:
+        says.write_text(kernel)
+    monkeypatch.setattr(session, "_KERNEL_SAYS", says)
+    assert collector_conf({EXTRA: "-Xss8m"}, {}) == {DEFAULT: f"-XX:+UseParallelGC{pages}"}
 
 
 @pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS"])

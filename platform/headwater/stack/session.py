@@ -34,6 +34,10 @@ _AVRO_LIMITS = " ".join(
 # All threads work, and then all collect. G1, which Java takes by itself, cost a seventh more CPU time for a job's rows:
 # Spark's JSON parser makes a buffer of 8 KiB for each value.
 _COLLECTOR = "-XX:+UseParallelGC"
+# That buffer is memory that was not touched for long, and in pages of 2 MiB the processor knows more of it: a job that
+# passes rows through took a tenth less CPU time, and its rows/s were a seventh more.
+_LARGE_PAGES = "-XX:+UseTransparentHugePages"
+_KERNEL_SAYS = Path("/sys/kernel/mm/transparent_hugepage/enabled")  # "always [madvise] never"
 _A_COLLECTOR = re.compile(r"-XX:\+Use\w+GC\b")
 _DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
 _JAVA_VARIABLES = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
@@ -117,15 +121,24 @@ def session_conf(
 
 
 def collector_conf(conf: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The driver's garbage collector; nothing where options of Java are given in place of our own or name one: Java
-    does not start with two."""
+    """The driver's garbage collector and the pages of its memory; nothing where options of Java are given in place of
+    our own or name a collector: Java does not start with two."""
     given = [
         conf.get("spark.driver.extraJavaOptions", ""),
         *(environ.get(name, "") for name in _JAVA_VARIABLES),
     ]
     if _DEFAULT_OPTIONS in conf or any(_A_COLLECTOR.search(options) for options in given):
         return {}
-    return {_DEFAULT_OPTIONS: _COLLECTOR}
+    return {_DEFAULT_OPTIONS: f"{_COLLECTOR} {_LARGE_PAGES}" if _has_large_pages() else _COLLECTOR}
+
+
+def _has_large_pages() -> bool:
+    """Whether the kernel gives large pages to who asks: Java says a word of it where it does not, and knows the option
+    on Linux alone."""
+    try:
+        return "[never]" not in _KERNEL_SAYS.read_text()
+    except OSError:
+        return False
 
 
 def spark_session(

@@ -149,6 +149,7 @@ def running_flink(folder: Path, *, cores: int, java_options: str = "") -> Iterat
         "taskmanager.numberOfTaskSlots": cores,
         "parallelism.default": cores,
         "execution.checkpointing.interval": "1 s",
+        "client.retry-period": "50 ms",  # how often the gateway asks whether a job has ended: every 2 s by default
         "execution.checkpointing.dir": (folder / "checkpoints").as_uri(),
         "io.tmp.dirs": folder / "tmp",
         "sql-gateway.endpoint.rest.address": "127.0.0.1",
