@@ -13,6 +13,7 @@ import pyarrow.dataset as ds
 
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.audit.repeats import more_than_once
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.shared import shares_coordinates, tables_read, topics_made_again
@@ -39,9 +40,7 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
     """
     path = home.table(audit.table)
     rows = columns_of(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
-    # A topic that was made again has the same offsets once more, in another generation.
-    placed = rows.filter(pc.is_valid(rows["_offset"]))
-    twice = _places(_more_than_once(placed, ["_generation", "_topic", "_partition", "_offset"]))
+    twice = _places(more_than_once(rows.filter(pc.is_valid(rows["_offset"]))))
     entries = [commit.entry for commit in live if commit.entry is not None]
     read = tables_read(entries) if twice else ()
     if twice and not any(shares_coordinates(home, name) or topics_made_again(home, name) for name in read):
@@ -213,14 +212,6 @@ def _more(one: pa.Table, other: pa.Table) -> list[_Coordinates]:
         for place, n in zip(_places(more), more["_times_sum"].to_pylist(), strict=True)
         for _ in range(n)
     ]
-
-
-def _more_than_once(rows: pa.Table, names: list[str]) -> pa.Table:
-    """The places that several rows share. Arrow counts them: as Python objects ten million rows take gigabytes."""
-    encoded = rows["_topic"].dictionary_encode()  # a third of the time
-    rows = rows.set_column(rows.schema.get_field_index("_topic"), "_topic", encoded).unify_dictionaries()
-    found = rows.group_by(names).aggregate([([], "count_all")])
-    return found.filter(pc.greater(found["count_all"], 1))
 
 
 def _of_batch(rows: pa.Table, batch: tuple[int | None, int | None]) -> pa.Array:

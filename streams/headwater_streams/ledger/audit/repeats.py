@@ -1,0 +1,57 @@
+"""The records of which several rows stand in a table."""
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# A topic that was made again has the same offsets once more, in another generation.
+_KIND, _OFFSET = ("_generation", "_topic", "_partition"), "_offset"
+_MOST_KINDS, _MOST_BYTES_A_ROW = 1 << 20, 16
+
+
+def more_than_once(rows: pa.Table) -> pa.Table:
+    """The coordinates that several rows share, each once.
+
+    Args:
+        rows: `_generation`, `_topic`, `_partition` and `_offset`, the last one without NULLs.
+    """
+    if are_apart(rows):
+        return rows.select([*_KIND, _OFFSET]).slice(0, 0)
+    # Arrow counts them: as Python objects ten million rows take gigabytes.
+    encoded = rows["_topic"].dictionary_encode()  # a third of the time
+    rows = rows.set_column(rows.schema.get_field_index("_topic"), "_topic", encoded).unify_dictionaries()
+    found = rows.group_by([*_KIND, _OFFSET]).aggregate([([], "count_all")])
+    return found.filter(pc.greater(found["count_all"], 1))
+
+
+def are_apart(rows: pa.Table) -> bool:
+    """Whether no two rows share their coordinates, looked at in an array of all offsets; False, too, where offsets lie
+    too far apart for one. It takes a fifth of the time of counting."""
+    if not rows.num_rows:
+        return True
+    kinds, count = np.zeros(rows.num_rows, np.int64), 1
+    for name in _KIND:
+        codes, values = _codes(rows[name])
+        kinds, count = kinds * values + codes, count * values
+        if count > _MOST_KINDS:
+            return False
+    offsets = rows[_OFFSET].to_numpy()
+    there = np.flatnonzero(np.bincount(kinds, minlength=count))
+    low = int(offsets.min())
+    span = int(offsets.max()) - low + 1
+    if len(there) * span > _MOST_BYTES_A_ROW * rows.num_rows + _MOST_KINDS:
+        return False
+    starts = np.zeros(count, np.int64)
+    starts[there] = np.arange(len(there)) * span
+    seen = np.zeros(len(there) * span, np.uint8)
+    seen[starts[kinds] + (offsets - low)] = 1
+    return int(np.count_nonzero(seen)) == rows.num_rows
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
+    """Numbers that are equal where values are, and below how many they are."""
+    chunks = column.dictionary_encode().unify_dictionaries().chunks
+    values = max(len(chunk.dictionary) for chunk in chunks)
+    codes = [pc.fill_null(chunk.indices, values).to_numpy(zero_copy_only=False) for chunk in chunks]
+    return np.concatenate(codes).astype(np.int64), values + 1
