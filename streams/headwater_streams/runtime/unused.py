@@ -1,7 +1,6 @@
 """Which columns of its topics a job does not look at, so that their values need not be made.
 
-Only texts of JSON: any value can be one, so that a record is judged without them, and to make them is half of what
-reading it costs where it is wide.
+To make the texts of a wide record is half of what reading it costs, and it can be judged without them.
 """
 
 import re
@@ -15,6 +14,8 @@ from headwater_streams.dedup import ByKey
 from headwater_streams.gateway import scala_object, to_list
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.unions import input_of
+from headwater_streams.sources.decode import needless
+from headwater_streams.sources.inputs import TopicInput
 
 _NUMBER = re.compile(r"#(\d+)")
 # What takes of the rows below it those columns that its expressions name, and those that are taken of itself.
@@ -37,8 +38,8 @@ def unused_texts(
     """
     found: dict[str, set[str]] = {}
     for name, declared in job.inputs.items():
-        if declared in job.topics and declared.value_format is None:
-            found[name] = {field.name for field in schemas[name].fields if field.dataType == T.StringType()}
+        if isinstance(declared, TopicInput):
+            found[name] = set(needless(declared, schemas[name]))
     if job.branches or not any(found.values()):  # rows that several tables are made of are kept whole
         return {}
     for result in results:

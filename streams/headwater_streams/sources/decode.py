@@ -119,8 +119,8 @@ class RecordDecoder(_Decoder):
             declared: The topic's declaration.
             checks: Input checks that quarantine.
             origin: Whether the origin headers are honoured.
-            unused: Texts of JSON that nobody is likely to look at: who does has them all the same, at the price of
-                reading the value once more.
+            unused: Some of the `needless` columns, at which nobody is likely to look: who does has them all the same,
+                at the price of reading the value once more.
         """
         schema = value_schema(declared)
         in_value = T.StructType([field for field in schema.fields if field.name not in unused])
@@ -222,6 +222,13 @@ def value_schema(declared: TopicInput) -> T.StructType:
             f"topic {declared.name!r}: event_time {declared.event_time!r} is {kind}, and must be TIMESTAMP"
         )
     return schema
+
+
+def needless(declared: TopicInput, schema: T.StructType) -> frozenset[str]:
+    """The columns without which a value is judged as with them: texts of JSON, as any value can be one."""
+    if declared.value_format is not None:
+        return frozenset()
+    return frozenset(field.name for field in schema.fields if field.dataType == T.StringType())
 
 
 def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:

@@ -16,7 +16,7 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
-from headwater_streams.sources.decode import VALUE, RecordDecoder
+from headwater_streams.sources.decode import VALUE, RecordDecoder, needless, value_schema
 from headwater_streams.sources.inputs import Input, TopicInput
 
 
@@ -76,7 +76,8 @@ class _Topics:
                 (p, max(start, there[p][0]), end) for p, (start, end) in partitions.items() if p in there
             )
             held[topic] = {p: (start, end) for p, start, end in known if start < end}
-        decoder = RecordDecoder(self._declared, (), origin=False)
+        unused = needless(self._declared, value_schema(self._declared))
+        decoder = RecordDecoder(self._declared, (), origin=False, unused=unused)
         decoded = decoder.decode(decoder.locate(self.read(held))).frame
         return _between(decoded, F.col(f"{VALUE}.`{self._declared.event_time}`"), span)
 

@@ -46,7 +46,7 @@ def are_apart(rows: pa.Table) -> bool:
     starts[there] = np.arange(len(there)) * span
     seen = np.zeros(len(there) * span, np.uint8)
     seen[starts[kinds] + (offsets - low)] = 1
-    return int(np.count_nonzero(seen)) == rows.num_rows
+    return bool(np.count_nonzero(seen) == rows.num_rows)
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[npt.NDArray[np.int64], int]:
