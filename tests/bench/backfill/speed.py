@@ -1,4 +1,7 @@
-"""Each job over all its rows: live, repaired, rebuilt, and as a query that was written by hand."""
+"""Each job over all its rows: live, repaired, rebuilt, and as a query that was written by hand.
+
+Of the row job also `parse`: the topic read and its JSON parsed by Spark, and nothing done with it.
+"""
 
 from __future__ import annotations
 
@@ -75,6 +78,8 @@ class Speed:
                 written = self._backfill(contender, job)
             if (found := _content(written, name)) != wanted:
                 raise WrongRowsError(f"{name}: live wrote {wanted} (rows, hash), {contender} {found}")
+        if name == "clean":
+            runs["parse"] = self._timed("parse", name, lambda: plain.parse(self._spark, self._address))
 
     def _query(self, name: str, written: Path) -> None:
         if name == "clean":
