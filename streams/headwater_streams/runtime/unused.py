@@ -1,6 +1,7 @@
 """Which columns of its topics a job does not look at, so that their values need not be made.
 
-To make the texts of a wide record is half of what reading it costs, and it can be judged without them.
+A record can be judged without its texts, and to make three of seven fields that nobody looked at was a fifth of what it
+took to parse Nexmark's bids.
 """
 
 import re
