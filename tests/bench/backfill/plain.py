@@ -21,7 +21,7 @@ def clean(spark: SparkSession, address: str, table: Path) -> None:
 
 
 def parse(spark: SparkSession, address: str) -> None:
-    """The topic's values parsed, and nothing done with them: no query over them takes less."""
+    """The topic's values parsed, and nothing done with them: no batch query over them takes less."""
     _parsed(spark, address).write.format("noop").mode("overwrite").save()
 
 
