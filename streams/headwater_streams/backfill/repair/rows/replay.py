@@ -89,7 +89,9 @@ class RowReplay:
         batches = [b for id_ in chunk.batches for b in self._live[id_.generation, id_.batch]]
         whole = merge_ranges([b.id.ranges for b in batches]) if origin else wanted
         records = self._pass.located(self._input.read(whole))
-        inside = records.filter(Offsets.of([batch.ranges for batch in chunk.batches]).condition())
+        inside = records
+        if origin or len(chunk.batches) > 1:  # between whose offsets there may be others
+            inside = records.filter(Offsets.of([batch.ranges for batch in chunk.batches]).condition())
         verdicts = self._verdicts(records, batches, self._job.dedup) if origin else None
         lookups = self._lookups.at(self._versions(batches))
         with self._lookups.looked_at():
@@ -135,6 +137,11 @@ class RowReplay:
 
     def _with_batches(self, rows: DataFrame, chunk: Chunk) -> DataFrame:
         """Each row's batch, generation and `_seen_until`, as the live job has or would have them."""
+        if len(chunk.batches) == 1:
+            (one,) = chunk.batches
+            newest = self._live[one.generation, one.batch][0].max_event_time_us
+            told = {BATCH: F.lit(one.batch).cast("long"), GENERATION: F.lit(one.generation).cast("int")}
+            return rows.withColumns(told | {SEEN_UNTIL: F.timestamp_micros(F.lit(newest).cast("long"))})
         shift = _block_shift([batch.ranges for batch in chunk.batches])
         places = []
         for one in chunk.batches:
