@@ -137,7 +137,10 @@ def analyse(
         with _telling(job, "target"):
             check_streamable(job, schemas, job.target.mode, spark)
     _check_expressions(job, frames, list(results.values()))
-    plan = replace(plan, unused=unused_texts(job, schemas, results.values()))
+    if (
+        plan.kind in ("row", "scd") or job.late == "count"
+    ):  # else an ingest table takes all of its topics' columns
+        plan = replace(plan, unused=unused_texts(job, schemas, results.values()))
     if job.unites_for is not None:
         return replace(plan, state=whole_shape(results[job.target.name]))
     if plan.kind in ("row", "scd"):

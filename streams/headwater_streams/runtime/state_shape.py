@@ -18,7 +18,12 @@ _NUMBER = re.compile(r"#\d+L?")
 
 def analysed_nodes(result: DataFrame) -> Iterator[Any]:
     """The nodes of a frame's analysed plan as the JVM has them, outermost first."""
-    open_plans = [result._jdf.queryExecution().analyzed()]  # noqa: SLF001 - plans have no public door
+    return nodes_of(result._jdf.queryExecution().analyzed())  # noqa: SLF001 - plans have no public door
+
+
+def nodes_of(plan: Any) -> Iterator[Any]:
+    """A plan's nodes as the JVM has them, outermost first."""
+    open_plans = [plan]
     while open_plans:
         plan = open_plans.pop()
         yield plan

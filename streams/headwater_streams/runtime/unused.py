@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 from headwater_streams.dedup import ByKey
 from headwater_streams.gateway import scala_object, to_list
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.state_shape import nodes_of
 from headwater_streams.runtime.unions import input_of
 from headwater_streams.sources.decode import needless
 from headwater_streams.sources.inputs import TopicInput
@@ -71,16 +72,12 @@ def _pruned(result: DataFrame) -> Any:
 
 def _named(plan: Any) -> set[str]:
     """The numbers of the columns that a plan's nodes name, and of those that it gives."""
-    numbers, open_plans = set(_NUMBER.findall(str(plan.output()))), [plan]
-    while open_plans:
-        node = open_plans.pop()
-        children = to_list(node.children())
-        taken = [node.references()]
+    taken = [plan.output()]
+    for node in nodes_of(plan):
+        taken.append(node.references())
         if str(node.nodeName()) not in _NAMING:
-            taken += [child.output() for child in children]
-        numbers.update(*(_NUMBER.findall(str(each)) for each in taken))
-        open_plans += children
-    return numbers
+            taken += [child.output() for child in to_list(node.children())]
+    return {number for each in taken for number in _NUMBER.findall(str(each))}
 
 
 def _is_in(column: str, text: str) -> bool:
