@@ -103,7 +103,8 @@ def plan(
         rebuild: The whole table anew beside the live one, with its checkpoint.
         behind: With `rebuild`, the rebuilds whose tables it reads, which are not swapped in yet.
         rewind: Tables, checkpoint and offsets back to this version of the job's table.
-        table: With `rewind`, which of the job's tables the version is of.
+        table: With `rewind`, which of the job's tables the version is of; with `rebuild`, of a union or a chain of
+            operators the table before the job's own that is made anew.
         lookups: Look-ups at the versions that the live batches read, or as they are now.
         home: The home of the tables.
         bootstrap: The brokers.
@@ -124,13 +125,15 @@ def plan(
         raise BackfillError(
             "behind= names rebuilds whose tables another one reads; give it with rebuild=True"
         )
-    if table is not None and rewind is None:
-        raise BackfillError("table= says which table the version of rewind= is of; give both")
+    if table is not None and rewind is None and not rebuild:
+        raise BackfillError(
+            "table= says which table rewind='s version is of, or what rebuild= makes; give one"
+        )
     found, reference = _job_of(job)
     context = _context(home, bootstrap, reads=found)
     if rebuild:
         return _backfill.plan_rebuild(
-            context, found, reference=reference, behind=[_id_of(planned) for planned in behind]
+            context, found, reference=reference, table=table, behind=[_id_of(planned) for planned in behind]
         )
     if rewind is not None:
         return _backfill.plan_rewind(context, found, version=rewind, table=table, reference=reference)

@@ -101,7 +101,7 @@ def test_backfill_from_python_needs_the_job_that_no_module_has(driver: JobDriver
         ({"start": "2013-01-01"}, "give start and end together; the end is exclusive"),
         ({"since_version": 1, "rebuild": True}, "give one of start and end, offsets"),
         ({"behind": ["x"]}, "give it with rebuild=True"),
-        ({"table": "gold.hourly"}, "table= says which table the version of rewind= is of"),
+        ({"table": "gold.hourly"}, "table= says which table rewind='s version is of, or what rebuild= makes"),
         ({"rows": "foo"}, "rows='foo' is neither 'quarantined' nor 'late'"),
         ({"lookups": "foo"}, "lookups='foo' is neither 'as_read' nor 'newest'"),
         ({"start": None, "end": "2013-01-01"}, "give start and end together"),

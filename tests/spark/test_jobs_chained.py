@@ -612,3 +612,50 @@ def test_backfill_of_chained_operators_makes_the_last_one_s_rows_anew_or_puts_th
     assert sums(driver) == [("10:00", 5), ("12:00", 1), ("14:00", 1), ("18:00", 1)]
     assert findings(driver) == []
     assert before != sums(driver)
+
+
+def made_aside(driver: JobDriver, job: Job, table: str | None, *behind: str) -> str:
+    planned = backfill.plan_rebuild(driver.context, job, table=table, behind=behind)
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert any(finding.name.startswith("recomputed") for finding in verdict.findings), verdict.notes
+    return planned.id
+
+
+def test_backfill_of_chained_operators_makes_all_their_tables_anew_beside_the_live_ones(
+    drive: Callable[..., JobDriver], closing_batches: None
+) -> None:
+    quick(driver := drive(hours()), *BATCHES)
+    context, job, before = driver.context, hours(least=2, times=2), sums(driver)
+    step, between = "gold.chain__step_1", "gold.chain__ingest_step_1"
+    with pytest.raises(BackfillError, match=rf"plan chain --rebuild --table {step}, or build all"):
+        backfill.plan_rebuild(context, job)
+    with pytest.raises(BackfillError, match=rf"gold\.other is none that .*; chain has {step}, {between}"):
+        backfill.plan_rebuild(context, job, table="gold.other")
+    first = made_aside(driver, job, step)
+    with pytest.raises(BackfillError, match=rf"make it anew first: .*--rebuild --table {between} --behind"):
+        backfill.plan_rebuild(context, job, behind=[first])
+    with pytest.raises(BackfillError, match=rf"rebuild of {step} was planned with other code"):
+        backfill.plan_rebuild(context, hours(least=3, times=2), table=between, behind=[first])
+    second = made_aside(driver, job, between, first)
+    third = made_aside(driver, job, None, first, second)
+    assert sums(driver) == before
+    quick(driver, [at("20:01")])  # with the code of before, while all is ready
+    for each in (first, second, third):
+        backfill.swap(context, each)
+    with pytest.raises(IncompatibleStateError, match="headwater jobs rebuild chain"):
+        drive(hours()).run()
+    again = drive(job)
+    again.run()
+    again.send("one", at("23:00"), timestamp=START)
+    again.run()
+    wanted = [("10:00", 6), ("11:00", 4), ("12:00", 2), ("14:00", 2), ("18:00", 2), ("20:00", 2)]
+    assert sums(again) == wanted
+    assert findings(again) == []
+
+    for each in (third, second, first):
+        backfill.rollback(context, each)
+    quick(driver, [at("23:30")])
+    assert sums(driver) == [*before, ("18:00", 1), ("20:00", 1)]
+    assert findings(driver) == []

@@ -204,6 +204,39 @@ def test_backfill_of_a_union_refuses_code_that_would_have_united_other_rows(
         drive(united_as(keep_health=True)).run()
 
 
+def test_backfill_of_a_union_unites_its_inputs_anew_beside_the_live_table(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(hourly)
+    send_all(driver)
+    before, job = hours(driver), bind(united_as(keep_health=True))
+    planned: list[str] = []
+    for table in ("gold.hourly__ingest_union", None):
+        each = backfill.plan_rebuild(driver.context, job, table=table, behind=planned)
+        backfill.run(driver.context, each.id, job)
+        verdict = backfill.verify(driver.context, each.id, job)
+        assert verdict.passed, verdict.findings
+        (found,) = [finding for finding in verdict.findings if finding.name == "recomputed"]
+        assert "of web, shop" in found.detail or "of shop, web" in found.detail, found
+        planned.append(each.id)
+    assert hours(driver) == before
+    assert len(driver.quarantined("gold.hourly")) == 2
+    for id_ in planned:
+        backfill.swap(driver.context, id_)
+    assert hours(driver)[0] == ("10:00", "a", 5, 5, 5), "as one that is built from empty"
+    assert [reason for reason, _ in driver.quarantined("gold.hourly")] == ["the value is not one JSON object"]
+    again = drive(united_as(keep_health=True))
+    again.send("web", visit("12:40"), timestamp=AT)
+    again.run()
+    assert [row[2] for row in hours(again)] == [5, 2, 1]
+    assert again.audit() == []
+    for id_ in reversed(planned):
+        backfill.rollback(driver.context, id_)
+    assert hours(driver) == before
+    assert len(driver.quarantined("gold.hourly")) == 2
+    assert driver.audit() == []
+
+
 def test_job_that_unites_only_now_is_built_anew(drive: Callable[..., JobDriver]) -> None:
     @hw.job(target=HOURLY, name="hourly")
     def alone(web: DataFrame) -> DataFrame:

@@ -137,10 +137,13 @@ def test_compare_strongest_remedy_wins_and_only_what_needs_it_is_told() -> None:
         (
             "x__step_1",
             "rebuild",
-            "put it back, or build all of its tables from empty: headwater jobs rebuild x",
+            (
+                "put it back, or build its tables again: beside the live ones with headwater backfill plan x "
+                "--rebuild, which says what comes first, or from empty with headwater jobs rebuild x"
+            ),
         ),
-        ("x__ingest_step_1", "rebuild", "build all of its tables from empty: headwater jobs rebuild x"),
-        ("x__ingest_union", "rebuild", "build all of its tables from empty: headwater jobs rebuild x"),
+        ("x__ingest_step_1", "rebuild", "from empty with headwater jobs rebuild x"),
+        ("x__ingest_union", "rebuild", "from empty with headwater jobs rebuild x"),
     ],
 )
 def test_remedy_of_a_part_is_the_job_s(part: str, remedy: Remedy, told: str) -> None:

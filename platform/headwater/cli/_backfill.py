@@ -8,6 +8,7 @@ from headwater.cli._common import console, duration_text, print_table, value_tex
 from headwater.errors import UsageError
 from headwater_streams.ledger.entry import spelled
 from headwater_streams.plural import counted
+from headwater_streams.sinks.target import declared_name
 
 if TYPE_CHECKING:
     from headwater_streams.backfill import BackfillPlan, BatchVersion, Verdict
@@ -130,7 +131,8 @@ def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
         lines["feeds"] = f"{', '.join(planned.feeds)}; {FED_STOP}"
     _print_lines(lines)
     print_notes(planned.notes)
-    if planned.feeds and planned.mode == "rebuild":
+    own = declared_name(planned.job)
+    if planned.mode == "rebuild" and any(declared_name(job) != own for job in planned.feeds):
         ready = f"headwater backfill plan JOB --rebuild --behind {planned.id}"
         print_notes([f"once this has run, the tables behind it can be made ready for the swap, too: {ready}"])
     print(f"next: headwater backfill {following} {planned.id}")

@@ -111,7 +111,8 @@ def plan_backfill(
         str | None,
         typer.Option(
             metavar="TABLE",
-            help="Of a job with several tables, the one that --rewind's VERSION is of; the first by default.",
+            help="With --rewind, of a job with several tables the one that VERSION is of; with --rebuild, of a "
+            "union or a chain of operators the table before the job's own that is made anew.",
         ),
     ] = None,
     behind: Annotated[
@@ -162,8 +163,10 @@ def plan_backfill(
         raise UsageError(f"{'say which range: give' if not sum(given) else 'give only'} one of {_RANGES}")
     if behind and not rebuild:
         raise UsageError("--behind names a rebuild whose tables another one reads; give it with --rebuild")
-    if table is not None and rewind is None:
-        raise UsageError("--table says which table the VERSION of --rewind is of; give both")
+    if table is not None and rewind is None and not rebuild:
+        raise UsageError(
+            "--table says which table --rewind's VERSION is of, or what --rebuild makes; give one"
+        )
     ranges = parse_offsets(offsets) if offsets else None
     timestamps = None if start is None or end is None else (start, end)
     try:
@@ -176,7 +179,7 @@ def plan_backfill(
 
         if rebuild or rewind is not None:
             whole = (
-                backfill.plan_rebuild(context, job, reference=where, behind=behind or ())
+                backfill.plan_rebuild(context, job, reference=where, table=table, behind=behind or ())
                 if rewind is None
                 else backfill.plan_rewind(context, job, version=rewind, table=table, reference=where)
             )

@@ -22,24 +22,26 @@ def require_planned(found: JobPlan, planned: AnyPlan) -> JobPlan:
     return found
 
 
-def require_made_alike(context: StageContext, plans: Sequence[JobPlan]) -> None:
-    """Sees to it that the rows that come to a job's last part, of a union or of steps of a chain, are those that its
-    code would make now.
+def require_made_alike(context: StageContext, job: str, parts: Sequence[JobPlan]) -> None:
+    """Sees to it that the rows that come to a part of a job, of a union or of steps of a chain, are those that its code
+    would make now.
 
     Args:
         context: The home.
-        plans: The job's parts.
+        job: The job's name.
+        parts: Its parts before that one, as they are now.
 
     Raises:
-        BackfillError: They were made by other code; the last part alone would be made of them again.
+        BackfillError: They were made by other code; the part alone would be made of them again.
     """
-    for part in (plan for plan in plans if plan.job.comes_before):
+    for part in parts:
         differs = [each for each in since_last_run(context, part) if each.remedy == "rebuild"]
         if differs:
             raise BackfillError(
-                f"the job {plans[-1].job.name!r} differs from its last run before its last operator "
-                f"({'; '.join(map(str, differs))}), and a backfill reads the rows that were made then; build all of "
-                f"its tables from empty: headwater jobs rebuild {plans[-1].job.name}"
+                f"the job {job!r} differs from its last run before its last operator ({'; '.join(map(str, differs))}), "
+                "and a backfill reads the rows that were made then; make these anew first, and what follows behind "
+                f"them: headwater backfill plan {job} --rebuild --table {part.job.target.name}, or build all of its "
+                f"tables from empty: headwater jobs rebuild {job}"
             )
 
 

@@ -2,8 +2,7 @@
 
 from headwater_streams.backfill.change import Change, changes_of, newest_of
 from headwater_streams.backfill.handover import made_by
-from headwater_streams.backfill.jobs import require_planned
-from headwater_streams.backfill.rebuild.behind import reading_aside
+from headwater_streams.backfill.rebuild.parts import planned_part
 from headwater_streams.backfill.rebuild.running import require_caught_up, shadow_context
 from headwater_streams.backfill.repair import running as repair_running
 from headwater_streams.backfill.repair.spec import BackfillPlan
@@ -12,7 +11,6 @@ from headwater_streams.backfill.rewind.swapping import versions_back_to
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.planning import plan_jobs
 
 
 def preview(
@@ -31,7 +29,7 @@ def preview(
     if isinstance(planned, RewindPlan):
         made = versions_back_to(context, planned)
     else:
-        found = require_planned(plan_jobs(reading_aside(context, planned.behind), [job])[-1], planned)
+        found = planned_part(context, job, planned)
         require_caught_up(folder, planned)
         shadow = shadow_context(context, folder, planned).home
         made = newest_of(shadow, [target.name for target in found.job.targets])

@@ -144,7 +144,10 @@ _COMES_BEFORE = re.compile(r"__(ingest_union|ingest_enriched|(ingest_)?step_\d+)
 def _told_remedy(job: str, remedy: Remedy) -> str:
     declared = declared_name(job)
     if remedy == "rebuild" and _COMES_BEFORE.search(job):
-        return f"put it back, or build all of its tables from empty: headwater jobs rebuild {declared}"
+        return (
+            f"put it back, or build its tables again: beside the live ones with headwater backfill plan {declared} "
+            f"--rebuild, which says what comes first, or from empty with headwater jobs rebuild {declared}"
+        )
     return f"{REMEDIES[remedy].replace('JOB', declared)} {declared if remedy == 'renew' else job}"
 
 

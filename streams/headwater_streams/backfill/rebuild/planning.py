@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.jobs import require_made_alike
 from headwater_streams.backfill.rebuild.behind import reading_aside, require_unswapped
+from headwater_streams.backfill.rebuild.parts import chosen_part
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.backfill.whole_planning import facts_of_plan
@@ -12,43 +12,58 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.planning import plan_jobs
 
 
 def plan_rebuild(
-    context: StageContext, job: Job, *, reference: str = "", behind: Sequence[str] = ()
+    context: StageContext,
+    job: Job,
+    *,
+    reference: str = "",
+    table: str | None = None,
+    behind: Sequence[str] = (),
 ) -> RebuildPlan:
     """Plans to make a job's tables anew and stores the plan; the same code and tables give the same plan.
 
-    Of a stateful job that names topics, and of a window over several inputs, the part behind its ingest tables is
-    rebuilt.
+    Of a stateful job that names topics, of a window over several inputs, and of a chain of operators, the last part is
+    rebuilt, of the tables before it. Where those were made by other code, they are made anew first (`table`), in their
+    order, and what follows is planned `behind` them.
 
     Args:
         context: The session, the home, the record source.
         job: The job, as its code is now.
         reference: Where the job was loaded from; the command line loads it from there again.
+        table: Of a union or a chain, the table before the job's own that is made anew: `"gold.busiest__step_1"`.
         behind: Rebuilds of the tables that it reads, which have caught up and are not swapped in yet: it reads what
             they have made, and is swapped in after them.
 
     Raises:
-        BackfillError: The job has not run yet, there is nothing of those others to read, or the rows that it unites
-            were united by other code.
+        BackfillError: The job has not run yet, there is nothing of those others to read, or what comes to its last
+            operator was made by other code and is not made anew.
         DataLossError: Records that the live job read are gone.
     """
-    plans = plan_jobs(reading_aside(context, behind), [job])
-    require_made_alike(context, plans)
-    found = plans[-1]
-    _require_tables(context, found.job)
+    found, following = chosen_part(context, job, table, behind)
+    _require_tables(reading_aside(context, behind), found.job)
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
     history.last_entry()  # refuses a job that has not run
     _require_records(context, found.job, history)
     read = [entry.totals["read"] for entry in history.entries()]
+    notes = () if not following else (_told_next(job, following),)
     made = RebuildPlan(
-        **facts_of_plan(context, found, history, reference), rows=sum(read), behind=tuple(behind)
+        **facts_of_plan(context, found, history, reference), rows=sum(read), behind=tuple(behind), notes=notes
     )
     require_unswapped(context, made)
     return stored(context.home, made, context.now_ms())
+
+
+def _told_next(job: Job, following: Sequence[str]) -> str:
+    """What of a job is to be made anew behind one of its parts, for a person."""
+    plan = f"headwater backfill plan {job.name} --rebuild"
+    each = [f"{plan} --table {table}" for table in following[:-1]]
+    return (
+        f"once this has run, {' and '.join(following)} are made of it, each with --behind for all rebuilds before it, "
+        f"and swapped in in this order: {', '.join([*each, plan])}"
+    )
 
 
 def _require_tables(context: StageContext, job: Job) -> None:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headwater_streams.backfill.handover import made_by
-from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.progress import PAUSE, Progress, is_done, tell
-from headwater_streams.backfill.rebuild.behind import made_aside, reading_aside, require_unswapped
+from headwater_streams.backfill.rebuild.behind import made_aside, require_unswapped
+from headwater_streams.backfill.rebuild.parts import planned_part
 from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.dedup.memory import SEEN_TABLE
@@ -18,7 +18,6 @@ from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.marks import Marks
@@ -45,7 +44,7 @@ def run(
         CheckFailedError: A check with `action="fail"` does not hold.
     """
     require_unswapped(context, planned)
-    found = require_planned(plan_jobs(reading_aside(context, planned.behind), [job])[-1], planned)
+    found = planned_part(context, job, planned)
     if any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         raise BackfillError(
             f"the backfill {planned.id!r} is swapped in, in part or whole; swap it, or roll it back"
@@ -70,11 +69,11 @@ def run(
             told("running")
         context.step(name, f"shadow {what}", batch)
 
-    runner = JobRunner(replace(shadow, step=step), [job], progress_every_s=None)
+    runner = JobRunner(replace(shadow, step=step), [job], progress_every_s=None, plans=[found])
     try:
         before = begun_with
         for _ in range(_ROUNDS):
-            runner.run_once(jobs=[planned.job])
+            runner.run_once()
             after = _rows_read(shadow_entries(folder, planned))
             if after - before <= _LITTLE * after:
                 break

@@ -3,9 +3,9 @@
 from headwater_streams.backfill.change import changes_of, newest_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, count_of
-from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.progress import summed
-from headwater_streams.backfill.rebuild.behind import reading_aside, unread
+from headwater_streams.backfill.rebuild.behind import unread
+from headwater_streams.backfill.rebuild.parts import planned_part
 from headwater_streams.backfill.rebuild.running import require_caught_up, shadow_context, shadow_entries
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.recompute import Recompute, recompute_rebuild
@@ -16,7 +16,6 @@ from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.sinks.delta_table import read_version
 
 _NAMED = 3
@@ -38,7 +37,7 @@ def verify(
     stored = folder.read("verdict")
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
-    found = require_planned(plan_jobs(reading_aside(context, planned.behind), [job])[-1], planned)
+    found = planned_part(context, job, planned)
     require_caught_up(folder, planned)
     home = shadow_context(context, folder, planned).home
     table, shadow = context.home.table(planned.target), home.table(planned.target)

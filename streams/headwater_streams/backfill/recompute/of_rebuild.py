@@ -63,7 +63,7 @@ def recompute_rebuild(
         entries = history.entries()
         if plan.kind in ("row", "scd"):
             tables = {}
-            for name in job.inputs:
+            for name in plan.job.inputs:
                 table = _table_read(home, entries, name)
                 if table is not None:
                     tables[name] = TableRows(table.rows(context), merge_ranges(_ranges_read(entries, name)))

@@ -77,7 +77,7 @@ def plan(
 
     def repaired(plans: Sequence[JobPlan]) -> JobPlan:
         require_no_chain(plans)
-        require_made_alike(context, plans)
+        require_made_alike(context, job.name, [part for part in plans if part.job.comes_before])
         return rejecting_part(context, plans) if rows == "quarantined" else plans[-1]
 
     job_plan = planned_job(context, job, repaired)
