@@ -38,8 +38,9 @@ def chosen_part(
     own = [plan for plan in plans if plan.job.comes_before] + [plans[-1]]
     tables = [plan.job.target.name for plan in own]
     if table is not None and table not in tables:
-        one_of = f"; {job.name} has {nearest(table, tables)}"
-        raise BackfillError(f"--table {table} is none that a rebuild of {job.name!r} makes{one_of}")
+        raise BackfillError(
+            f"{table} is no table that a rebuild of {job.name!r} makes; it has {nearest(table, tables)}"
+        )
     place = len(own) - 1 if table is None else tables.index(table)
     made = made_aside(context.home, behind)
     _require_unbroken(job.name, plans[: plans.index(own[place])], {each.name for each in made})

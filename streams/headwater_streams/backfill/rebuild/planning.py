@@ -61,8 +61,8 @@ def _told_next(job: Job, following: Sequence[str]) -> str:
     plan = f"headwater backfill plan {job.name} --rebuild"
     each = [f"{plan} --table {table}" for table in following[:-1]]
     return (
-        f"once this has run, {' and '.join(following)} are made of it, each with --behind for all rebuilds before it, "
-        f"and swapped in in this order: {', '.join([*each, plan])}"
+        "once this has run, plan what the job makes of it, with --behind for each rebuild before that, and swap all in "
+        f"in this order: {', then '.join([*each, plan])}"
     )
 
 
