@@ -237,6 +237,45 @@ def test_backfill_of_a_union_unites_its_inputs_anew_beside_the_live_table(
     assert driver.audit() == []
 
 
+def test_backfill_of_a_union_behind_a_table_made_anew_unites_that_one_s_rows(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(target=HOURLY, name="hourly")
+    def of_both(kept: DataFrame, web: DataFrame) -> DataFrame:
+        return hw.tumbling(hw.union(kept, web), "at", "1 hour", by=["user"]).agg(F.count("*").alias("n"))
+
+    @hw.job(target=hw.delta("silver.kept"), name="keep")
+    def keep_pages(early: DataFrame) -> DataFrame:
+        return early.filter("page <> '/health'")
+
+    def counts() -> list[tuple[Any, ...]]:
+        return driver.rows("gold.hourly", "user", "n")
+
+    driver = drive(keep, of_both)
+    driver.send("old", visit("10:01"), visit("10:02", page="/health"), timestamp=AT)
+    driver.send("web", visit("10:03"), timestamp=AT)
+    driver.run()
+    assert counts() == [("a", 3)]
+    planned: list[str] = []
+    for job, table in ((keep_pages, None), (of_both, "gold.hourly__ingest_union"), (of_both, None)):
+        if len(planned) == 1:
+            with pytest.raises(BackfillError, match=r"ingest_union was made of rows that another rebuild"):
+                backfill.plan_rebuild(driver.context, bind(of_both), behind=planned)
+        each = backfill.plan_rebuild(driver.context, bind(job), table=table, behind=planned)
+        backfill.run(driver.context, each.id, bind(job))
+        verdict = backfill.verify(driver.context, each.id, bind(job))
+        assert verdict.passed, verdict.findings
+        planned.append(each.id)
+    for id_ in planned:
+        backfill.swap(driver.context, id_)
+    assert counts() == [("a", 2)]
+    again = drive(keep_pages, of_both)
+    again.send("old", visit("10:04", page="/health"), visit("10:05"), timestamp=AT)
+    again.run()
+    assert counts() == [("a", 3)]
+    assert again.audit() == []
+
+
 def test_job_that_unites_only_now_is_built_anew(drive: Callable[..., JobDriver]) -> None:
     @hw.job(target=HOURLY, name="hourly")
     def alone(web: DataFrame) -> DataFrame:
