@@ -103,8 +103,8 @@ def plan(
         rebuild: The whole table anew beside the live one, with its checkpoint.
         behind: With `rebuild`, the rebuilds whose tables it reads, which are not swapped in yet.
         rewind: Tables, checkpoint and offsets back to this version of the job's table.
-        table: With `rewind`, which of the job's tables the version is of; with `rebuild`, of a union or a chain of
-            operators the table before the job's own that is made anew.
+        table: With `rewind`, which of the job's tables the version is of; with `rebuild`, one before the job's own,
+            which its topic or another operator fills, that is made anew.
         lookups: Look-ups at the versions that the live batches read, or as they are now.
         home: The home of the tables.
         bootstrap: The brokers.

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headwater.cli._backfill import print_notes
 from headwater.cli._common import (
     DEFAULT_HOME,
     BootstrapOption,
@@ -54,6 +55,10 @@ def renew(
 
 def rebuild(
     references: ReferencesArgument,
+    ingest: Annotated[
+        bool,
+        typer.Option("--ingest", help="Also empty the tables that the jobs' topics are read into."),
+    ] = False,
     bootstrap: BootstrapOption = None,
     home: HomeOption = DEFAULT_HOME,
     json_output: JsonOption = False,
@@ -61,24 +66,31 @@ def rebuild(
     """Begin a new generation of jobs with empty tables, which the next run fills from the beginning of their inputs.
 
     Jobs that read such a table are rebuilt with it; one of another module must be named, too. A job's ingest table is
-    kept, unless it cannot hold the topic's columns as they are declared now. Delta's time travel shows the old rows
-    until they are vacuumed. Rows are late by the batches that were before theirs, which may be others than the first
-    time.
+    kept, with what the columns and checks of then let in, unless it cannot hold the topic's columns as they are
+    declared now, or --ingest is given: its topic is then read again from the first record that it still has. Delta's
+    time travel shows the old rows until they are vacuumed. Rows are late by the batches that were before theirs, which
+    may be others than the first time.
 
     \b
     Examples:
       headwater jobs rebuild jobs/flights.py:delay_by_carrier
       headwater jobs rebuild delay_by_carrier
     """
-    _begin("rebuild", references, bootstrap, home, json_output)
+    _begin("rebuild", references, bootstrap, home, json_output, ingest=ingest)
 
 
 def _begin(
-    action: "Action", references: list[str], bootstrap: str | None, home: Path, json_output: bool
+    action: "Action",
+    references: list[str],
+    bootstrap: str | None,
+    home: Path,
+    json_output: bool,
+    *,
+    ingest: bool = False,
 ) -> None:
     from headwater.running.environment import find_jobs, open_environment
     from headwater_streams.errors import StreamsError
-    from headwater_streams.runtime.renewal import begin_generations
+    from headwater_streams.runtime.renewal import begin_generations, ingest_of_other_code
     from headwater_streams.runtime.warm_up import WarmUp
 
     jobs = find_jobs(references)
@@ -87,7 +99,9 @@ def _begin(
             home, bootstrap, app_name=f"headwater jobs {action}", needs_broker=action == "renew"
         )
     try:
-        begun = begin_generations(environment.context, jobs, action, environment.leases)
+        begun = begin_generations(environment.context, jobs, action, environment.leases, ingest=ingest)
+        emptied = {entry.table for entry in begun}
+        kept = [name for name in ingest_of_other_code(environment.context, jobs) if name not in emptied]
     except StreamsError as error:
         raise UserError(str(error)) from error
     finally:
@@ -118,3 +132,11 @@ def _begin(
     ]
     columns = ["job", "table", "generation", "gone, and never read", "read again for the state"]
     print_table(columns, rows, empty="no job")
+    if action == "rebuild" and kept:
+        print_notes(
+            [
+                f"{name} is kept, with rows of when the job's code, its topics' columns or its checks were others; "
+                "--ingest empties it, too, and reads the topic again"
+                for name in kept
+            ]
+        )

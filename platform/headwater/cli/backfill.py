@@ -96,7 +96,8 @@ def plan_backfill(
         bool,
         typer.Option(
             "--rebuild",
-            help="The whole table anew, with its checkpoint: for any kind of job, and any change of it.",
+            help="The whole table anew, with its checkpoint: for any kind of job, and any change of it; --table first, "
+            "where that is of what its topic is read into.",
         ),
     ] = False,
     rewind: Annotated[
@@ -111,8 +112,8 @@ def plan_backfill(
         str | None,
         typer.Option(
             metavar="TABLE",
-            help="With --rewind, of a job with several tables the one that VERSION is of; with --rebuild, of a "
-            "union or a chain of operators the table before the job's own that is made anew.",
+            help="With --rewind, of a job with several tables the one that VERSION is of; with --rebuild, one before "
+            "the job's own, that its topic or another operator fills, which is made anew.",
         ),
     ] = None,
     behind: Annotated[

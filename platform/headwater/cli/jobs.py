@@ -21,6 +21,7 @@ from headwater.cli._common import (
 from headwater.cli._generations import rebuild, renew
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 from headwater_streams.plural import counted
+from headwater_streams.sinks.target import declared_name
 
 if TYPE_CHECKING:
     from headwater_streams.runtime.compatibility import Difference
@@ -147,8 +148,9 @@ def _print_plans(found: list[dict[str, Any]], changed: "Mapping[str, Sequence[Di
         for p in found
     ]
     print_table(["job", "kind", "reads", "writes", "keys", "columns", "checks"], rows, empty="no job")
+    targets = {p["job"]: p["target"] for p in found}
     changes = [
-        (job, each.what, each.before, each.now, each.why, _can_be_done(each))
+        (job, each.what, each.before, each.now, each.why, _can_be_done(each, job, targets.get(job, "")))
         for job, told in changed.items()
         for each in told
     ]
@@ -158,11 +160,16 @@ def _print_plans(found: list[dict[str, Any]], changed: "Mapping[str, Sequence[Di
         print_table(columns, changes, empty="")
 
 
-def _can_be_done(difference: "Difference") -> str:
+def _can_be_done(difference: "Difference", job: str, table: str) -> str:
     if difference.remedy != "keep":
         return difference.remedy  # a sentence about it follows
-    is_code = difference.what == "function or declaration"
-    return "go on as it is" + ("; for rows before: headwater backfill plan" if is_code else "")
+    if difference.what != "function or declaration":
+        return "go on as it is"
+    declared = declared_name(job)
+    plan = "headwater backfill plan"
+    return f"go on as it is; for rows before: {plan}" + (
+        f" {declared} --rebuild --table {table}" if declared != job else ""
+    )
 
 
 @app.command()
@@ -425,8 +432,6 @@ def explain(
 
 def _is_of(job: str, names: list[str]) -> bool:
     """Whether it is one of the jobs, or a part of one."""
-    from headwater_streams.sinks.target import declared_name
-
     return job in names or declared_name(job) in names
 
 

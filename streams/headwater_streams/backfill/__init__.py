@@ -16,8 +16,8 @@ left rows; what came late is folded in.
 `plan_rebuild` makes a whole table anew beside the live one, and `plan_rewind` puts table, checkpoint and offsets back
 to an earlier commit, one of `versions`; the other verbs are the same. A table that feeds jobs is rebuilt with those
 behind it: `plan_rebuild(context, job, behind=[planned.id])` reads what another rebuild has made, and is swapped in
-after it. So are the tables of a chain of operators, or of a window over a union, whose code was changed before the last
-operator: `plan_rebuild(context, job, table="gold.busiest__step_1")`, and what follows behind that.
+after it. So are the tables in front of a job's own, where the checks or the columns of its topic were changed, or code
+before the last operator: `plan_rebuild(context, job, table="gold.busiest__step_1")`, and what follows behind that.
 """
 
 from headwater_streams.backfill.estimate import estimated_s

@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 
 from headwater_streams.backfill.store import AnyPlan, BackfillError
+from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.renewal import has_rows_of_other_code
+from headwater_streams.sinks.delta_table import read_version
 
 
 def require_planned(found: JobPlan, planned: AnyPlan) -> JobPlan:
@@ -34,7 +37,7 @@ def require_made_alike(context: StageContext, job: str, parts: Sequence[JobPlan]
     Raises:
         BackfillError: They were made by other code; the part alone would be made of them again.
     """
-    for part in parts:
+    for part in (part for part in parts if part.job.comes_before):
         differs = [each for each in since_last_run(context, part) if each.remedy == "rebuild"]
         if differs:
             raise BackfillError(
@@ -43,6 +46,38 @@ def require_made_alike(context: StageContext, job: str, parts: Sequence[JobPlan]
                 f"them: headwater backfill plan {job} --rebuild --table {part.job.target.name}, or build all of its "
                 f"tables from empty: headwater jobs rebuild {job}"
             )
+
+
+def require_their_columns(context: StageContext, job: str, parts: Sequence[JobPlan]) -> None:
+    """Sees to it that the tables before a part of a job have the columns that its topics have now.
+
+    Raises:
+        BackfillError: One was made before a column was declared, so its rows have none.
+    """
+    for part in parts:
+        name = part.job.target.name
+        version = next_commit(context.home.table(name)) - 1
+        if version < 0:
+            continue
+        there = read_version(context.spark, context.home.table(name), version).columns
+        missing = [column for column in part.target_schema.fieldNames() if column not in there]
+        if missing:
+            raise BackfillError(
+                f"{name} was made without the column {missing[0]}, which the job {job!r} reads now; make it anew "
+                f"first, and what follows behind it: headwater backfill plan {job} --rebuild --table {name}, or build "
+                f"all of its tables from empty: headwater jobs rebuild {job} --ingest"
+            )
+
+
+def made_by_others(context: StageContext, job: str, parts: Sequence[JobPlan]) -> tuple[str, ...]:
+    """Which of the tables before a part of a job have rows that other code made, a sentence each."""
+    return tuple(
+        f"{part.job.target.name} has rows of when the job's code, its topics' columns or its checks were others, and "
+        "what those let in or left out there stays so; to make it anew first, and this behind it: headwater backfill "
+        f"plan {job} --rebuild --table {part.job.target.name}"
+        for part in parts
+        if has_rows_of_other_code(context, part)
+    )
 
 
 def require_no_chain(plans: Sequence[JobPlan]) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.entry import LedgerEntry
-from headwater_streams.ledger.log import next_commit
+from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
 from headwater_streams.runtime.compatibility import (
     asks_to_be_renewed,
     remedy_of,
@@ -30,14 +30,20 @@ from headwater_streams.sinks.target import declared_name
 
 
 def begin_generations(
-    context: StageContext, jobs: Sequence[Job], action: Action, lease: LeaseFactory
+    context: StageContext,
+    jobs: Sequence[Job],
+    action: Action,
+    lease: LeaseFactory,
+    *,
+    ingest: bool = False,
 ) -> list[LedgerEntry]:
     """Begins the next generation of jobs, and of what must follow them.
 
     A rebuild goes on to the jobs that read a rebuilt table: they would count its rows twice. The ingest table of a
     stateful job is kept, since nothing that the job does with its rows is in it, unless the job unites several inputs
-    there, or they are the rows of another operator, or it cannot hold the topic's columns as they are now. A stateful
-    job is renewed if it needs that, with a warm-up; what reads topics for it, if that needs it or nothing else does.
+    there, or they are the rows of another operator, or it cannot hold the topic's columns as they are now, or a rebuild
+    is asked to make it anew, too (`ingest`). A stateful job is renewed if it needs that, with a warm-up; what reads
+    topics for it, if that needs it or nothing else does.
 
     Raises:
         StreamsError: A job runs, has not run yet, cannot be renewed, or a job that is not named reads the table.
@@ -49,6 +55,7 @@ def begin_generations(
     else:
         wanted = named | {plan.job.name for plan in plans if _lacks_its_table(context, plan)}
         wanted |= {plan.job.name for plan in plans if plan.is_ingest and table_problems(context, plan)}
+        wanted |= {plan.job.name for plan in plans if ingest and plan.job.topics}
         chosen = [plan for plan in plans if plan.job.name in wanted or _has_done(context, plan)]
         chosen = [
             plan
@@ -65,6 +72,20 @@ def begin_generations(
     finally:
         for held in leases.values():
             held.release()
+
+
+def ingest_of_other_code(context: StageContext, jobs: Sequence[Job]) -> list[str]:
+    """The ingest tables of jobs that have rows which other code let in, or columns or checks that were others."""
+    plans, named = plan_jobs(context, jobs), {job.name for job in jobs}
+    kept = (plan for plan in plans if plan.job.topics and plan.job.name not in named)
+    return [plan.job.target.name for plan in kept if has_rows_of_other_code(context, plan)]
+
+
+def has_rows_of_other_code(context: StageContext, plan: JobPlan) -> bool:
+    """Whether a job's table has rows of when its code or declaration was another."""
+    entries = (commit.entry for commit in since_rebuilt(lineage(context.home.table(plan.job.target.name))))
+    mine = (entry for entry in entries if entry is not None and entry.job == plan.job.name and entry.is_batch)
+    return any(entry.fingerprint != plan.job.fingerprint for entry in mine)
 
 
 def _lacks_its_table(context: StageContext, plan: JobPlan) -> bool:

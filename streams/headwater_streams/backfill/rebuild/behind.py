@@ -67,6 +67,15 @@ def made_aside(home: Home, behind: Sequence[str]) -> list[MadeAside]:
     return found
 
 
+def side_of_maker(home: Home, behind: Sequence[str], table: str, side: str) -> Path | None:
+    """Where the one of these rebuilds that makes a table keeps a side table; None where none of them makes it."""
+    for folder in (BackfillFolder(home, backfill) for backfill in behind):
+        planned = folder.plan()
+        if isinstance(planned, RebuildPlan) and table in (planned.target, *planned.further):
+            return Home(folder.rebuilt).table(side)
+    return None
+
+
 def reading_aside(context: StageContext, behind: Sequence[str]) -> StageContext:
     """The same context, with the tables that other rebuilds have made in the place of the live ones."""
     if not behind:

@@ -1,14 +1,21 @@
-"""Which part of a job a rebuild makes anew: its last one, or, of a chain or a union, one of those before it.
+"""Which part of a job a rebuild makes anew: its last one, or one of those before it.
 
     busiest__step_1 -> busiest__ingest_step_1 -> busiest      three rebuilds, each behind those before it
 
-Where code before the last operator was changed, the tables in between were made by what it was: they are made anew in
-their order, each of what the rebuild before it has made, and swapped in one after the other.
+Where code before the last operator was changed, or what its topic's columns and checks let in, the tables in between
+were made by what it was: they are made anew in their order, each of what the rebuild before it has made, and swapped in
+one after the other.
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 
-from headwater_streams.backfill.jobs import require_made_alike, require_planned
+from headwater_streams.backfill.jobs import (
+    made_by_others,
+    require_made_alike,
+    require_planned,
+    require_their_columns,
+)
 from headwater_streams.backfill.rebuild.behind import made_aside, reading_aside
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
@@ -20,10 +27,23 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 
 
-def chosen_part(
-    context: StageContext, job: Job, table: str | None, behind: Sequence[str]
-) -> tuple[JobPlan, tuple[str, ...]]:
-    """The part of a job that is to be made anew, and the tables of the parts behind it.
+@dataclass(frozen=True)
+class Chosen:
+    """A part of a job.
+
+    Attributes:
+        plan: The part.
+        following: The tables of the parts behind it.
+        notes: Which of the tables before it have rows that other code made.
+    """
+
+    plan: JobPlan
+    following: Sequence[str]
+    notes: Sequence[str]
+
+
+def chosen_part(context: StageContext, job: Job, table: str | None, behind: Sequence[str]) -> Chosen:
+    """The part of a job that is to be made anew.
 
     Args:
         context: The session and the home.
@@ -35,23 +55,24 @@ def chosen_part(
         BackfillError: The job makes no such table, or what the part reads was made by other code and is not made anew.
     """
     plans = plan_jobs(reading_aside(context, behind), [job])
-    own = [plan for plan in plans if plan.job.comes_before] + [plans[-1]]
-    tables = [plan.job.target.name for plan in own]
+    tables = [plan.job.target.name for plan in plans]
     if table is not None and table not in tables:
         raise BackfillError(
             f"{table} is no table that a rebuild of {job.name!r} makes; it has {nearest(table, tables)}"
         )
-    place = len(own) - 1 if table is None else tables.index(table)
-    made = made_aside(context.home, behind)
-    _require_unbroken(job.name, plans[: plans.index(own[place])], {each.name for each in made})
-    anew = _codes(context.home, behind)
-    for part in own[:place]:
-        if anew.get(part.job.name, part.job.fingerprint) != part.job.fingerprint:
+    place = len(plans) - 1 if table is None else tables.index(table)
+    new = {each.name for each in made_aside(context.home, behind)}
+    _require_unbroken(job.name, plans[:place], new)
+    codes = _codes(context.home, behind)
+    for part in plans[:place]:
+        if codes.get(part.job.name, part.job.fingerprint) != part.job.fingerprint:
             raise BackfillError(
                 f"the rebuild of {part.job.target.name} was planned with other code than that of now; plan it again"
             )
-    require_made_alike(context, job.name, [part for part in own[:place] if part.job.name not in anew])
-    return own[place], tuple(tables[place + 1 :])
+    kept = [part for part in plans[:place] if part.job.name not in codes]
+    require_made_alike(context, job.name, kept)
+    require_their_columns(context, job.name, kept)
+    return Chosen(plans[place], tables[place + 1 :], made_by_others(context, job.name, kept))
 
 
 def planned_part(context: StageContext, job: Job, planned: RebuildPlan) -> JobPlan:

@@ -25,14 +25,15 @@ def plan_rebuild(
     """Plans to make a job's tables anew and stores the plan; the same code and tables give the same plan.
 
     Of a stateful job that names topics, of a window over several inputs, and of a chain of operators, the last part is
-    rebuilt, of the tables before it. Where those were made by other code, they are made anew first (`table`), in their
-    order, and what follows is planned `behind` them.
+    rebuilt, of the tables before it. Where those were made by other code, or what it reads of its topics was let in by
+    other columns and checks, they are made anew first (`table`), in their order, and what follows is planned `behind`
+    them.
 
     Args:
         context: The session, the home, the record source.
         job: The job, as its code is now.
         reference: Where the job was loaded from; the command line loads it from there again.
-        table: Of a union or a chain, the table before the job's own that is made anew: `"gold.busiest__step_1"`.
+        table: The table before the job's own that is made anew: `"gold.busiest__step_1"`.
         behind: Rebuilds of the tables that it reads, which have caught up and are not swapped in yet: it reads what
             they have made, and is swapped in after them.
 
@@ -41,16 +42,20 @@ def plan_rebuild(
             operator was made by other code and is not made anew.
         DataLossError: Records that the live job read are gone.
     """
-    found, following = chosen_part(context, job, table, behind)
+    chosen = chosen_part(context, job, table, behind)
+    found = chosen.plan
     _require_tables(reading_aside(context, behind), found.job)
     target = found.job.target
     history = TableHistory(context.home.table(target.name), target.name, found.job.name)
     history.last_entry()  # refuses a job that has not run
     _require_records(context, found.job, history)
     read = [entry.totals["read"] for entry in history.entries()]
-    notes = () if not following else (_told_next(job, following),)
+    following = [_told_next(job, chosen.following)] if chosen.following else []
     made = RebuildPlan(
-        **facts_of_plan(context, found, history, reference), rows=sum(read), behind=tuple(behind), notes=notes
+        **facts_of_plan(context, found, history, reference),
+        rows=sum(read),
+        behind=tuple(behind),
+        notes=(*chosen.notes, *following),
     )
     require_unswapped(context, made)
     return stored(context.home, made, context.now_ms())

@@ -86,7 +86,7 @@ def verify(
         findings,
         terms,
         of_target.diff,
-        (*notes, *recomputed.notes),
+        (*planned.notes, *notes, *recomputed.notes),
         tables[planned.target][1],
         utc_text(context.now_ms()),
         of_target.table_version,

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import LiveBatch, TableHistory
 from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.rebuild.behind import side_of_maker
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.recompute.dimensions import DimensionRecomputation
 from headwater_streams.backfill.recompute.input_rows import Taken, of_inputs
@@ -78,7 +79,7 @@ def recompute_rebuild(
             raise NotRecomputableError(
                 f"{counted:,} late rows are only counted (late='count'), and which they are is not known"
             )
-        taken = {name: _taken(context, home, job, plan, entries, name) for name in job.inputs}
+        taken = {name: _taken(context, home, job, plan, planned, entries, name) for name in job.inputs}
         if plan.sides:
             watermark_us = Watermark.of(entries[-1]).at_us if entries else None
             joined = WrittenJoin(made, planned.columns, taken, _waiting(plan, entries), watermark_us)
@@ -92,15 +93,22 @@ def recompute_rebuild(
 
 
 def _taken(
-    context: StageContext, home: Home, job: Job, plan: JobPlan, entries: Sequence[LedgerEntry], name: str
+    context: StageContext,
+    home: Home,
+    job: Job,
+    plan: JobPlan,
+    planned: RebuildPlan,
+    entries: Sequence[LedgerEntry],
+    name: str,
 ) -> Taken:
     target = plan.job.target
     rejected = [home.table(target.quarantine_table)]
     batches: Callable[[], Sequence[LiveBatch]] = tuple
     table = _table_read(home, entries, name)
     if table is not None and isinstance(job.inputs[name], TopicInput):
-        # The ingest table; the job that fills it has the quarantine of the live job.
-        rejected.append(context.home.table(target.quarantine_table))
+        # The ingest table; the job that fills it has the quarantine of the live job, or of its own rebuild.
+        aside = side_of_maker(context.home, planned.behind, table.name, target.quarantine_table)
+        rejected.append(aside or context.home.table(target.quarantine_table))
         of_table = TableHistory(table.path, table.name, until=table.version)
         require_topics_whole(of_table)
         batches = of_table.batches

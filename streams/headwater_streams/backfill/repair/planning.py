@@ -4,7 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.jobs import require_made_alike, require_no_chain
+from headwater_streams.backfill.jobs import (
+    made_by_others,
+    require_made_alike,
+    require_no_chain,
+    require_their_columns,
+)
 from headwater_streams.backfill.repair.jobs import planned_job
 from headwater_streams.backfill.repair.joins.planning import plan_joins
 from headwater_streams.backfill.repair.rejected import rejecting_part
@@ -75,10 +80,16 @@ def plan(
     if lookups not in ("as_read", "newest"):
         raise BackfillError(f"lookups={lookups!r} is neither 'as_read' nor 'newest'")
 
+    notes: list[str] = []
+
     def repaired(plans: Sequence[JobPlan]) -> JobPlan:
         require_no_chain(plans)
-        require_made_alike(context, job.name, [part for part in plans if part.job.comes_before])
-        return rejecting_part(context, plans) if rows == "quarantined" else plans[-1]
+        require_made_alike(context, job.name, plans[:-1])
+        found = rejecting_part(context, plans) if rows == "quarantined" else plans[-1]
+        before = plans[: plans.index(found)]
+        require_their_columns(context, job.name, before)
+        notes.extend(made_by_others(context, job.name, before))
+        return found
 
     job_plan = planned_job(context, job, repaired)
     target = job_plan.job.target.name
@@ -91,6 +102,8 @@ def plan(
     differences = since_last_run(context, job_plan)
     _require_same_keys(job_plan, differences)
     halts = why_incompatible(job_plan.job.name, differences)
+    if halts is not None:
+        notes.append(f"the repair does not change that {halts}")
     draft = BackfillPlan(
         id="",
         job=job_plan.job.name,
@@ -111,7 +124,7 @@ def plan(
         generation=history.last_entry().generation,
         batch=history.last_entry().batch,
         pinned=None,
-        notes=() if halts is None else (f"the repair does not change that {halts}",),
+        notes=tuple(notes),
         created_at="",
         feeds=fed_by(context.home, [each.name for each in job_plan.job.targets]),
         further=_further(context, job_plan),
