@@ -13,6 +13,7 @@ _RAW = (
     "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY, "
     "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 )
+_SCHEMA = "a INT, b STRING, of STRUCT<remoteIp: STRING, of: MAP<STRING, ARRAY<INT>>>"
 _NOT_ONE = "the value is not one JSON object"
 GOOD = [
     '{"a": 1, "b": "x"}',
@@ -43,6 +44,11 @@ REFUSED = {
     '{"a": 1,, "b": "x"}': "the value is not valid JSON",
     '{"a": "one"}': "a is not INT",
     '{"a": {"x": 1}}': "a is not INT",
+    '{"b": "x", "b": "y", "a": "one"}': "a is not INT",
+    '{"b": "x", "b": "y", "a": "one"': _NOT_ONE,
+    '{"b": "x", "b": "y",, "a": "one"}': "the value is not valid JSON",
+    '{"a": 1, "of": "x"}': "of is not STRUCT<remoteIp: STRING, of: MAP<STRING, ARRAY<INT>>>",
+    '\ufeff{"a": 1}': _NOT_ONE,
     "": "the value is empty",
     "  \t ": "the value is empty",
 }
@@ -53,7 +59,7 @@ def decoded(spark: SparkSession) -> list[tuple[str, str | None]]:
     values = [*GOOD, *REFUSED]
     schema = T.StructType.fromDDL(_RAW)
     rows = [("t", 0, offset, None, None, value.encode(), None) for offset, value in enumerate(values)]
-    declared = topic("t", schema="a INT, b STRING")
+    declared = topic("t", schema=_SCHEMA)
     decoder = RecordDecoder(declared, [], origin=False)
     decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, schema)))
     frame = decoded.rejected(decoded.frame)

@@ -44,6 +44,7 @@ def test_access_log_names_the_part(told: Told) -> None:
         GOOD.replace(" 2326 ", f" {10**18} "): "size",
         GOOD.replace(' "curl"', " curl"): "end, behind the size,",
         GOOD.partition("2326")[0]: "size",
+        f"\ufeff{GOOD}".replace(" 200 ", " OK "): "status",
     }
     assert told(ACCESS, [GOOD, *wrong]) == [
         None,
@@ -75,6 +76,8 @@ def test_key_value_names_the_keys_and_the_types(told: Told) -> None:
         "other=1",
         'level="open',
         "level=a took_ms=",
+        'level="" took_ms=""',
+        "\ufefftook_ms=long",
     ]
     assert told(parser, lines) == [
         None,
@@ -83,6 +86,8 @@ def test_key_value_names_the_keys_and_the_types(told: Told) -> None:
         "it has none of the keys level, took_ms, at",
         "it is no sequence of key=value pairs and words",
         None,
+        "took_ms is not DOUBLE",
+        "took_ms is not DOUBLE",
     ]
 
 

@@ -230,6 +230,26 @@ def test_parsers_take_lines_of_every_kind_in_a_time_that_grows_with_them(parse: 
     assert perf_counter() - started < 60
 
 
+def test_parsers_byte_order_mark_before_a_line_is_no_part_of_it(parse: Parse) -> None:
+    """Editors and tools of Windows write one at the beginning of a file."""
+    access = '10.0.0.1 - - [10/Oct/2000:13:55:36 +0000] "GET / HTTP/1.1" 200 5'
+    lines: dict[Parser, list[str]] = {
+        ACCESS: [access, f'{access} "-" "\ufeff"'],
+        SYSLOG: [
+            "<34>1 - h a - - - \ufefftext",
+            "<34>Oct 11 22:14:15 h su: text",
+            "Oct 11 22:14:15 h su: text",
+        ],
+        key_value("level STRING, n INT"): ["level=info n=1", "n=1 \ufefflevel=info"],
+        template("{a} {b:int}"): ["x 1"],
+    }
+    for parser, bare in lines.items():
+        expected = parse(parser, [*bare])
+        assert None not in expected
+        assert parse(parser, [f"\ufeff{line}" for line in bare]) == expected, parser.name
+        assert parse(parser, ["\ufeff", b"\xef\xbb\xbf\xff"]) == [None, None], parser.name
+
+
 def test_syslog_new_form_gives_every_column(parse: Parse) -> None:
     line = (
         r'<165>1 2003-10-11T22:14:15.003-07:00 host app 111 ID47 [ex@1 a="1" a="two \"2\" \] \\ \n" b=""][empty]'
@@ -258,7 +278,7 @@ def test_syslog_new_form_gives_every_column(parse: Parse) -> None:
     }
 
 
-def test_syslog_new_form_nil_values_are_null(parse: Parse) -> None:
+def test_syslog_new_form_nil_values_are_null_and_a_nil_time_is_of_the_arrival(parse: Parse) -> None:
     names = (
         "facility",
         "severity",
@@ -271,12 +291,12 @@ def test_syslog_new_form_nil_values_are_null(parse: Parse) -> None:
         "structured_data",
         "message",
     )
-    nothing = (None, None, None, None, None, None, None)
+    arrival, nothing = at(SHIPPED.isoformat()), (None, None, None, None, None)
     found = parse(SYSLOG, ["<0>1 - - - - - -", "<0>1 - - - - - - ", "<0>1 - - - - - - two\nlines"])
     assert [fields(row, *names) for row in found] == [
-        (0, 0, 1, *nothing[:6], None),
-        (0, 0, 1, *nothing[:6], None),
-        (0, 0, 1, *nothing[:6], "two\nlines"),
+        (0, 0, 1, arrival, *nothing, None),
+        (0, 0, 1, arrival, *nothing, None),
+        (0, 0, 1, arrival, *nothing, "two\nlines"),
     ]
 
 
@@ -763,6 +783,19 @@ def test_key_value_takes_the_wanted_keys_with_their_types(parse: Parse) -> None:
         ("", None, None, None),
         ("warn", None, None, None),
     ]
+
+
+def test_key_value_escapes_that_go_writes_are_what_they_stand_for(parse: Parse) -> None:
+    texts = {
+        r"a\nb\tc\rd": "a\nb\tc\rd",
+        r"C:\\new\\temp": r"C:\new\temp",
+        r"\\\n\\\\n": "\\\n\\\\n",
+        r"\"\\\"\n\\": '"\\"\n\\',
+        r"\x1b[0m \u00e9": r"\x1b[0m \u00e9",
+    }
+    found = parse(key_value("msg STRING"), [f'msg="{text}"' for text in texts])
+    assert [fields(row, "msg") for row in found] == [(text,) for text in texts.values()]
+    assert fields(parse(key_value("msg STRING"), [r"msg=C:\new"])[0], "msg") == (r"C:\new",)
 
 
 def test_key_value_behind_a_priority_and_with_commas_between(parse: Parse) -> None:

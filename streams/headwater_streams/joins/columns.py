@@ -17,6 +17,7 @@ from headwater_streams.sources.coordinates import (
     has_hidden,
     reveal,
 )
+from headwater_streams.type_name import type_name
 
 
 def require_columns(operator: str, side: str, df: DataFrame, needed: Sequence[str]) -> None:
@@ -61,7 +62,7 @@ def require_equatable(operator: str, left: DataFrame, right: DataFrame, keys: Ma
     """
     for here, there in keys.items():
         kinds = [side.schema[name].dataType for side, name in ((left, here), (right, there))]
-        told = [kind.simpleString().upper() for kind in kinds]
+        told = [type_name(kind) for kind in kinds]
         if any("MAP<" in kind for kind in told):
             raise JobDefinitionError(
                 f"{operator}: {here!r} holds a map, and maps cannot be compared; take another key"

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.coordinates import INPUT, OFFSET, ROW_COLUMNS, has_hidden, hide, reveal
+from headwater_streams.type_name import type_name
 
 
 def union(first: DataFrame, *others: DataFrame, allow_missing: bool = False) -> DataFrame:
@@ -67,8 +68,8 @@ def _require_like_types(frames: Sequence[DataFrame]) -> None:
             before, kind = known.setdefault(column.name, (place, column.dataType))
             if isinstance(kind, T.StringType) is not isinstance(column.dataType, T.StringType):
                 raise JobDefinitionError(
-                    f"union: {column.name!r} is {kind.simpleString().upper()} in the {_ordinal(before)} frame and "
-                    f"{column.dataType.simpleString().upper()} in the {_ordinal(place)}; cast one of them"
+                    f"union: {column.name!r} is {type_name(kind)} in the {_ordinal(before)} frame and "
+                    f"{type_name(column.dataType)} in the {_ordinal(place)}; cast one of them"
                 )
 
 

@@ -15,6 +15,7 @@ from pyspark.sql import types as T
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.json_value import CORRUPT, wrong_fields
 from headwater_streams.sources.problems import Problem
+from headwater_streams.type_name import type_name
 
 _MOST_COLUMNS = 20_480
 """Spark's own limit; its parser does not reject a value that has more, it fails (univocity's `maxColumns`)."""
@@ -73,7 +74,7 @@ class Csv:
             if isinstance(
                 field.dataType, T.ArrayType | T.MapType | T.StructType | T.BinaryType | T.VariantType
             ):
-                kind = field.dataType.simpleString().upper()
+                kind = type_name(field.dataType)
                 raise JobDefinitionError(
                     f"a column of CSV cannot be {kind}, as {field.name!r} is; declare it as STRING and parse it"
                 )

@@ -34,6 +34,7 @@ from headwater_streams.sources.json_value import parse_json
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.values import value_columns, values_of
+from headwater_streams.type_name import type_name
 
 KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
 _UNREAD = "_unread"
@@ -217,7 +218,7 @@ def value_schema(declared: TopicInput) -> T.StructType:
             f"there are {', '.join(schema.fieldNames())}"
         )
     if declared.event_time is not None and schema[declared.event_time].dataType != T.TimestampType():
-        kind = schema[declared.event_time].dataType.simpleString().upper()
+        kind = type_name(schema[declared.event_time].dataType)
         raise JobDefinitionError(
             f"topic {declared.name!r}: event_time {declared.event_time!r} is {kind}, and must be TIMESTAMP"
         )

@@ -7,6 +7,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.sources.problems import Problem
+from headwater_streams.type_name import type_name
 
 CORRUPT = "_corrupt_record"
 
@@ -44,7 +45,8 @@ def json_problem(text: Column, value: Column, schema: T.StructType, unread: Colu
         .when(bare == "", F.lit("the value is empty"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
         .when(not_one & (~_is_object(bare) | ~corrupt), F.lit("the value is not one JSON object"))
-        .when(F.try_parse_json(text).isNull(), F.lit("the value is not valid JSON"))
+        # A VARIANT takes no key twice, which what parsed the value does.
+        .when(F.json_object_keys(text).isNull(), F.lit("the value is not valid JSON"))
         .otherwise(wrong_fields(lambda name: F.get_json_object(text, f"$['{name}']"), value, schema))
     )
     return Problem("value", unread | corrupt, reason)
@@ -80,7 +82,7 @@ def wrong_fields(given: Callable[[str], Column], value: Column, schema: T.Struct
     wrong = [
         F.when(
             given(f.name).isNotNull() & value.getField(f.name).isNull(),
-            F.lit(f"{f.name} is not {f.dataType.simpleString().upper()}"),
+            F.lit(f"{f.name} is not {type_name(f.dataType)}"),
         )
         for f in schema.fields
     ]

@@ -4,12 +4,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.sources.parsers import Parser
+from headwater_streams.sources.parsers.parser import text_of
 from headwater_streams.sources.problems import Problem
 
 
 def line_problem(raw: Column, value: Column, parser: Parser) -> Problem:
     """What is wrong with a line: null, empty, not UTF-8, or not of the parser's format."""
-    text = raw.cast("string")
+    text = text_of(raw)
     reason = (
         F.when(raw.isNull(), F.lit("the value is null"))
         .when(F.btrim(text) == "", F.lit("the line is empty"))

@@ -2,16 +2,19 @@ r"""key=value lines, as logfmt and many firewalls write them.
 
     level=info msg="he said \"hi\"" took_ms=12 cached
 
-A value is a run without spaces or a quoted text with escapes; a word without `=` is allowed and says nothing. A comma
-may stand behind a value, and syslog's priority before the line (`<189>date=2026-11-21, level=...`).
+A value is a run without spaces or a quoted text with escapes: `\"`, `\\`, `\n`, `\r` and `\t` are what they stand for,
+other backslashes as they are. A word without `=` is allowed and says nothing. A comma may stand behind a value, and
+syslog's priority before the line (`<189>date=2026-11-21, level=...`).
 """
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, let, unescaped
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, let
+from headwater_streams.type_name import type_name
 
+_ESCAPES = {'"': '"', "n": "\n", "r": "\r", "t": "\t"}
 _PRIORITY = "<[0-9]{1,3}>"
 _KEY = rf'(?:(?<!\S)(?!{_PRIORITY})|(?<=\A{_PRIORITY}))([^\s="]++)'
 _END = r"(?=,?(?!\S))"
@@ -24,7 +27,8 @@ def key_value(schema: str | T.StructType) -> Parser:
     """key=value lines, of which a schema names the keys that are wanted.
 
     A line does not parse if it has none of the wanted keys, is no sequence of pairs and words, or has a value that is
-    not of its column's type. An empty value is null, and of a repeated key the first counts.
+    not of its column's type. Nothing behind the `=` is null, `""` is an empty text, which is of no other type, and of a
+    repeated key the first counts.
 
     Args:
         schema: The columns, named as the keys, as Spark DDL or a type: `"level STRING, took_ms DOUBLE"`. A TIMESTAMP is
@@ -66,7 +70,7 @@ def _why(wanted: T.StructType, pairs: Column) -> Column:
     )
     for field in wanted.fields:
         text, typed = _given(field, pairs)
-        reason = f"{field.name} is not {field.dataType.simpleString().upper()}"
+        reason = f"{field.name} is not {type_name(field.dataType)}"
         told = told.when(text.isNotNull() & typed.isNull(), F.lit(reason))
     return told
 
@@ -84,5 +88,18 @@ def _has_some(wanted: T.StructType, pairs: Column) -> Column:
 
 
 def _content(value: Column) -> Column:
-    inner = unescaped(F.substring(value, F.lit(2), F.char_length(value) - 2))
+    inner = _unescaped(F.substring(value, F.lit(2), F.char_length(value) - 2))
     return F.when(value.startswith('"'), inner).when(value != "", value)
+
+
+def _unescaped(text: Column) -> Column:
+    """As Go's loggers escape; RFC 5424, which `parser.unescaped` reads, knows no escapes of line breaks."""
+
+    def between(part: Column) -> Column:
+        for letter, meant in _ESCAPES.items():
+            part = F.replace(part, F.lit(f"\\{letter}"), F.lit(meant))
+        return part
+
+    # Between the escaped backslashes, each other one is the beginning of an escape.
+    parts = F.split(text, r"\\\\")
+    return F.when(text.contains("\\"), F.array_join(F.transform(parts, between), "\\")).otherwise(text)

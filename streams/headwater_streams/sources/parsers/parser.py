@@ -15,6 +15,7 @@ LEAP = "(?:59|29|44|14):60"
 """The minute and the leap second at the end of an hour of UTC, in zones of half and quarter hours, too."""
 END = r"\r?\n?\z"
 """The end of a line that is taken whole."""
+_BYTE_ORDER_MARK = "\ufeff"
 _BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text that is meant for others has it
 
 QUOTED = r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"'
@@ -60,8 +61,14 @@ class Parser:
             line: STRING or BINARY; what is not UTF-8 does not parse.
             timestamp: When its record was made; completes a time of day or a date without a year.
         """
-        text = line.cast("string")
+        text = text_of(line)
         return F.when(F.is_valid_utf8(text), self.parse(text, timestamp)).cast(self.columns())
+
+
+def text_of(line: Column) -> Column:
+    """A line as text, without the byte order mark that editors write at the beginning of a file."""
+    text = line.cast("string")
+    return F.when(text.startswith(_BYTE_ORDER_MARK), F.substr(text, F.lit(2))).otherwise(text)
 
 
 def match(text: Column, pattern: str, groups: int, build: Callable[[Sequence[Column]], Column]) -> Column:

@@ -3,8 +3,8 @@ r"""Syslog: RFC 5424, and what RFC 3164 describes of older senders.
     <165>1 2003-10-11T22:14:15.003Z host app 111 ID47 [example@32473 iut="3" class="a \"b\""] An event
     <34>Oct 11 22:14:15 host su[230]: 'su root' failed
 
-`old_syslog` says what the older form may look like. A message that has a priority and no time is of its record's
-timestamp.
+`old_syslog` says what the older form may look like. A message that has a priority and no time, or RFC 5424's `-` for
+it, is of its record's timestamp.
 """
 
 from collections.abc import Sequence
@@ -63,7 +63,7 @@ def syslog(zone: str = "UTC") -> Parser:
     """
 
     def parse(text: Column, timestamp: Column) -> Column:
-        new = match(text, _NEW, 9, _build)
+        new = match(text, _NEW, 9, lambda fields: _build(fields, timestamp))
         old = old_form(text, timestamp, zone, _row_of_old)
         return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise(old)
 
@@ -75,7 +75,7 @@ def _why(text: Column) -> Column:
     return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise("no form of its time and its host is known")
 
 
-def _build(fields: Sequence[Column]) -> Column:
+def _build(fields: Sequence[Column], timestamp: Column) -> Column:
     priority, version, time, host, app, pid, message_id, data, message = fields
     columns = [
         unless(host, "-"),
@@ -86,8 +86,8 @@ def _build(fields: Sequence[Column]) -> Column:
         unless(message, ""),
     ]
     return let(
-        F.try_to_timestamp(unless(time, "-")),
-        lambda when: _row(priority, [version.cast("int"), when, *columns], when.isNotNull() | (time == "-")),
+        F.when(time == "-", timestamp).otherwise(F.try_to_timestamp(time)),
+        lambda when: _row(priority, [version.cast("int"), when, *columns], when.isNotNull()),
     )
 
 
