@@ -229,6 +229,24 @@ def test_lookup_on_the_way_to_a_window_reads_one_version_a_batch(drive: Callable
     verdict = backfill.verify(context, planned.id, job)
     assert verdict.passed, verdict.findings
     assert (verdict.diff.changed, verdict.diff.added) == (0, 0)
+    table = "gold.counts__ingest_enriched"
+    with pytest.raises(BackfillError, match=rf"on the way to {table}.*--rebuild --table {table}$"):
+        backfill.plan(context, job, lookups="newest")
+    driver.send("departures", b"none")
+    driver.run()
+    with pytest.raises(BackfillError, match=rf"records of departures are in quarantine, and what {table} holds"):
+        backfill.plan(context, job, rows="quarantined")
+    anew: list[str] = []
+    for name in (table, None):
+        each = backfill.plan_rebuild(context, job, table=name, behind=anew)
+        backfill.run(context, each.id, job)
+        verdict = backfill.verify(context, each.id, job, recompute="none")
+        assert verdict.passed, verdict.findings
+        anew.append(each.id)
+    for id_ in anew:
+        backfill.swap(context, id_)
+    assert driver.rows("gold.counts", "name", "n") == [("b", 3)], "as the look-up is now"
+    assert driver.audit() == []
 
 
 def test_lookup_on_the_way_to_a_join_is_refused_with_the_way_out(drive: Callable[..., JobDriver]) -> None:

@@ -468,6 +468,8 @@ def rollback(
     Example:
       headwater backfill rollback delay_by_carrier-1f0c92ab
     """
+    from headwater_streams.backfill.store import BackfillFolder
+
     with planned_session(home, backfill_id) as context:
         from headwater_streams import backfill
 
@@ -476,7 +478,8 @@ def rollback(
     if json_output:
         print_json(done)
     else:
-        print(f"rolled back as version {done['version']} of {done['target']}")
+        others = ", ".join(BackfillFolder(home_of(home), backfill_id).plan().further)
+        print(f"rolled back as version {done['version']} of {done['target']}{others and f', and {others}'}")
 
 
 @app.command()

@@ -52,6 +52,7 @@ from headwater_streams.sources.coordinates import (
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.spark_errors import first_sentence
+from headwater_streams.type_name import type_name
 from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.spec import WindowSpec
 
@@ -346,7 +347,7 @@ def _own_schema(job: Job, declared: Input, tables: Mapping[str, T.StructType]) -
             f"it has {', '.join(schema.fieldNames())}"
         )
     if schema[time].dataType != T.TimestampType():
-        kind = schema[time].dataType.simpleString().upper()
+        kind = type_name(schema[time].dataType)
         raise JobDefinitionError(
             f"job {job.name!r}: the event_time {time!r} of {declared.name} is {kind}, and must be TIMESTAMP; have the "
             "job that writes the table make it one"
@@ -385,4 +386,4 @@ def _no_condition(frame: DataFrame, check: Check) -> str | None:
         kind = frame.selectExpr(check.expression).schema[0].dataType
     except PySparkException:
         return None
-    return f"it is {kind.simpleString().upper()}, and must be BOOLEAN, a condition: {check.expression}"
+    return f"it is {type_name(kind)}, and must be BOOLEAN, a condition: {check.expression}"

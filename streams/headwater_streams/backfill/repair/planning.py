@@ -89,6 +89,13 @@ def plan(
         before = plans[: plans.index(found)]
         require_their_columns(context, job.name, before)
         notes.extend(made_by_others(context, job.name, before))
+        looking_up = [part.job.target.name for part in before if part.lookups]
+        if lookups == "newest" and looking_up:
+            raise BackfillError(
+                f"the job {job.name!r} has looked things up on the way to {looking_up[0]}, which a repair reads as it "
+                "is; to look them up as they are now, make that anew first, and this behind it: headwater backfill "
+                f"plan {job.name} --rebuild --table {looking_up[0]}"
+            )
         return found
 
     job_plan = planned_job(context, job, repaired)

@@ -56,10 +56,17 @@ def rejecting_part(context: StageContext, plans: Sequence[JobPlan]) -> JobPlan:
         return reading[0]
     found = [plan for plan in reading if _has_rejected(context, plan)]
     if len(found) > 1 or any(plan.job.unites_for is not None for plan in found):
-        inputs = ", ".join(each.name for plan in found for each in plan.job.inputs.values())
+        inputs = [each.name for plan in found for each in plan.job.inputs.values()]
+        tables, job = [plan.job.target.name for plan in found], plans[-1].job.name
+        why = (
+            "only one input's are read again at a time"
+            if len(inputs) > 1
+            else f"what {tables[0]} holds was made of them with what is looked up, of which no part is made again"
+        )
         raise BackfillError(
-            f"records of {inputs} are in quarantine, and only one input's are read again at a time; make all of the "
-            f"job's tables again: headwater jobs rebuild {plans[-1].job.name}"
+            f"records of {', '.join(inputs)} are in quarantine, and {why}; make {' and '.join(tables)} anew, and what "
+            f"follows behind: headwater backfill plan {job} --rebuild --table {tables[0]}, or all of the job's tables "
+            f"from empty: headwater jobs rebuild {job} --ingest"
         )
     return found[0] if found else plans[-1]
 
