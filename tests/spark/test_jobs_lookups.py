@@ -234,7 +234,9 @@ def test_lookup_on_the_way_to_a_window_reads_one_version_a_batch(drive: Callable
         backfill.plan(context, job, lookups="newest")
     driver.send("departures", b"none")
     driver.run()
-    with pytest.raises(BackfillError, match=rf"records of departures are in quarantine, and what {table} holds"):
+    with pytest.raises(
+        BackfillError, match=rf"records of departures are in quarantine, and what {table} holds"
+    ):
         backfill.plan(context, job, rows="quarantined")
     anew: list[str] = []
     for name in (table, None):

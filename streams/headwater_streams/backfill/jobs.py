@@ -60,7 +60,7 @@ def require_their_columns(context: StageContext, job: str, parts: Sequence[JobPl
         if version < 0:
             continue
         there = read_version(context.spark, context.home.table(name), version).columns
-        missing = [column for column in part.target_schema.fieldNames() if column not in there]
+        missing = [column for column in part.result.fieldNames() if column not in there]
         if missing:
             raise BackfillError(
                 f"{name} was made without the column {missing[0]}, which the job {job!r} reads now; make it anew "
