@@ -19,6 +19,9 @@ from headwater_streams.testing import JobDriver
 
 COLUMNS = "at TIMESTAMP, page STRING, n INT"
 web = hw.topic("web", schema=COLUMNS, event_time="at", watermark="10 minutes")
+other = hw.topic(
+    "other", schema="seen_at TIMESTAMP, page STRING, n2 INT", event_time="seen_at", watermark="10 minutes"
+)
 wider = hw.topic("web", schema=f"{COLUMNS}, amount INT", event_time="at", watermark="10 minutes")
 INGEST = "gold.pages__ingest_web"
 PAGES = hw.delta("gold.pages", keys=["page", "window_start"], mode="update")
@@ -135,3 +138,34 @@ def test_rebuild_keeps_the_ingest_table_or_empties_it_where_asked(
     assert ran.rows("gold.pages", "page", "n") == [("a", 3)]
     assert ingest_of_other_code(context, [job]) == []
     assert ran.audit() == []
+
+
+def test_rebuild_of_one_side_of_a_join_asks_for_nothing_of_the_other(drive: Callable[..., JobDriver]) -> None:
+    def seen(*, with_amount: bool) -> Job:
+        @hw.job(name="seen", target=hw.delta("gold.seen"))
+        def pairs(web: DataFrame, other: DataFrame) -> DataFrame:
+            return hw.as_of(web, other.drop("amount"), left_time="at", right_time="seen_at", by=["page"])
+
+        columns = ", amount INT" if with_amount else ""
+        declared = {
+            "web": hw.topic("web", schema=COLUMNS + columns, event_time="at", watermark="10 minutes"),
+            "other": hw.topic(
+                "other",
+                schema=f"seen_at TIMESTAMP, page STRING, n2 INT{columns}",
+                event_time="seen_at",
+                watermark="10 minutes",
+            ),
+        }
+        return replace(bind(pairs), inputs=declared)
+
+    driver = drive(seen(with_amount=False))
+    driver.send("web", {"at": "2013-01-01T10:00:00Z", "page": "a", "n": 1})
+    driver.send("other", {"seen_at": "2013-01-01T09:59:00Z", "page": "a", "n2": 2})
+    driver.run()
+    job, sides = seen(with_amount=True), ("gold.seen__ingest_web", "gold.seen__ingest_other")
+    for table in sides:
+        planned = backfill.plan_rebuild(driver.context, job, table=table)
+        (note,) = planned.notes
+        assert note.endswith("in this order: headwater backfill plan seen --rebuild")
+    with pytest.raises(BackfillError, match=rf"{sides[0]} was made without the column amount"):
+        backfill.plan_rebuild(driver.context, job)

@@ -25,6 +25,17 @@ def require_planned(found: JobPlan, planned: AnyPlan) -> JobPlan:
     return found
 
 
+def feeding(plans: Sequence[JobPlan], part: JobPlan) -> list[JobPlan]:
+    """The parts of a job that a part of it reads, directly or by way of others, in their order."""
+    wanted = {table.name for table in part.job.tables}
+    found: list[JobPlan] = []
+    for each in reversed(plans[: plans.index(part)]):
+        if each.job.target.name in wanted:
+            wanted |= {table.name for table in each.job.tables}
+            found.insert(0, each)
+    return found
+
+
 def require_made_alike(context: StageContext, job: str, parts: Sequence[JobPlan]) -> None:
     """Sees to it that the rows that come to a part of a job, of a union or of steps of a chain, are those that its code
     would make now.

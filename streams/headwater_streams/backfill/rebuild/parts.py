@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater_streams.backfill.jobs import (
+    feeding,
     made_by_others,
     require_made_alike,
     require_planned,
@@ -33,7 +34,7 @@ class Chosen:
 
     Attributes:
         plan: The part.
-        following: The tables of the parts behind it.
+        following: The tables of the parts that are made of its rows.
         notes: Which of the tables before it have rows that other code made.
     """
 
@@ -60,19 +61,19 @@ def chosen_part(context: StageContext, job: Job, table: str | None, behind: Sequ
         raise BackfillError(
             f"{table} is no table that a rebuild of {job.name!r} makes; it has {nearest(table, tables)}"
         )
-    place = len(plans) - 1 if table is None else tables.index(table)
-    new = {each.name for each in made_aside(context.home, behind)}
-    _require_unbroken(job.name, plans[:place], new)
-    codes = _codes(context.home, behind)
-    for part in plans[:place]:
+    found = plans[-1] if table is None else plans[tables.index(table)]
+    before, codes = feeding(plans, found), _codes(context.home, behind)
+    _require_unbroken(job.name, before, {each.name for each in made_aside(context.home, behind)})
+    for part in before:
         if codes.get(part.job.name, part.job.fingerprint) != part.job.fingerprint:
             raise BackfillError(
                 f"the rebuild of {part.job.target.name} was planned with other code than that of now; plan it again"
             )
-    kept = [part for part in plans[:place] if part.job.name not in codes]
+    kept = [part for part in before if part.job.name not in codes]
     require_made_alike(context, job.name, kept)
     require_their_columns(context, job.name, kept)
-    return Chosen(plans[place], tables[place + 1 :], made_by_others(context, job.name, kept))
+    following = [each.job.target.name for each in plans if found in feeding(plans, each)]
+    return Chosen(found, following, made_by_others(context, job.name, kept))
 
 
 def planned_part(context: StageContext, job: Job, planned: RebuildPlan) -> JobPlan:

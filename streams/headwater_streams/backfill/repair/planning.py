@@ -5,6 +5,7 @@ from typing import Literal
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.jobs import (
+    feeding,
     made_by_others,
     require_made_alike,
     require_no_chain,
@@ -86,7 +87,7 @@ def plan(
         require_no_chain(plans)
         require_made_alike(context, job.name, plans[:-1])
         found = rejecting_part(context, plans) if rows == "quarantined" else plans[-1]
-        before = plans[: plans.index(found)]
+        before = feeding(plans, found)
         require_their_columns(context, job.name, before)
         notes.extend(made_by_others(context, job.name, before))
         looking_up = [part.job.target.name for part in before if part.lookups]
