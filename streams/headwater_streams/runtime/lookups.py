@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.delta_rows import table_id
-from headwater_streams.errors import DataLossError, IncompatibleTableError
+from headwater_streams.errors import DataLossError, IncompatibleTableError, LookupKeyError
 from headwater_streams.joins.enrich import trusting
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import next_commit
@@ -91,10 +91,18 @@ class Lookups:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """While the block calls the function, keys are checked, once for each set of versions."""
+        """While the block calls the function, keys are checked, once for each set of versions.
+
+        Raises:
+            LookupKeyError: One has several rows for a key.
+        """
         versions = self._pinned.versions
         with trusting(self._trusted == versions):
-            yield
+            try:
+                yield
+            except LookupKeyError as error:
+                tables = ", ".join(declared.name for declared in self._job.lookups.values())
+                raise LookupKeyError(f"job {self._job.name!r}, which looks up {tables}: {error}") from error
         self._trusted = versions
 
     def _newest(self, name: str) -> LookupVersion:
