@@ -45,8 +45,7 @@ def json_problem(text: Column, value: Column, schema: T.StructType, unread: Colu
         .when(bare == "", F.lit("the value is empty"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
         .when(not_one & (~_is_object(bare) | ~corrupt), F.lit("the value is not one JSON object"))
-        # A VARIANT takes no key twice, which what parsed the value does.
-        .when(F.json_object_keys(text).isNull(), F.lit("the value is not valid JSON"))
+        .when(F.try_parse_json(text).isNull(), F.lit("the value is not valid JSON"))
         .otherwise(wrong_fields(lambda name: F.get_json_object(text, f"$['{name}']"), value, schema))
     )
     return Problem("value", unread | corrupt, reason)
