@@ -101,7 +101,8 @@ def _begin(
     try:
         begun = begin_generations(environment.context, jobs, action, environment.leases, ingest=ingest)
         emptied = {entry.table for entry in begun}
-        kept = [name for name in ingest_of_other_code(environment.context, jobs) if name not in emptied]
+        others = ingest_of_other_code(environment.context, jobs) if action == "rebuild" else []
+        kept = [name for name in others if name not in emptied]
     except StreamsError as error:
         raise UserError(str(error)) from error
     finally:
@@ -132,11 +133,10 @@ def _begin(
     ]
     columns = ["job", "table", "generation", "gone, and never read", "read again for the state"]
     print_table(columns, rows, empty="no job")
-    if action == "rebuild" and kept:
-        print_notes(
-            [
-                f"{name} is kept, with rows of when the job's code, its topics' columns or its checks were others; "
-                "--ingest empties it, too, and reads the topic again"
-                for name in kept
-            ]
-        )
+    print_notes(
+        [
+            f"{name} is kept, with rows of when the job's code, its topics' columns or its checks were others; "
+            "--ingest empties it, too, and reads the topic again"
+            for name in kept
+        ]
+    )
