@@ -122,7 +122,7 @@ def test_grouped_crash_counts_each_row_once(drive: Callable[..., JobDriver]) -> 
     assert driver.rows("gold.totals", "key", "n", "sum") == [("N1", 3, 6), ("N2", 1, 3)]
     with pytest.raises(
         backfill.BackfillError,
-        match=r"'totals' is an aggregation by key, and only windows of fixed times.* --rebuild",
+        match=r"'totals' is an aggregation by key, and only windows of times.* --rebuild",
     ):
         backfill.plan(driver.context, bind(totals))
 

@@ -319,7 +319,7 @@ def test_count_windows_that_cannot_run_or_go_on_are_refused(
     assert "only select and withColumn may follow" in refused(
         lambda e: total(hw.count_window(e, "at", 2)).filter("total > 0")
     )
-    with pytest.raises(BackfillError, match="is a count window, and only windows of fixed times"):
+    with pytest.raises(BackfillError, match="is a count window, and only windows of times"):
         backfill.plan(driver.context, bind(pairs))
 
     changes = {

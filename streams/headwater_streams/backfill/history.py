@@ -16,6 +16,7 @@ from headwater_streams.ledger.shared import made_again
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.lookups import Versions, versions_of
 
+_US_PER_MS = 1_000
 _OTHERS = ("backfill", "generation")  # commits that are no batches
 
 
@@ -155,6 +156,12 @@ class TableHistory:
             for version, entry in entries
             if entry is not None and entry.kind == "backfill" and entry.extra["backfill"] == backfill
         }
+
+    @property
+    def closed_until_us(self) -> int:
+        """The watermark at which the live job has written its windows last, in microseconds; 0 before it had one."""
+        watermarks = [e.extra["watermark_ms"] for e in self.entries() if "watermark_ms" in e.extra]
+        return max(watermarks, default=0) * _US_PER_MS
 
     def repairs(self) -> dict[str, dict[str, int]]:
         """The versions that repairs made, by their ids and what they did, the oldest repair first."""

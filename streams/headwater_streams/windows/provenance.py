@@ -1,6 +1,6 @@
 """Which offsets are behind each window: found in the rows that were folded, not carried through Spark's state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Observation
@@ -19,9 +19,18 @@ from headwater_streams.sources.coordinates import (
 from headwater_streams.windows.spec import SINCE, WINDOW_KEY, FoldedWindow
 
 
-def entering(function: Callable[..., DataFrame], name: str, rows: DataFrame) -> DataFrame:
-    """The rows that a job's function hands to its window, with their coordinates; `rows` are those of its input."""
-    return reveal(handed(function, **{name: hide(rows, ROW_COLUMNS)}), ROW_COLUMNS)
+def entering(
+    function: Callable[..., DataFrame], name: str, rows: DataFrame, columns: Sequence[str] = ROW_COLUMNS
+) -> DataFrame:
+    """The rows that a job's function hands to its window, with their coordinates.
+
+    Args:
+        function: The function.
+        name: The name of its input.
+        rows: The rows of that, with these columns.
+        columns: What the function does not see, and its rows have.
+    """
+    return reveal(handed(function, **{name: hide(rows, columns)}), columns)
 
 
 def with_sources(

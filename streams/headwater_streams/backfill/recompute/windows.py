@@ -133,6 +133,8 @@ class WindowRecomputation:
         def made(order: Order | None) -> DataFrame:
             # Spark would look at the bounds before rows are merged: it moves such a condition below the grouping.
             found = self._results(good, order).localCheckpoint()
+            if self._written.within is not None:
+                found = found.filter(self._written.within)
             return sessions.near(found, rows) if sample else found
 
         found = self._compare(lambda order: sessions.closed(made(order)), rows)

@@ -12,6 +12,7 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.windows.fixed import FixedWindow
+from headwater_streams.windows.session import SessionWindow
 
 
 def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]], JobPlan]) -> JobPlan:
@@ -24,7 +25,7 @@ def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]
             reads these.
 
     Raises:
-        BackfillError: It is neither a row-by-row job, nor one of windows of fixed times, nor a join that the left rows
+        BackfillError: It is neither a row-by-row job, nor one of windows of times, nor a join that the left rows
             decide, or its result depends on the order in which its rows came.
     """
     found = of(plan_jobs(context, [job]))
@@ -52,10 +53,10 @@ def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]
             "time, and a part of its result cannot be repaired; build all of it again: headwater backfill plan JOB "
             "--rebuild"
         )
-    if found.kind == "window" and not isinstance(found.operator, FixedWindow):
+    if found.kind == "window" and not isinstance(found.operator, FixedWindow | SessionWindow):
         raise BackfillError(
-            f"the job {job.name!r} is {found.window.name}, and only windows of fixed times (tumbling, hopping, "
-            "cumulative) can be repaired; build all of them again: headwater backfill plan JOB --rebuild"
+            f"the job {job.name!r} is {found.window.name}, and only windows of times (tumbling, hopping, "
+            "cumulative, session) can be repaired; build all of them again: headwater backfill plan JOB --rebuild"
         )
     if found.kind == "row" and len(found.job.inputs) > 1:
         raise BackfillError(

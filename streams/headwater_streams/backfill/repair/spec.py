@@ -1,6 +1,6 @@
 """What a repair is about: the range asked for, the rows of the target that it replaces, the plan as it is stored."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
@@ -80,6 +80,7 @@ class Chunk:
         span: The stretch of window starts, half-open.
         batches: The batches, in their order.
         lefts: The offsets of the left rows.
+        moments: Of sessions, the times of the rows that are read for them, half-open.
     """
 
     number: int
@@ -87,11 +88,23 @@ class Chunk:
     span: Span | None = None
     batches: tuple[LiveBatchId, ...] = ()
     lefts: Ranges = field(default_factory=dict)
+    moments: Span | None = None
 
     @property
     def ranges(self) -> Ranges:
         """The offsets that it reads; empty where that is told by windows."""
         return merge_ranges([batch.ranges for batch in self.batches]) if self.batches else self.lefts
+
+
+def whole(chunks: Sequence[Chunk]) -> Chunk:
+    """All steps of windows in one."""
+
+    def over(spans: Sequence[Span | None]) -> Span | None:
+        told = [span for span in spans if span is not None]
+        return (min(start for start, _ in told), max(end for _, end in told)) if told else None
+
+    rows = sum(chunk.rows for chunk in chunks)
+    return Chunk(0, rows, span=over([c.span for c in chunks]), moments=over([c.moments for c in chunks]))
 
 
 @dataclass(frozen=True)
@@ -265,7 +278,7 @@ class BackfillPlan:
             value["fingerprint"],
             value["asked"],
             ranges_from_json(value["ranges"]),
-            tuple((micros(start), micros(end)) for start, end in value["windows"]),
+            tuple(_span_from_json(span) for span in value["windows"]),
             value["rows"],
             tuple(_chunk_from_json(number, chunk) for number, chunk in enumerate(value["chunks"])),
             value["base_version"],
@@ -295,7 +308,8 @@ def _pinned_from_json(value: Mapping[str, Any] | None) -> PinnedInput | None:
 
 def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
     if chunk.span is not None:
-        return {"rows": chunk.rows, "windows": [iso(chunk.span[0]), iso(chunk.span[1])]}
+        moments = {} if chunk.moments is None else {"moments": [iso(at) for at in chunk.moments]}
+        return {"rows": chunk.rows, "windows": [iso(chunk.span[0]), iso(chunk.span[1])], **moments}
     if chunk.lefts:
         return {"rows": chunk.rows, "lefts": ranges_to_json(chunk.lefts)}
     batches = [
@@ -307,11 +321,16 @@ def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
 
 def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
     if "windows" in value:
-        start, end = value["windows"]
-        return Chunk(number, value["rows"], span=(micros(start), micros(end)))
+        moments = _span_from_json(value["moments"]) if "moments" in value else None
+        return Chunk(number, value["rows"], span=_span_from_json(value["windows"]), moments=moments)
     if "lefts" in value:
         return Chunk(number, value["rows"], lefts=ranges_from_json(value["lefts"]))
     batches = tuple(
         LiveBatchId(b["generation"], b["batch"], ranges_from_json(b["ranges"])) for b in value["batches"]
     )
     return Chunk(number, value["rows"], batches=batches)
+
+
+def _span_from_json(value: Sequence[str]) -> Span:
+    start, end = value
+    return micros(start), micros(end)

@@ -10,8 +10,8 @@ from headwater_streams.backfill.history import Folded, TableHistory
 from headwater_streams.backfill.repair.jobs import same_job
 from headwater_streams.backfill.repair.joins.replay import JoinReplay
 from headwater_streams.backfill.repair.rows.replay import ReplayedRows, RowReplay
-from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.replay import WindowReplay
+from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, whole
+from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.runtime.context import StageContext
@@ -99,9 +99,8 @@ class _WindowSteps:
     def __init__(
         self, context: StageContext, backfill: BackfillPlan, plan: JobPlan, earlier: list[Folded]
     ) -> None:
-        assert backfill.pinned is not None
         self._context, self._backfill, self._earlier = context, backfill, earlier
-        self._replay = WindowReplay(context, plan, backfill.pinned)
+        self._replay = replay_of(context, plan, backfill)
 
     def prepare(self, folder: BackfillFolder) -> None:
         _make_shadow(self._context, self._backfill, folder)
@@ -109,15 +108,13 @@ class _WindowSteps:
     def write(
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
-        assert chunk.span is not None
-        affected = self._backfill.affected.between(*chunk.span)
-        folded = self._replay.fold(self._backfill, affected, self._earlier)
+        folded = self._replay.fold(self._backfill, chunk, self._earlier)
         files = transaction.write(folded.rows)
-        self._replay.judge_input(affected, folded.gate, chunk.number)
+        self._replay.judge_input(self._backfill, chunk, folded.gate)
         return files, folded.terms()
 
     def preview(self) -> Mapping[str, DataFrame]:
-        folded = self._replay.fold(self._backfill, self._backfill.affected, self._earlier)
+        folded = self._replay.fold(self._backfill, whole(self._backfill.chunks), self._earlier)
         return {self._backfill.target: folded.rows}
 
     def release(self) -> None:

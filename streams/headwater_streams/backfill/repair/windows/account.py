@@ -10,7 +10,7 @@ from headwater_streams.backfill.diff import distinct_offsets
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.repair.account import Account
 from headwater_streams.backfill.repair.spec import BackfillPlan
-from headwater_streams.backfill.repair.windows.replay import WindowReplay
+from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.values import iso
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.ledger.entry import LedgerEntry, counted_in_windows
@@ -41,12 +41,12 @@ def window_account(
     """
     assert planned.pinned is not None
     terms = summed(entries)
-    replay = WindowReplay(context, plan, planned.pinned)
+    read = replay_of(context, plan, planned).read_by(planned)
     rows, keys, folded = _distinct_windows(inside, planned.keys)
     accounting = _terms(terms, folded, before, planned.keys)
     table = planned.pinned.table
     shared = shares_coordinates(context.home, table) or bool(topics_made_again(context.home, table))
-    findings = _findings(planned, entries, accounting, terms, replay, shared=shared)
+    findings = _findings(planned, entries, accounting, terms, read, shared=shared)
     now, notes = counted_in_windows(accounting), []
     if now != accounting["before"] + accounting["late_folded"]:
         because = " (its input was rewritten since)" if planned.pinned.was_rewritten else ""
@@ -79,7 +79,7 @@ def _findings(
     entries: Sequence[LedgerEntry],
     accounting: dict[str, int],
     terms: dict[str, int],
-    replay: WindowReplay,
+    read: DataFrame,
     *,
     shared: bool,
 ) -> list[Finding]:
@@ -92,7 +92,7 @@ def _findings(
     spans = [chunk.span for chunk in planned.chunks if chunk.span is not None]
     tiled = all(one[1] == other[0] for one, other in pairwise(spans))
     covered = (spans[0][0], spans[-1][1]) == (planned.windows[0][0], planned.windows[-1][1])
-    rows, offsets = distinct_offsets(replay.rows(planned.affected))
+    rows, offsets = distinct_offsets(read)
     return [
         Finding("accounting", balanced, identity if balanced else identity.replace(" = ", " is not ")),
         Finding(

@@ -12,6 +12,7 @@ from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.input import require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
+from headwater_streams.backfill.repair.spans import merged
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.repair.windows.replay import FIRST_US, LAST_US, WindowReplay
 from headwater_streams.backfill.store import BackfillError
@@ -25,8 +26,6 @@ from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
 from headwater_streams.windows.fixed import FixedWindow
 from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
-
-_US_PER_MS = 1_000
 
 
 @dataclass(frozen=True)
@@ -83,11 +82,12 @@ def plan_windows(
     if selection.offsets is not None:
         require_read(selection.offsets, input_history.read_ranges(), draft.job)
     asked = None if selection.event_time is None else window.starts_over(*selection.event_time)
-    found = _found(replay, _wanted(selection, history, replay))
+    late = replay.is_late(history.folded()) if selection.rows == "late" else None
+    found = _found(replay, wanted_rows(selection, history) if late is None else late)
     period_us = in_micros(window.period)
     windows = _by_start(found, period_us)
     touched = [w for w in windows if w.wanted and (asked is None or asked[0] <= w.start_us < asked[1])]
-    spans = _merged([(w.start_us, w.start_us + period_us) for w in touched])
+    spans = merged([(w.start_us, w.start_us + period_us) for w in touched])
     if asked is not None:
         spans = [asked]
         if asked != selection.event_time:
@@ -103,7 +103,7 @@ def plan_windows(
     size_us = in_micros(window.size)
     if job_plan.job.target.mode == "append":
         # The first start whose windows are not all closed.
-        closed = _closed_until(history) - size_us
+        closed = history.closed_until_us - size_us
         limit = closed - closed % period_us + period_us
         later = sum(w.start_us >= limit for w in touched)
         touched = [w for w in touched if w.start_us < limit]
@@ -157,14 +157,12 @@ def keys_of(job_plan: JobPlan) -> tuple[str, ...]:
     return keys
 
 
-def _wanted(selection: Selection, history: TableHistory, replay: WindowReplay) -> Column:
-    """Which rows of the input the range names, as a column over them; a range of event time names windows."""
+def wanted_rows(selection: Selection, history: TableHistory) -> Column:
+    """Which rows of the input a range names, as a column over them; all, where it names windows or late rows."""
     if selection.offsets is not None:
         return Offsets.of([selection.offsets]).condition()
     if selection.since_version is not None:
         return Offsets.of([history.read_ranges(since=selection.since_version)]).condition()
-    if selection.rows == "late":
-        return replay.is_late(history.folded())
     if selection.timestamps is not None:
         start, end = selection.timestamps
         time_us = F.unix_micros(TIMESTAMP)
@@ -242,22 +240,6 @@ def _open_windows(job_plan: JobPlan, history: TableHistory, ends: Sequence[int])
     return sum(end > closed_until for end in ends)
 
 
-def _closed_until(history: TableHistory) -> int:
-    """The watermark at which the live job has written its windows last, in microseconds; 0 before it had one."""
-    watermarks = [e.extra["watermark_ms"] for e in history.entries() if "watermark_ms" in e.extra]
-    return max(watermarks, default=0) * _US_PER_MS
-
-
 def _told(span: Span, window: FixedWindow) -> str:
     begin = "" if window.period == window.size else "those that begin in "
     return f"{begin}[{iso(span[0])}, {iso(span[1])})"
-
-
-def _merged(spans: Sequence[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged

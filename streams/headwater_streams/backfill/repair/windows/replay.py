@@ -12,34 +12,20 @@ is in several, of which some may be replaced and others not:
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
-from pyspark.sql import types as T
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import Folded
 from headwater_streams.backfill.repair.commits import with_live_commits
-from headwater_streams.backfill.repair.pinning import pinned_table
-from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, PinnedInput
-from headwater_streams.durations import in_micros, parse_duration
-from headwater_streams.quality.check import Check
+from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, Chunk, PinnedInput
+from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, is_bad
+from headwater_streams.durations import in_micros
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
-from headwater_streams.sinks.delta_table import read_files
-from headwater_streams.sinks.live_files import files_between
-from headwater_streams.sources.coordinates import (
-    BATCH,
-    GENERATION,
-    ROW_COLUMNS,
-    ROWS,
-    SEEN_UNTIL,
-    hide,
-    reveal,
-)
-from headwater_streams.sources.decode import BAD, VALUE, RowDecoder
-from headwater_streams.sources.inputs import TableInput
+from headwater_streams.sources.coordinates import BATCH, GENERATION, ROW_COLUMNS, ROWS, hide, reveal
+from headwater_streams.sources.decode import VALUE
 from headwater_streams.windows.fixed import FixedWindow
 from headwater_streams.windows.overlapping import OverlappingWindow
 from headwater_streams.windows.provenance import entering, with_sources
@@ -48,7 +34,6 @@ from headwater_streams.windows.spec import WINDOW, WINDOW_KEY
 FIRST_US, LAST_US = "_first_us", "_last_us"
 """The first and the last start of a row's windows, in microseconds; the same where it is in one."""
 _WINDOWS = "_windows"
-_CLOSED_US = "_closed_us"
 
 
 @dataclass(frozen=True)
@@ -72,13 +57,7 @@ class WindowReplay:
     def __init__(self, context: StageContext, plan: JobPlan, pinned: PinnedInput) -> None:
         assert isinstance(plan.operator, FixedWindow)
         self._context, self._plan, self._window = context, plan, plan.operator
-        self._name, declared = next(iter(plan.job.inputs.items()))
-        assert isinstance(declared, TableInput)
-        assert declared.watermark is not None
-        self._declared = declared
-        self._delay_us = in_micros(parse_duration(declared.watermark))
-        self._path = context.home.table(pinned.table)
-        self._pinned = pinned
+        self._input = WindowInput(context, plan, pinned)
 
     def rows(self, affected: Affected | None = None) -> DataFrame:
         """The input's rows that belong to a window, decoded, each with the starts `_first_us` and `_last_us`.
@@ -86,23 +65,17 @@ class WindowReplay:
         Args:
             affected: Rows with a window among these; by default all.
         """
-        rows = pinned_table(self._context, self._pinned)
-        if affected is not None and affected.windows:
-            rows = self._between(rows.schema, *self._moments(affected))
-        rows = rows.filter(F.col(f"`{self._declared.event_time}`").isNotNull())
-        columns = self._plan.inputs[self._name].fieldNames()
-        quarantining = [check for check in self._plan.job.quarantining if _fits(rows, check)]
-        # Of the table's columns: of the value's, Spark would read all columns and make the value of each row first.
-        beside = {
-            _CLOSED_US: F.unix_micros(SEEN_UNTIL) - F.lit(self._delay_us),
-            FIRST_US: self._window.first_start(),
-            LAST_US: self._window.last_start(),
-        }
+        beside = {FIRST_US: self._window.first_start(), LAST_US: self._window.last_start()}
         if isinstance(self._window, OverlappingWindow):
             beside[_WINDOWS] = self._window.windows()
-        found = RowDecoder(self._declared, columns, quarantining).decode(rows.withColumns(beside)).frame
+        moments = self._moments(affected) if affected is not None and affected.windows else None
+        found = self._input.rows(moments, beside)
         # A row of the moments of one stretch has a window in it.
         return found if affected is None or len(affected.windows) == 1 else found.filter(_of_rows(affected))
+
+    def read_by(self, planned: BackfillPlan) -> DataFrame:
+        """The rows that a repair reads."""
+        return self.rows(planned.affected)
 
     def is_late(self, earlier: Sequence[Folded]) -> Column:
         """True for a row that came too late for one of its windows, and that no backfill has folded in since.
@@ -110,22 +83,23 @@ class WindowReplay:
         Args:
             earlier: The late rows that backfills folded in.
         """
-        return ~_is_bad() & (self._missed(None, earlier) > 0)
+        return ~is_bad() & (self._missed(None, earlier) > 0)
 
-    def fold(self, backfill: BackfillPlan, affected: Affected, earlier: Sequence[Folded]) -> Replayed:
-        """The affected windows, whole.
+    def fold(self, backfill: BackfillPlan, chunk: Chunk, earlier: Sequence[Folded]) -> Replayed:
+        """The windows of a step, whole.
 
         Args:
             backfill: The plan.
-            affected: The windows, or a part of them.
+            chunk: The step.
             earlier: The late rows that earlier backfills folded in; they are not counted as late again.
         """
+        affected = _of_chunk(backfill, chunk)
         rows = self.rows(affected)
         gate = CheckGate(self._plan.job, "input")
-        good = rows.filter(~_is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
-        result = self._plan.job.function(**{self._name: hide(good, ROW_COLUMNS)})
+        good = rows.filter(~is_bad()).select(f"{VALUE}.*", *ROW_COLUMNS)
+        result = self._plan.job.function(**{self._input.name: hide(good, ROW_COLUMNS)})
         result = reveal(result, [ROWS, WINDOW_KEY])
-        entering_rows = entering(self._plan.job.function, self._name, good)
+        entering_rows = entering(self._plan.job.function, self._input.name, good)
         in_windows, within = Observation(), None
         if self._window.overlapping:
             result = result.filter(affected.of_times(F.unix_micros(f"{WINDOW_KEY}.window_start")))
@@ -135,10 +109,10 @@ class WindowReplay:
         # apart, and what enters the window by its sources. A row is counted in the step of its first affected window.
         before = backfill.affected.before(affected.windows[0][0])
         new = ~_of_rows(before)
-        missed = F.when(_is_bad(), 0).otherwise(self._missed(affected, earlier))
+        missed = F.when(is_bad(), 0).otherwise(self._missed(affected, earlier))
         counts = rows.agg(
             F.count_if(new).alias("read"),
-            F.count_if(new & _is_bad()).alias("quarantined"),
+            F.count_if(new & is_bad()).alias("quarantined"),
             F.coalesce(F.sum(missed), F.lit(0)).alias("late_folded"),
         )
 
@@ -157,42 +131,28 @@ class WindowReplay:
         rows_to_write = with_live_commits(self._context, backfill, result, affected.condition())
         return Replayed(rows_to_write, gate, terms)
 
-    def judge_input(self, affected: Affected, gate: CheckGate, chunk: int) -> None:
-        """Judges the checks of the input over the rows of the affected windows.
+    def judge_input(self, backfill: BackfillPlan, chunk: Chunk, gate: CheckGate) -> None:
+        """Judges the checks of the input over the rows of a step.
 
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
-        if not gate.aggregates():
-            return
-        rows = self.rows(affected).filter(~_is_bad()).select(f"{VALUE}.*")
-        outcome = rows.agg(F.lit(True), *gate.aggregates()).first()
-        assert outcome is not None
-        gate.judge(outcome.asDict(), chunk)
+        self._input.judge(self.rows(_of_chunk(backfill, chunk)), gate, chunk.number)
 
     def _missed(self, affected: Affected | None, earlier: Sequence[Folded]) -> Column:
         """How many of a row's (affected) windows were closed when it came, and no backfill has folded it in since."""
         size = F.lit(in_micros(self._window.size))
         if not self._window.overlapping:
-            late = (F.col(LAST_US) + size <= F.col(_CLOSED_US)) & ~_folded_before(earlier, F.col(LAST_US))
+            late = (F.col(LAST_US) + size <= F.col(CLOSED_US)) & ~folded_before(earlier, F.col(LAST_US))
             return F.coalesce(late, F.lit(False)).cast("int")
 
         def lacks_it(window: Column) -> Column:
             start, end = F.unix_micros(window["start"]), F.unix_micros(window["end"])
-            late = (end <= F.col(_CLOSED_US)) & ~_folded_before(earlier, start)
+            late = (end <= F.col(CLOSED_US)) & ~folded_before(earlier, start)
             late = late if affected is None else late & affected.of_times(start)
             return F.coalesce(late, F.lit(False))
 
         return F.size(F.filter(_WINDOWS, lacks_it))
-
-    def _between(self, schema: T.StructType, start_us: int, end_us: int) -> DataFrame:
-        """The table's rows whose time is in `[start_us, end_us)`."""
-        # By their files: Delta would look for these with a Spark job each time that the rows are read.
-        near = files_between(self._path, self._pinned.version, self._window.time, start_us, end_us)
-        rows = read_files(self._context.spark, schema, [self._path / name for name in near])
-        time = F.col(f"`{self._window.time}`")
-        start, end = (F.timestamp_micros(F.lit(at_us)) for at_us in (start_us, end_us))
-        return rows.filter((time >= start) & (time < end))
 
     def _moments(self, affected: Affected) -> tuple[int, int]:
         """The first moment of the affected windows and the one that is past them, in microseconds."""
@@ -201,6 +161,12 @@ class WindowReplay:
         past = max(ends) - period_us
         # Windows begin at whole periods, wherever a stretch does.
         return first + -first % period_us, past + -past % period_us + in_micros(self._window.size)
+
+
+def _of_chunk(backfill: BackfillPlan, chunk: Chunk) -> Affected:
+    """The affected windows of a step."""
+    assert chunk.span is not None
+    return backfill.affected.between(*chunk.span)
 
 
 def _of_rows(affected: Affected) -> Column:
@@ -212,23 +178,11 @@ def _overlap(affected: Affected, first_us: Column, last_us: Column) -> Column:
     return any_of([(last_us >= start) & (first_us < end) for start, end in affected.windows])
 
 
-def _folded_before(earlier: Sequence[Folded], start_us: Column) -> Column:
+def folded_before(earlier: Sequence[Folded], start_us: Column) -> Column:
+    """True for a row, with its commit, that a backfill has folded into the window that begins there, never NULL."""
     condition: Column = F.lit(False)
     for one in earlier:
         inside = Affected({}, one.windows).of_times(start_us)
         until = F.struct(F.lit(one.until[0]), F.lit(one.until[1]).cast("long"))
         condition |= inside & (F.struct(F.col(GENERATION), F.col(BATCH)) <= until)
     return F.coalesce(condition, F.lit(False))
-
-
-def _fits(rows: DataFrame, check: Check) -> bool:
-    try:
-        rows.filter(check.passes_sql)
-    except AnalysisException:
-        return False
-    return True
-
-
-def _is_bad() -> Column:
-    """True for a row that cannot be used. A function: PySpark makes no column without a session."""
-    return F.col(BAD)

@@ -1,0 +1,1 @@
+"""Repairs of session windows: sessions that touch each other folded again together."""
