@@ -95,7 +95,7 @@ def plan_sessions(
         notes.append(f"the range was widened to whole sessions: those that begin in {told}{more}")
     if still_open:
         of = f"{counted(still_open, 'session')} of the range {'is' if still_open == 1 else 'are'}"
-        notes.append(f"{of} left out: not closed yet, so the live job writes what it has of it once it is")
+        notes.append(f"{of} not closed yet and left out: the live job writes each once it is")
     if apart := without(whole, spans):
         notes.append(
             f"sessions that begin in {counted(len(apart), 'stretch', 'stretches')} of the range, the first at "
