@@ -16,9 +16,9 @@ from headwater_streams.backfill.repair.joins.planning import plan_joins
 from headwater_streams.backfill.repair.rejected import rejecting_part
 from headwater_streams.backfill.repair.rows.planning import plan_rows
 from headwater_streams.backfill.repair.selection import Moment, Rows, Selection
-from headwater_streams.backfill.repair.sessions.planning import plan_sessions
 from headwater_streams.backfill.repair.spec import BackfillPlan, FurtherTable
-from headwater_streams.backfill.repair.windows.planning import keys_of, plan_windows
+from headwater_streams.backfill.repair.windows.asked import keys_of
+from headwater_streams.backfill.repair.windows.kinds import plan_windows
 from headwater_streams.backfill.store import BackfillError, stored
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.ledger.log import next_commit
@@ -29,7 +29,6 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.readers import fed_by
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.coordinates import ORIGIN, PLACE, ROWS, SOURCES, TIMESTAMP
-from headwater_streams.windows.session import SessionWindow
 
 _KINDS: Mapping[str, Literal["window", "join"]] = {"window": "window", "join": "join", "as_of": "join"}
 _ROWS_PER_CHUNK = {"row": 1_000_000, "window": 10_000_000, "join": 10_000_000}
@@ -140,7 +139,7 @@ def plan(
         further=_further(context, job_plan),
     )
     if job_plan.kind == "window":
-        made = (plan_sessions if isinstance(job_plan.operator, SessionWindow) else plan_windows)(
+        made = plan_windows(
             context, job_plan, history, selection, draft, rows_per_chunk or _ROWS_PER_CHUNK["window"]
         )
     elif job_plan.sides:

@@ -1,1 +1,1 @@
-"""Repairs of windows of fixed times: whole windows folded again."""
+"""Repairs of windows: whole windows folded again from all their rows."""

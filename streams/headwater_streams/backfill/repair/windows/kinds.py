@@ -1,4 +1,4 @@
-"""How the windows of each kind are folded again."""
+"""How windows of each kind are planned, and folded again."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -6,9 +6,13 @@ from typing import Protocol
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import Folded, TableHistory
-from headwater_streams.backfill.repair.sessions.replay import SessionReplay
+from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.replay import Replayed, WindowReplay
+from headwater_streams.backfill.repair.windows.fixed.planning import plan_fixed
+from headwater_streams.backfill.repair.windows.fixed.replay import FixedReplay
+from headwater_streams.backfill.repair.windows.folding import Replayed
+from headwater_streams.backfill.repair.windows.sessions.planning import plan_sessions
+from headwater_streams.backfill.repair.windows.sessions.replay import SessionReplay
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
@@ -22,17 +26,44 @@ class Replay(Protocol):
         """The rows that a repair reads."""
 
     def fold(self, backfill: BackfillPlan, chunk: Chunk, earlier: Sequence[Folded]) -> Replayed:
-        """The windows of a step, whole."""
+        """The windows of a step, whole.
+
+        Args:
+            backfill: The plan.
+            chunk: The step.
+            earlier: The late rows that earlier backfills folded in; they are not counted as late again.
+        """
 
     def judge_input(self, backfill: BackfillPlan, chunk: Chunk, gate: CheckGate) -> None:
-        """Judges the checks of the input over the rows of a step."""
+        """Judges the checks of the input over the rows of a step.
+
+        Raises:
+            CheckFailedError: A check with `action="fail"` does not hold.
+        """
+
+
+def plan_windows(
+    context: StageContext,
+    job_plan: JobPlan,
+    history: TableHistory,
+    selection: Selection,
+    draft: BackfillPlan,
+    rows_per_chunk: int,
+) -> BackfillPlan:
+    """Adds to a plan which windows are folded again, of which offsets, and in which steps.
+
+    Raises:
+        BackfillError: Nothing of the range can be repaired.
+    """
+    plan = plan_sessions if isinstance(job_plan.operator, SessionWindow) else plan_fixed
+    return plan(context, job_plan, history, selection, draft, rows_per_chunk)
 
 
 def replay_of(context: StageContext, plan: JobPlan, planned: BackfillPlan) -> Replay:
     """The windows of a repair."""
     assert planned.pinned is not None
     if not isinstance(plan.operator, SessionWindow):
-        return WindowReplay(context, plan, planned.pinned)
+        return FixedReplay(context, plan, planned.pinned)
     target = context.home.table(planned.target)
     live = TableHistory(target, planned.target, planned.job, until=planned.base_version)
     return SessionReplay(context, plan, planned.pinned, live.closed_until_us)

@@ -9,8 +9,7 @@ is in several, of which some may be replaced and others not:
     09:45 a                              a               is read, folded into the second, and left out of the first
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
@@ -19,12 +18,13 @@ from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import Folded
 from headwater_streams.backfill.repair.commits import with_live_commits
 from headwater_streams.backfill.repair.spec import Affected, BackfillPlan, Chunk, PinnedInput
+from headwater_streams.backfill.repair.windows.folding import Replayed, folded_before
 from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, is_bad
 from headwater_streams.durations import in_micros
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate
-from headwater_streams.sources.coordinates import BATCH, GENERATION, ROW_COLUMNS, ROWS, hide, reveal
+from headwater_streams.sources.coordinates import ROW_COLUMNS, ROWS, hide, reveal
 from headwater_streams.sources.decode import VALUE
 from headwater_streams.windows.fixed import FixedWindow
 from headwater_streams.windows.overlapping import OverlappingWindow
@@ -36,22 +36,7 @@ FIRST_US, LAST_US = "_first_us", "_last_us"
 _WINDOWS = "_windows"
 
 
-@dataclass(frozen=True)
-class Replayed:
-    """A part of the result that is about to be computed.
-
-    Attributes:
-        rows: The rows, with the target's columns.
-        gate: The checks of the input, to be judged by `judge_input`.
-        terms: Gives the account, once the rows have been written.
-    """
-
-    rows: DataFrame
-    gate: CheckGate
-    terms: Callable[[], dict[str, int]]
-
-
-class WindowReplay:
+class FixedReplay:
     """The input of a windowed job at one version, and its windows folded again."""
 
     def __init__(self, context: StageContext, plan: JobPlan, pinned: PinnedInput) -> None:
@@ -176,13 +161,3 @@ def _of_rows(affected: Affected) -> Column:
 
 def _overlap(affected: Affected, first_us: Column, last_us: Column) -> Column:
     return any_of([(last_us >= start) & (first_us < end) for start, end in affected.windows])
-
-
-def folded_before(earlier: Sequence[Folded], start_us: Column) -> Column:
-    """True for a row, with its commit, that a backfill has folded into the window that begins there, never NULL."""
-    condition: Column = F.lit(False)
-    for one in earlier:
-        inside = Affected({}, one.windows).of_times(start_us)
-        until = F.struct(F.lit(one.until[0]), F.lit(one.until[1]).cast("long"))
-        condition |= inside & (F.struct(F.col(GENERATION), F.col(BATCH)) <= until)
-    return F.coalesce(condition, F.lit(False))

@@ -1,4 +1,4 @@
-"""Plans the repair of windows: from the range that was asked for to the windows that it touches, and their offsets."""
+"""Plans the repair of windows of fixed times: from a range to the windows that it touches, and their offsets."""
 
 from collections import Counter
 from collections.abc import Sequence, Set
@@ -8,13 +8,13 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.input import require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.replay import FIRST_US, LAST_US, WindowReplay
+from headwater_streams.backfill.repair.windows.asked import wanted_rows
+from headwater_streams.backfill.repair.windows.fixed.replay import FIRST_US, LAST_US, FixedReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import in_micros, parse_duration
@@ -23,9 +23,9 @@ from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 from headwater_streams.windows.fixed import FixedWindow
-from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
+from headwater_streams.windows.spec import WINDOW_START
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class _Window:
     wanted: int
 
 
-def plan_windows(
+def plan_fixed(
     context: StageContext,
     job_plan: JobPlan,
     history: TableHistory,
@@ -77,7 +77,7 @@ def plan_windows(
             f"the job {draft.job!r} reads the table {pinned.table}, and what it rejected of that is not told apart by "
             "windows; give --event-time or --all"
         )
-    replay = WindowReplay(context, job_plan, pinned)
+    replay = FixedReplay(context, job_plan, pinned)
     notes = [*draft.notes]
     if selection.offsets is not None:
         require_read(selection.offsets, input_history.read_ranges(), draft.job)
@@ -138,39 +138,7 @@ def plan_windows(
     )
 
 
-def keys_of(job_plan: JobPlan) -> tuple[str, ...]:
-    """The columns that name a window in the target.
-
-    Raises:
-        BackfillError: There are none: a target that is appended to needs no keys.
-    """
-    target = job_plan.job.target
-    if target.keys:
-        return target.keys
-    keys = (*job_plan.window.by, WINDOW_START, WINDOW_END)
-    missing = [name for name in keys if name not in job_plan.result.fieldNames()]
-    if missing:
-        raise BackfillError(
-            f"{target.name} has no column {missing[0]!r}, by which its windows are told apart; keep it in the "
-            "function's result"
-        )
-    return keys
-
-
-def wanted_rows(selection: Selection, history: TableHistory) -> Column:
-    """Which rows of the input a range names, as a column over them; all, where it names windows or late rows."""
-    if selection.offsets is not None:
-        return Offsets.of([selection.offsets]).condition()
-    if selection.since_version is not None:
-        return Offsets.of([history.read_ranges(since=selection.since_version)]).condition()
-    if selection.timestamps is not None:
-        start, end = selection.timestamps
-        time_us = F.unix_micros(TIMESTAMP)
-        return (time_us >= start) & (time_us < end)
-    return F.lit(True)
-
-
-def _found(replay: WindowReplay, wanted: Column) -> list[_Found]:
+def _found(replay: FixedReplay, wanted: Column) -> list[_Found]:
     grouped = replay.rows().groupBy(FIRST_US, LAST_US, TOPIC, PARTITION)
     rows = grouped.agg(
         F.count(F.lit(1)).alias("rows"),

@@ -18,8 +18,8 @@ from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import Folded
 from headwater_streams.backfill.repair.commits import with_live_commits
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
+from headwater_streams.backfill.repair.windows.folding import Replayed, folded_before
 from headwater_streams.backfill.repair.windows.input import CLOSED_US, WindowInput, is_bad
-from headwater_streams.backfill.repair.windows.replay import Replayed, folded_before
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
 from headwater_streams.durations import in_micros
@@ -84,7 +84,7 @@ class SessionReplay:
         return F.unix_micros(f"{WINDOW_KEY}.window_end") <= self._closed_until_us
 
     def fold(self, backfill: BackfillPlan, chunk: Chunk, earlier: Sequence[Folded]) -> Replayed:
-        """The closed sessions of a step, whole; see `WindowReplay.fold`."""
+        """The closed sessions of a step, whole; see `Replay.fold`."""
         assert chunk.span is not None
         assert chunk.moments is not None
         affected = backfill.affected.between(*chunk.span)
@@ -138,7 +138,7 @@ class SessionReplay:
                 )
 
     def judge_input(self, backfill: BackfillPlan, chunk: Chunk, gate: CheckGate) -> None:
-        """See `WindowReplay.judge_input`."""
+        """See `Replay.judge_input`."""
         del backfill
         self._input.judge(self.rows(chunk.moments), gate, chunk.number)
 

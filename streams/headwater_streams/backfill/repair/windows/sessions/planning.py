@@ -24,10 +24,10 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair.input import require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.sessions.replay import TIME_US, SessionReplay
 from headwater_streams.backfill.repair.spans import widened, without
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.planning import keys_of, wanted_rows
+from headwater_streams.backfill.repair.windows.asked import keys_of, wanted_rows
+from headwater_streams.backfill.repair.windows.sessions.replay import TIME_US, SessionReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
 from headwater_streams.durations import in_micros

@@ -1,1 +1,0 @@
-"""Repairs of session windows: sessions that touch each other folded again together."""

@@ -1,0 +1,44 @@
+"""What a range asks for of the input, and what names a window in the target."""
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.repair.selection import Selection
+from headwater_streams.backfill.store import BackfillError
+from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sources.coordinates import TIMESTAMP
+from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
+
+
+def keys_of(job_plan: JobPlan) -> tuple[str, ...]:
+    """The columns that name a window in the target.
+
+    Raises:
+        BackfillError: There are none: a target that is appended to needs no keys.
+    """
+    target = job_plan.job.target
+    if target.keys:
+        return target.keys
+    keys = (*job_plan.window.by, WINDOW_START, WINDOW_END)
+    missing = [name for name in keys if name not in job_plan.result.fieldNames()]
+    if missing:
+        raise BackfillError(
+            f"{target.name} has no column {missing[0]!r}, by which its windows are told apart; keep it in the "
+            "function's result"
+        )
+    return keys
+
+
+def wanted_rows(selection: Selection, history: TableHistory) -> Column:
+    """Which rows of the input a range names, as a column over them; all, where it names windows or late rows."""
+    if selection.offsets is not None:
+        return Offsets.of([selection.offsets]).condition()
+    if selection.since_version is not None:
+        return Offsets.of([history.read_ranges(since=selection.since_version)]).condition()
+    if selection.timestamps is not None:
+        start, end = selection.timestamps
+        time_us = F.unix_micros(TIMESTAMP)
+        return (time_us >= start) & (time_us < end)
+    return F.lit(True)

@@ -1,0 +1,1 @@
+"""Windows of fixed times, which a row's time alone names."""

@@ -1,0 +1,1 @@
+"""Session windows: those that touch each other are folded again together."""
