@@ -172,16 +172,26 @@ def test_a_session_of_which_a_part_is_written_is_left_until_it_is_closed(
     send(driver, ("10:25", "UA", 7), ("11:00", "UA", 8), ("10:55", "UA", 9))
     dl, ua = ("DL", at("10:01"), at("10:31")), ("UA", at("10:00"), at("10:30"))
     assert sessions(driver) == {ua: (1, 100), dl: (1, 100)}
-    planned = backfill.plan(driver.context, job, event_time=between("10:00", "10:05"))
-    assert planned.windows == ((micros("10:00") + 1, micros("10:05")),)
+    planned = backfill.plan(driver.context, job, event_time=between("10:00", "12:00"))
+    assert planned.windows == ((micros("10:00") + 1, micros("12:00")),)
     assert any("are left as they are" in note for note in planned.notes)
-    repaired(driver, planned, job)
-    assert sessions(driver) == {ua: (1, 100), dl: (1, 300)}
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job, recompute="all")
+    assert verdict.passed, verdict.findings
 
+    # Meanwhile the live job writes sessions that began in these times and were not closed.
     send(driver, *END)
     send(driver, *END)
-    ends = {dl: (1, 300), ("ZZ", at("11:20"), at("11:50")): (2, 1)}
-    assert sessions(driver) == {ua: (1, 100), ("UA", at("10:25"), at("11:30")): (3, 9)} | ends
+    ends = {("ZZ", at("11:20"), at("11:50")): (2, 1)}
+    parts = {ua: (1, 100), ("UA", at("10:25"), at("11:30")): (3, 9)}
+    assert sessions(driver) == parts | {dl: (1, 100)} | ends
+    backfill.swap(driver.context, planned.id, accept_diff=verdict.diff.digest)
+    ends |= {dl: (1, 300)}
+    assert sessions(driver) == parts | ends
+    assert driver.audit() == []
+    backfill.rollback(driver.context, planned.id)
+    assert sessions(driver) == parts | ends | {dl: (1, 100)}
+    assert driver.audit() == []
     again = backfill.plan(driver.context, job, event_time=between("11:00", "11:01"))
     repaired(driver, again, job)
     assert sessions(driver) == {("UA", at("10:00"), at("11:30")): (4, 400)} | ends

@@ -25,7 +25,6 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.watermark import Watermark
-from headwater_streams.windows.session import SessionWindow
 
 
 def recompute_repair(
@@ -75,11 +74,9 @@ def recompute_repair(
             joined = WrittenJoin(shadow, planned.columns, sides, 0, watermark_us)
             return JoinRecomputation(context, of_inputs(job, plan), plan, joined).run(how)
         within = planned.affected.condition()
-        closed_until_us = None
-        if isinstance(plan.operator, SessionWindow):
-            live = TableHistory(context.home.table(target), target, planned.job, until=planned.base_version)
-            closed_until_us = live.closed_until_us
-        windows = WrittenWindows(shadow, within, planned.keys, planned.columns, taken, closed_until_us)
+        windows = WrittenWindows(
+            shadow, within, planned.keys, planned.columns, taken, planned.closed_until_us
+        )
         return WindowRecomputation(context, of_inputs(job, plan), plan, windows).run(how, planned.id)
     except (NotRecomputableError, StreamsError) as why:
         return nothing(why)

@@ -21,7 +21,7 @@ from headwater_streams.backfill.values import (
 from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.lookups import LookupVersion, Versions
 from headwater_streams.sources.coordinates import GENERATION, TOPIC
-from headwater_streams.windows.spec import WINDOW_START
+from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,23 @@ class Affected:
         ranges: The offsets.
         windows: The times.
         since: Of topics that were made again, the first generation whose rows are of the newest one.
+        closed_until_us: Of sessions, those that end there or before, microseconds; None for all. The live job writes
+            others, which begin as early, once they are closed.
     """
 
     ranges: Ranges
     windows: tuple[Span, ...] = ()
     since: Mapping[str, int] = field(default_factory=dict)
+    closed_until_us: int | None = None
 
     def condition(self) -> Column:
         """True for an affected row of the target, never NULL."""
-        return self.of_times(F.unix_micros(WINDOW_START)) if self.windows else self.of_offsets()
+        if not self.windows:
+            return self.of_offsets()
+        inside = self.of_times(F.unix_micros(WINDOW_START))
+        if self.closed_until_us is None:
+            return inside
+        return inside & F.coalesce(F.unix_micros(WINDOW_END) <= self.closed_until_us, F.lit(False))
 
     def of_times(self, time_us: Column) -> Column:
         """True where a time, in microseconds, is in one of the windows."""
@@ -57,7 +65,7 @@ class Affected:
     def between(self, start: int, end: int) -> "Affected":
         """The windows that begin in `[start, end)`."""
         cut = ((max(start, s), min(end, e)) for s, e in self.windows)
-        return Affected(self.ranges, tuple((s, e) for s, e in cut if s < e))
+        return replace(self, windows=tuple((s, e) for s, e in cut if s < e))
 
 
 def of_newest(since: Mapping[str, int]) -> Column:
@@ -169,7 +177,7 @@ class BackfillPlan:
             the swap, so what they made of the range stays until it is repaired, too.
         further: The job's other tables, where it writes several; their rows are known by their coordinates, too.
         partner: Of a join, the right table.
-        since: Of topics that were made again, the first generation whose rows are of the newest one; see `Affected`.
+        since, closed_until_us: See `Affected`.
     """
 
     id: str
@@ -199,11 +207,12 @@ class BackfillPlan:
     further: Mapping[str, FurtherTable] = field(default_factory=dict)
     partner: PinnedInput | None = None
     since: Mapping[str, int] = field(default_factory=dict)
+    closed_until_us: int | None = None
 
     @property
     def affected(self) -> Affected:
         """The rows of the target that are replaced."""
-        return Affected(self.ranges, self.windows, self.since)
+        return Affected(self.ranges, self.windows, self.since, self.closed_until_us)
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -235,6 +244,7 @@ class BackfillPlan:
             "feeds": list(self.feeds),
             "partner": _pinned_to_json(self.partner),
             "since": dict(self.since),
+            "closed_until": None if self.closed_until_us is None else iso(self.closed_until_us),
         }
         return {name: value for name, value in some.items() if value} | {
             "format": FORMAT,
@@ -295,6 +305,7 @@ class BackfillPlan:
             },
             partner=_pinned_from_json(value.get("partner")),
             since=value.get("since", {}),
+            closed_until_us=micros(value["closed_until"]) if "closed_until" in value else None,
         )
 
 

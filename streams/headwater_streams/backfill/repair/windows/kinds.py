@@ -62,8 +62,6 @@ def plan_windows(
 def replay_of(context: StageContext, plan: JobPlan, planned: BackfillPlan) -> Replay:
     """The windows of a repair."""
     assert planned.pinned is not None
-    if not isinstance(plan.operator, SessionWindow):
+    if planned.closed_until_us is None:
         return FixedReplay(context, plan, planned.pinned)
-    target = context.home.table(planned.target)
-    live = TableHistory(target, planned.target, planned.job, until=planned.base_version)
-    return SessionReplay(context, plan, planned.pinned, live.closed_until_us)
+    return SessionReplay(context, plan, planned.pinned, planned.closed_until_us)

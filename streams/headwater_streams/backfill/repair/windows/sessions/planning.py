@@ -110,6 +110,7 @@ def plan_sessions(
         rows=sum(chunk.rows for chunk in chunks),
         chunks=chunks,
         pinned=pinned,
+        closed_until_us=history.closed_until_us,
         notes=tuple(notes),
     )
 
