@@ -1,6 +1,9 @@
 """Stretches of time, half-open, in microseconds: put together, widened, cut."""
 
+from bisect import bisect_left
+from collections import deque
 from collections.abc import Sequence
+from operator import itemgetter
 
 from headwater_streams.backfill.values import Span
 
@@ -28,13 +31,21 @@ def widened(spans: Sequence[Span], whole: Sequence[Span]) -> list[Span]:
         >>> widened([(0, 2)], [(1, 5), (4, 8), (9, 10)])
         [(0, 8)]
     """
-    found, left = merged(spans), list(whole)
-    while True:
-        inside = [one for one in left if any(start < one[1] and one[0] < end for start, end in found)]
-        if not inside:
-            return found
-        left = [one for one in left if one not in inside]
-        found = merged([*found, *inside])
+    found = merged(spans)
+    # Of wholes that overlap, all come where one does.
+    return merged([*found, *(one for one in merged(whole) if overlaps(found, one))])
+
+
+def overlaps(spans: Sequence[Span], one: Span) -> bool:
+    """Whether a span holds a moment of one of merged spans.
+
+    Example:
+        >>> overlaps([(0, 3), (5, 7)], (3, 5))
+        False
+    """
+    # The last that begins before its end: those before that end earlier.
+    place = bisect_left(spans, one[1], key=itemgetter(0))
+    return place > 0 and one[0] < spans[place - 1][1]
 
 
 def without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
@@ -44,15 +55,17 @@ def without(spans: Sequence[Span], others: Sequence[Span]) -> list[Span]:
         >>> without([(0, 8)], [(1, 2), (7, 9)])
         [(0, 1), (2, 7)]
     """
-    found = []
+    found, rest = [], deque(others)
     for start, end in spans:
         at = start
-        for low, high in others:
-            if high <= at or low >= end:
-                continue
+        while rest and rest[0][0] < end:
+            low, high = rest[0]
             if at < low:
                 found.append((at, low))
             at = max(at, high)
+            if high > end:
+                break
+            rest.popleft()
         if at < end:
             found.append((at, end))
     return found

@@ -24,7 +24,7 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.repair.input import require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spans import widened, without
+from headwater_streams.backfill.repair.spans import overlaps, widened, without
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.repair.windows.asked import keys_of, wanted_rows
 from headwater_streams.backfill.repair.windows.sessions.replay import TIME_US, SessionReplay
@@ -271,7 +271,7 @@ def _over(spans: Sequence[Span]) -> list[Span]:
 def _chunks(begun: Sequence[_Begun], spans: Sequence[Span], rows_per_chunk: int) -> tuple[Chunk, ...]:
     """Stretches of time, oldest first, that tile the spans from their first to their last moment."""
     start, end = spans[0][0], spans[-1][1]
-    inside = [b for b in begun if any(s <= b.last and b.first < e for s, e in spans)]
+    inside = [one for one in begun if overlaps(spans, (one.first, one.last + 1))]
     cuts, rows, counts = [start], 0, []
     for one in inside:
         if rows and rows + one.rows > rows_per_chunk and cuts[-1] < one.first < end:
