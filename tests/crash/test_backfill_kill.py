@@ -5,12 +5,12 @@ a minute, so that without the number it is left out; tests/spark has the same de
 
 A row job and a job of windows run over a topic into which records come without end. In turns one of their tables is
 repaired, rebuilt or rewound by a process that is killed, sometimes together with the driver of the live jobs, and
-started again until all verbs are done. In every third home the second job is a join with a second topic, and its table
-is the one. In another third it is one behind the table of the first, and both are rebuilt, one of what the other has
-made, and swapped in one after the other. What must hold: each version of a
-table that was ever there is made of the codes of before the swap, or of those of after it, to the last row; each
-reading of deltalake, DuckDB and Spark is of one of these versions; the ledger's identities are exact; the next backfill
-is not refused; of two of one table at once one is refused in a sentence.
+started again until all verbs are done. In a home of one kind the second job is a join with a second topic, or one of
+sessions, and its table is the one; in a home of another it is one behind the table of the first, and both are
+rebuilt, one of what the other has made, and swapped in one after the other. What must hold: each version of a table
+that was ever there is made of the codes of before the swap, or of those of after it, to the last row; each reading of
+deltalake, DuckDB and Spark is of one of these versions; the ledger's identities are exact; the next backfill is not
+refused; of two of one table at once one is refused in a sentence.
 """
 
 import os
@@ -30,6 +30,7 @@ from backfill_model import (
     BEGIN,
     STEP_S,
     Codes,
+    closed,
     opened,
     reach,
     read,
@@ -51,10 +52,12 @@ TARGETS = {
     "clean": "silver.clicks",
     "per_minute": "gold.per_minute",
     "replied": "gold.replied",
+    "visits": "gold.visits",
     "onward": "gold.onward",
 }
 APART, JOINED, FEEDING = ("clean", "per_minute"), ("clean", "replied"), ("clean", "onward")
-MENDED = (*APART, "replied")
+VISITED = ("clean", "visits")
+MENDED = (*APART, "replied", "visits")
 MODES = ("repair", "rebuild", "rewind")
 SETTLED_S = 240
 _CHUNK = ("before chunk", "after chunk")
@@ -62,7 +65,7 @@ _BATCH = ("starting", "started", "start", "before commit", "after commit", "end"
 _EITHER = ("another table", "the table")
 BETWEEN = "between the swaps"
 # How many records at each partition's end a repair leaves to the live job: the last window's; what waits for replies.
-_NOT_DONE = {"clean": 20, "per_minute": 20, "replied": 60}
+_NOT_DONE = {"clean": 20, "per_minute": 20, "replied": 60, "visits": 20}
 _REBUILD = {
     "run": tuple(f"shadow {step}" for step in _BATCH),
     "swap": tuple(f"{when} rebuild of {what}" for when in ("before", "after") for what in _EITHER),
@@ -80,7 +83,7 @@ STEPS: dict[tuple[str, str], dict[str, tuple[str, ...]]] = {
             "swap": ("before swap", "after swap"),
             "rollback": ("before rollback", "after rollback"),
         }
-        for job in ("per_minute", "replied")
+        for job in ("per_minute", "replied", "visits")
     },
     **{("rebuild", job): _REBUILD for job in MENDED},
     ("feeding", "clean"): _REBUILD,
@@ -115,13 +118,14 @@ def test_backfill_killed_at_any_instant_leaves_the_old_table_or_the_new(tmp_path
     rng, deaths, reads = random.Random(SEED), Counter[str](), Counter[str]()
     cards = Cards(rng)
     for place, first in enumerate(range(0, ROUNDS, ROUNDS_PER_HOME)):
-        jobs = (APART, JOINED, FEEDING)[(SEED + place) % 3]
+        jobs = (APART, JOINED, FEEDING, VISITED)[(SEED + place) % 4]
         with broker() as running:
             world = World(running.bootstrap, tmp_path / str(first), jobs, rng, deaths)
             try:
                 for number in range(first, min(first + ROUNDS_PER_HOME, ROUNDS)):
                     mode = "feeding" if jobs is FEEDING else MODES[(SEED + number) % 3]
-                    world.round(number, *cards.draw(mode, ("replied",) if jobs is JOINED else jobs))
+                    mended = jobs[1:] if jobs in (JOINED, VISITED) else jobs
+                    world.round(number, *cards.draw(mode, mended))
                 reads += world.readers.count
             finally:
                 world.close()
@@ -282,7 +286,7 @@ class World:
         until = reach(table, read(self.home.table(table), table))
         last = min(until) // 2 - _NOT_DONE[job]
         per_chunk = max(30, last // 2)  # a few chunks: each is a Spark job or two
-        if job == "per_minute" and rng.random() < 0.7:
+        if job in ("per_minute", "visits") and rng.random() < 0.7:
             start, end = sorted(rng.sample(range(last * 2 * STEP_S // 60), 2))
             moments = [
                 (BEGIN + timedelta(minutes=m, seconds=rng.choice([0, 0, 7]))).isoformat()
@@ -431,7 +435,7 @@ class World:
             for job in jobs or self._targets:
                 table = TARGETS[job]
                 path = self.home.table(table)
-                while not (path / "_delta_log").exists() or reach(table, read(path, table)) != last:
+                while not (path / "_delta_log").exists() or not self._is_at(table, last):
                     ended = self._look_after(job)
                     assert time.monotonic() < until, f"{table} is not at {last}: {ended}; {self._live.log()}"
                     time.sleep(0.3)
@@ -450,6 +454,11 @@ class World:
             findings = {audit.table: audit.findings for audit in audit_home(self.home) if audit.findings}
             assert not findings, findings
             self.readers.check({table: books.digests for table, books in self._books.items()})
+
+    def _is_at(self, table: str, last: tuple[int, int]) -> bool:
+        """Whether a table has all that follows from the records up to these."""
+        whole = closed(self._books[table].now, max(last)) if table == "gold.visits" else last
+        return reach(table, read(self.home.table(table), table)) == whole
 
     def _two_at_once(self, job: str) -> None:
         """Two processes with backfills of one table: on the same one, then each with its own, swapped in at once."""
@@ -493,6 +502,11 @@ class World:
 
 def _places(job: str, plan: Mapping[str, Any]) -> list[Any]:
     """What a repair replaces: records, or the starts of windows."""
+    if job == "visits":  # by the moments at which they begin
+        spans = [tuple(map(datetime.fromisoformat, span)) for span in plan["windows"]]
+        most = max((end - BEGIN) // timedelta(seconds=STEP_S) for _, end in spans)
+        moments = [BEGIN + timedelta(seconds=n * STEP_S) for n in range(most + 1)]
+        return [at for at in moments if any(start <= at < end for start, end in spans)]
     if job != "per_minute":
         return [
             offset * 2 + int(partition)

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from backfill_model import NOT_JSON, is_kept, reply_to, value_of
+from backfill_model import is_of_a_visit, reply_to, value_of
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -51,4 +51,4 @@ class Feed(threading.Thread):
 
     @staticmethod
     def _is_always_kept(n: int) -> bool:
-        return n % NOT_JSON != 0 and all(is_kept(n, code) for code in range(5))
+        return all(is_of_a_visit(n, code) for code in range(5))

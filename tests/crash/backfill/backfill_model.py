@@ -19,6 +19,11 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 STEP_S = 3
 NOT_JSON = 19  # each so-manieth record is none
+_VISIT, _GAP, _WAITED = (
+    40,
+    timedelta(seconds=30),
+    timedelta(minutes=2),
+)  # records from visit to visit; of `visits`
 Row = tuple[Any, ...]
 Rows = list[Row]
 COLUMNS = {
@@ -26,14 +31,23 @@ COLUMNS = {
     "gold.per_minute": ["who", "window_start", "clicks", "total", "even", "odd", "code"],
     "gold.onward": ["n", "who", "code", "fed", "_partition", "_offset"],
     "gold.replied": ["n", "who", "code", "_partition", "_offset"],
+    "gold.visits": ["who", "window_start", "first", "last", "total", "code"],
 }
 _DIGESTED: dict[str, Callable[[Row], Row]] = {
     "silver.clicks": lambda r: (r[0], r[2], r[0] * r[2]),
     "gold.per_minute": lambda r: (r[2], r[3], r[6], r[3] * r[6]),
     "gold.onward": lambda r: (r[0], r[2], r[3], r[0] * r[2]),
     "gold.replied": lambda r: (r[0], r[2], r[0] * r[2]),
+    "gold.visits": lambda r: (r[2], r[3], r[4], r[5], r[4] * r[5]),
 }
-_SUMS = {"silver.clicks": 3, "gold.per_minute": 4, "gold.onward": 4, "gold.replied": 3}
+# The same in SQL: what is summed up, behind the number of rows.
+SUMS = {
+    "silver.clicks": ("n", "code", "n * code"),
+    "gold.per_minute": ("clicks", "total", "code", "total * code"),
+    "gold.onward": ("n", "code", "fed", "n * code"),
+    "gold.replied": ("n", "code", "n * code"),
+    "gold.visits": ("first", "last", "total", "code", "total * code"),
+}
 
 
 def value_of(n: int) -> bytes:
@@ -68,6 +82,11 @@ def is_kept(n: int, code: int) -> bool:
     return n % NOT_JSON != 0 and n % (7 + code % 5) != 0
 
 
+def is_of_a_visit(n: int, code: int) -> bool:
+    """Whether a code keeps it in a session; between two of a person there is more than the gap."""
+    return is_kept(n, code) and n % _VISIT < 25 + code % 5
+
+
 @dataclass(frozen=True)
 class Codes:
     """Which code made which rows of a table.
@@ -97,6 +116,10 @@ def expected(table: str, codes: Codes, until: Sequence[int]) -> Rows:
     if table == "gold.onward":  # of one code with the rows that it has read
         kept = [n for n in records if is_kept(n, codes.base)]
         return [(n, who_of(n), codes.base, codes.base, n % 2, n // 2) for n in kept]
+    if table == "gold.visits":
+        last = max(until)
+        made = [v for code in {codes.base, *codes.repaired.values()} for v in _visits(code, last + _VISIT)]
+        return sorted((v for v in made if v[-1] == codes.of(v[1]) and v[3] <= last), key=lambda row: row[:2])
     windows: dict[tuple[str, datetime], list[int]] = {}
     for n in records:
         if is_kept(n, codes.of(window_of(n))):
@@ -113,6 +136,22 @@ def expected(table: str, codes: Codes, until: Sequence[int]) -> Rows:
         )
         for (who, start), found in windows.items()
     )
+
+
+def _visits(code: int, until: int) -> Rows:
+    """The sessions of a code in the records up to one: those of each person in each run of records that it keeps."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for n in range(until + 1):
+        if is_of_a_visit(n, code):
+            found.setdefault((who_of(n), n // _VISIT), []).append(n)
+    return [(who, at_of(of[0]), of[0], of[-1], sum(of), code) for (who, _), of in found.items()]
+
+
+def closed(codes: Codes, last: int) -> tuple[int, int]:
+    """What `reach` says of `gold.visits` once the records up to one, all of them kept, have been read."""
+    watermark = at_of(last) - _WAITED
+    ends = (v[3] for v in _visits(codes.base, last) if at_of(v[3]) + _GAP <= watermark)
+    return (max(ends, default=-1),) * 2
 
 
 def rejected(codes: Codes, until: Sequence[int]) -> list[int]:
@@ -134,7 +173,9 @@ def read(path: Path, table: str, version: int | None = None) -> Rows:
 
 
 def reach(table: str, rows: Rows) -> tuple[int, int]:
-    """The last record of each partition that rows know of, -1 for none."""
+    """The last record of each partition that rows know of, -1 for none; of sessions the last that is in one."""
+    if table == "gold.visits":
+        return (max((r[3] for r in rows), default=-1),) * 2
     if table != "gold.per_minute":
         return tuple(max((r[0] for r in rows if r[-2] == p), default=-1) for p in (0, 1))  # type: ignore[return-value]
     return tuple(max((r[i] for r in rows if r[i] is not None), default=-1) for i in (4, 5))  # type: ignore[return-value]
@@ -142,7 +183,7 @@ def reach(table: str, rows: Rows) -> tuple[int, int]:
 
 def digest(table: str, rows: Rows) -> Row:
     """A few numbers that differ wherever rows do not come of the same codes and records."""
-    sums = [0] * _SUMS[table]
+    sums = [0] * len(SUMS[table])
     for row in rows:
         sums = [known + more for known, more in zip(sums, _DIGESTED[table](row), strict=True)]
     return (len(rows), *sums)

@@ -6,16 +6,10 @@ from collections import Counter
 from pathlib import Path
 
 import duckdb
-from backfill_model import Row, digest, opened, read
+from backfill_model import SUMS, Row, digest, opened, read
 from deltalake import DeltaTable
 
 _PAUSE_S = 0.7
-_SUMS = {
-    "silver.clicks": "sum(n), sum(code), sum(n * code)",
-    "gold.per_minute": "sum(clicks), sum(total), sum(code), sum(total * code)",
-    "gold.onward": "sum(n), sum(code), sum(fed), sum(n * code)",
-    "gold.replied": "sum(n), sum(code), sum(n * code)",
-}
 
 
 class Readers:
@@ -92,6 +86,7 @@ class Readers:
         rows = opened(path, version)
         with duckdb.connect() as connection:
             connection.register("rows", rows)
-            found = connection.execute(f"SELECT count(*), {_SUMS[table]} FROM rows").fetchone()
+            sums = ", ".join(f"sum({each})" for each in SUMS[table])
+            found = connection.execute(f"SELECT count(*), {sums} FROM rows").fetchone()
         assert found is not None
         return version, tuple(int(each or 0) for each in found)

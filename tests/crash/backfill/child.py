@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from backfill_model import SUMS
 from jobs_by_code import JOBS
 from pyspark.sql import functions as F
 
@@ -42,16 +43,11 @@ from headwater_streams.sources.reader import KafkaSource
 # Two JVMs share the machine with readers and a broker: a thread for each thing is enough.
 _QUICK_START = SMALL_BATCHES | {
     "spark.driver.memory": "700m",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "true",  # they close the last sessions
     "spark.driver.defaultJavaOptions": f"{SMALL_BATCHES['spark.driver.defaultJavaOptions']} -XX:+UseSerialGC",
 }
 _INTERVAL_S = 4.0
 _READ_EVERY_S = 8.0
-DIGESTS = {
-    "silver.clicks": ("n", "code", "n * code"),
-    "gold.per_minute": ("clicks", "total", "code", "total * code"),
-    "gold.onward": ("n", "code", "fed", "n * code"),
-    "gold.replied": ("n", "code", "n * code"),
-}
 
 
 class Jobs:
@@ -167,7 +163,7 @@ def _done(context: StageContext, asked: dict[str, Any]) -> Any:
 def _read_on(context: StageContext, readings: Path) -> None:
     """Reads the tables with Spark, over and over, and notes what it saw."""
     while True:
-        for table, sums in DIGESTS.items():
+        for table, sums in SUMS.items():
             path = context.home.table(table)
             if not (path / "_delta_log").exists():
                 continue

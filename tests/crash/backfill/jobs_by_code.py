@@ -12,7 +12,7 @@ from headwater_streams.runtime.job import Job, bind
 
 _SCHEMA, _MOST = "who STRING, n INT, at TIMESTAMP", {"max_ahead": "3650 days", "max_offsets_per_batch": 400}
 clicks = hw.topic("clicks", schema=_SCHEMA, event_time="at", watermark="20 minutes", **_MOST)
-# Of a join whose rows soon have all their partners, so that most of them can be repaired.
+# Of joins and sessions that soon are whole, so that most of them can be repaired.
 asked = hw.topic("clicks", schema=_SCHEMA, event_time="at", watermark="2 minutes", **_MOST)
 replies = hw.topic(
     "replies", schema="n INT, replied_at TIMESTAMP", event_time="replied_at", watermark="2 minutes", **_MOST
@@ -67,6 +67,23 @@ def replied(code: int) -> Job:
     return bind(replied)
 
 
+def visits(code: int) -> Job:
+    """A job of session windows, each written once it is closed, behind an ingest table: `gold.visits`."""
+
+    @hw.job(name="visits", target=hw.delta("gold.visits"), dedup=hw.by_offset())
+    @hw.check(f"code_{code}", f"code = {code}", on="output", action="warn")
+    def visits(asked: DataFrame) -> DataFrame:
+        kept = asked.filter(F.col("n") % (7 + code % 5) != 0).filter(F.col("n") % 40 < 25 + code % 5)
+        return hw.session(kept, "at", "30 seconds", by=["who"]).agg(
+            F.min("n").alias("first"),
+            F.max("n").alias("last"),
+            F.sum("n").alias("total"),
+            F.max(F.lit(code)).alias("code"),
+        )
+
+    return bind(visits)
+
+
 cleaned = hw.table("silver.clicks")
 
 
@@ -81,4 +98,4 @@ def onward(code: int) -> Job:
     return bind(onward)
 
 
-JOBS = {"clean": clean, "per_minute": per_minute, "replied": replied, "onward": onward}
+JOBS = {"clean": clean, "per_minute": per_minute, "replied": replied, "visits": visits, "onward": onward}
