@@ -1,10 +1,13 @@
 """Which values are records: one JSON object and nothing around it, each refused one with its reason."""
 
+from datetime import UTC, datetime
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.sources.csv_value import csv
 from headwater_streams.sources.decode import BAD, RecordDecoder
 from headwater_streams.sources.inputs import topic
 from headwater_streams.sources.problems import PROBLEMS
@@ -112,3 +115,27 @@ def test_decode_bytes_that_are_not_utf8_are_refused_and_no_others(spark: SparkSe
     for name, (bad, reasons) in zip(texts, found, strict=True):
         assert bad == (name in _NOT_TEXTS), name
         assert reasons == (["the value is not UTF-8"] if bad else []), name
+
+
+@pytest.mark.parametrize("form", ["json", "csv"])
+def test_time_of_day_is_no_time_of_the_day_on_which_it_is_read(spark: SparkSession, form: str) -> None:
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    times = {
+        "10:00:00": False, "T10:00": False, " 9:00": False, "10:00:00Z": False, f"{today}T10:00:00Z": True,
+        f"{today} 23:59": True, f"{today}T00:00:00+01:00": True, "2050-01-01 10:00": True, "2013-01-01": True,
+    }  # fmt: skip
+    if form == "json":
+        values = [f'{{"a": "{today}", "t": "{time}"}}' for time in times]
+        values += ['{"t": 4000000000}', f'{{"t":"{today}T10:00:00Z"}}', '{"t":"10:00"}', '{"t": null}']
+        good = [*times.values(), True, True, False, True]
+    else:
+        values, good = [f"{today},{time}" for time in times], list(times.values())
+    declared = topic("t", schema="a STRING, t TIMESTAMP", format=None if form == "json" else csv())
+    rows = [("t", 0, offset, None, None, value.encode(), None) for offset, value in enumerate(values)]
+    decoder = RecordDecoder(declared, [], origin=False)
+    decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, T.StructType.fromDDL(_RAW))))
+    frame = decoded.rejected(decoded.frame)
+    reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
+    found = frame.orderBy("_offset").select(reasons, BAD).collect()
+    assert [not row[1] for row in found] == good, list(zip(values, found, strict=True))
+    assert {row[0] for row in found if row[1]} == {"t is a time of day without a date"}

@@ -33,6 +33,7 @@ from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.json_value import parse_json
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
+from headwater_streams.sources.undated import undated
 from headwater_streams.sources.values import value_columns, values_of
 from headwater_streams.type_name import type_name
 
@@ -137,6 +138,7 @@ class RecordDecoder(_Decoder):
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
         of_columns = [*time_problems(declared, ahead=True), *_unreadable(schema)]
+        of_columns += undated(declared, schema, F.col(RAW), F.col(VALUE))
         super().__init__(schema.fieldNames(), checks, of_columns, problems, apart)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
