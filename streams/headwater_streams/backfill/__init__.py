@@ -10,8 +10,9 @@
 A backfill *repairs* a closed range of what a live job wrote, with the job's code as it is now. The job's checkpoint
 stays where it is, and it may run meanwhile. Ranges are half-open everywhere. The jobs that read the table, `feeds` of
 the plan, pass over the swap: what they made of the range is repaired behind it, by the same offsets. Repairs are of
-row-by-row jobs, of windows of fixed times, of sessions and of joins of two streams (as-of, inner, left, semi), whose
-range is one of left rows; what came late is folded in.
+row-by-row jobs, of windows of fixed times, of sessions and of joins of two streams (as-of, inner, left, right, full,
+semi), whose range is one of left rows, with the right rows near them where these are written alone, too; what came late
+is folded in.
 
 `plan_rebuild` makes a whole table anew beside the live one, and `plan_rewind` puts table, checkpoint and offsets back
 to an earlier commit, one of `versions`; the other verbs are the same. A table that feeds jobs is rebuilt with those

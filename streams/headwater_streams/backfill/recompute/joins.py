@@ -5,7 +5,7 @@ any more; a batch gives those that still wait, too, and as many of them may be m
 as-of join the answers are taken that are final at the run's last watermark; none of them depends on when it was given.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -37,6 +37,7 @@ class WrittenJoin:
         taken: What it was to read, by input.
         waiting: How many rows wait for a partner, of the sides whose rows are written without one.
         watermark_us: Of an as-of join, the right side's at the run's end, microseconds; None before the first.
+        due: Which of the rows that the inputs make, with their coordinates and sources, were to be written.
     """
 
     rows: DataFrame
@@ -44,6 +45,7 @@ class WrittenJoin:
     taken: dict[str, Taken]
     waiting: int
     watermark_us: int | None
+    due: Callable[[DataFrame], DataFrame] = lambda made: made
 
 
 class JoinRecomputation:
@@ -110,7 +112,7 @@ class JoinRecomputation:
 
         def made(order: Order | None) -> DataFrame:
             inputs = {name: hide(in_order(rows, order), ROW_COLUMNS) for name, rows in given.items()}
-            return reveal(self._plan.job.function(**inputs), [SOURCES])
+            return self._written.due(reveal(self._plan.job.function(**inputs), [*PLACE, SOURCES]))
 
         rows, waiting = self._written.rows, None
         if self._plan.operator.keeps:

@@ -1,5 +1,8 @@
 """What a repair wrote, recomputed: late rows are folded in, and the range and the version are those of its plan."""
 
+from dataclasses import replace
+from functools import partial
+
 from pyspark.sql import DataFrame
 
 from headwater_streams.backfill.history import TableHistory
@@ -17,6 +20,7 @@ from headwater_streams.backfill.recompute.outcome import (
 from headwater_streams.backfill.recompute.row_inputs import TableRows
 from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenRows
 from headwater_streams.backfill.recompute.windows import WindowRecomputation, WrittenWindows
+from headwater_streams.backfill.repair.joins.alone import keeps_rights, of_range
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
 from headwater_streams.errors import StreamsError
@@ -72,6 +76,8 @@ def recompute_repair(
             live = TableHistory(context.home.table(target), target, planned.job, until=planned.base_version)
             watermark_us = Watermark.of(live.last_entry()).at_us
             joined = WrittenJoin(shadow, planned.columns, sides, 0, watermark_us)
+            if keeps_rights(plan):
+                joined = replace(joined, due=partial(of_range, context, planned))
             return JoinRecomputation(context, of_inputs(job, plan), plan, joined).run(how)
         within = planned.affected.condition()
         windows = WrittenWindows(

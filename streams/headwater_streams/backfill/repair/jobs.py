@@ -6,7 +6,6 @@ from headwater_streams.backfill.jobs import require_planned
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.dedup.by_key import ByKey
-from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -34,12 +33,6 @@ def planned_job(context: StageContext, job: Job, of: Callable[[Sequence[JobPlan]
             f"the job {job.name!r} applies change events to rows, which do not say what range they came of, so a part "
             "of them cannot be repaired; put the table back to before the range, and all that came since is applied "
             "again: headwater backfill plan JOB --rewind VERSION (headwater backfill versions lists them)"
-        )
-    if isinstance(found.operator, IntervalJoin) and "right" in found.operator.keeps:
-        raise BackfillError(
-            f"the job {job.name!r} keeps right rows without a partner (how={found.operator.how!r}), and which those "
-            "are follows from all left rows, so a part of its rows cannot be repaired; build all of them again: "
-            "headwater backfill plan JOB --rebuild"
         )
     if isinstance(found.job.dedup, ByKey):
         raise BackfillError(

@@ -58,13 +58,14 @@ def plan(
         timestamps: (start, end) of the records' timestamps. For a row-by-row job they become offsets as Kafka's tools
             tell them: from each partition's first record that is not before the start to the first not before the end;
             of one that reads a table from the first to the last of its rows that has such a timestamp.
-        event_time: (start, end) of the input's event-time column, of a join the left one's; of a windowed job all
-            windows that hold any of it.
+        event_time: (start, end) of the input's event-time column, of a join the left one's, and right rows alone up to
+            the join's `within` later; of a windowed job all windows that hold any of it.
         since_version: What the job committed after this version of its target.
         rows: `"quarantined"`, the records in quarantine, with what lies between the first and the last of a partition;
             of a stateful job that names a topic they are mended in its ingest table, and then in its own (`feeds`).
             `"late"`, of a windowed job, the windows that late rows belong to and no repair has folded them into; of a
-            join the late left rows, and the left rows of the times at which late right ones may be their partners.
+            join the late left rows, and the left rows of the times at which late right ones may be their partners, and
+            these, where they are written alone.
         reference: Where the job was loaded from; the command line loads it from there again.
         rows_per_chunk: About how many rows are read in one step of the run; by default a million records of a topic,
             ten million rows of a window's input, which take as long to fold, or of a join's left one.

@@ -18,7 +18,7 @@ from headwater_streams.backfill.values import (
     ranges_from_json,
     ranges_to_json,
 )
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.ledger.entry import Ranges, SourceRange, merge_ranges
 from headwater_streams.runtime.lookups import LookupVersion, Versions
 from headwater_streams.sources.coordinates import GENERATION, TOPIC
 from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
@@ -80,7 +80,7 @@ def of_newest(since: Mapping[str, int]) -> Column:
 @dataclass(frozen=True)
 class Chunk:
     """What is committed to the shadow in one step: windows of a stretch of time, some batches of the live job, or what
-    joins the left rows of some offsets.
+    joins the left rows of some offsets, and the right rows of some that have no partner.
 
     Attributes:
         number: 0 for the first; the chunk's transaction mark.
@@ -88,6 +88,7 @@ class Chunk:
         span: The stretch of window starts, half-open.
         batches: The batches, in their order.
         lefts: The offsets of the left rows.
+        rights: The offsets of the right rows, of a join that keeps those without a partner.
         moments: Of sessions, the times of the rows that are read for them, half-open.
     """
 
@@ -96,12 +97,13 @@ class Chunk:
     span: Span | None = None
     batches: tuple[LiveBatchId, ...] = ()
     lefts: Ranges = field(default_factory=dict)
+    rights: Ranges = field(default_factory=dict)
     moments: Span | None = None
 
     @property
     def ranges(self) -> Ranges:
         """The offsets that it reads; empty where that is told by windows."""
-        return merge_ranges([batch.ranges for batch in self.batches]) if self.batches else self.lefts
+        return merge_ranges([*[batch.ranges for batch in self.batches], self.lefts, self.rights])
 
 
 def whole(chunks: Sequence[Chunk]) -> Chunk:
@@ -177,6 +179,7 @@ class BackfillPlan:
             the swap, so what they made of the range stays until it is repaired, too.
         further: The job's other tables, where it writes several; their rows are known by their coordinates, too.
         partner: Of a join, the right table.
+        partner_name: Its input's name, of a join that keeps right rows without a partner.
         since, closed_until_us: See `Affected`.
     """
 
@@ -206,6 +209,7 @@ class BackfillPlan:
     feeds: tuple[str, ...] = ()
     further: Mapping[str, FurtherTable] = field(default_factory=dict)
     partner: PinnedInput | None = None
+    partner_name: str = ""
     since: Mapping[str, int] = field(default_factory=dict)
     closed_until_us: int | None = None
 
@@ -213,6 +217,28 @@ class BackfillPlan:
     def affected(self) -> Affected:
         """The rows of the target that are replaced."""
         return Affected(self.ranges, self.windows, self.since, self.closed_until_us)
+
+    @property
+    def lefts(self) -> Ranges:
+        """Of a join, the offsets of the left rows that are joined again."""
+        return merge_ranges([chunk.lefts for chunk in self.chunks])
+
+    @property
+    def rights(self) -> Ranges:
+        """Of a join, the offsets of the right rows that are written if they have no partner."""
+        return merge_ranges([chunk.rights for chunk in self.chunks])
+
+    def sources(self, ranges: Ranges) -> tuple[SourceRange, ...]:
+        """What is read where offsets of the plan are."""
+        if self.pinned is None:
+            return (SourceRange(self.input_name, ranges, topic=next(iter(ranges), None)),)
+        of_right = {topic: found for topic, found in ranges.items() if topic in self.rights}
+        others = {topic: found for topic, found in ranges.items() if topic not in of_right}
+        sources = (_source_of(self.input_name, others, self.pinned),)
+        if not of_right:
+            return sources
+        assert self.partner is not None
+        return (*sources, _source_of(self.partner_name, of_right, self.partner))
 
     @property
     def tables(self) -> tuple[str, ...]:
@@ -243,6 +269,7 @@ class BackfillPlan:
             "further": further,
             "feeds": list(self.feeds),
             "partner": _pinned_to_json(self.partner),
+            "partner_name": self.partner_name,
             "since": dict(self.since),
             "closed_until": None if self.closed_until_us is None else iso(self.closed_until_us),
         }
@@ -304,9 +331,14 @@ class BackfillPlan:
                 for of in value.get("further", [])
             },
             partner=_pinned_from_json(value.get("partner")),
+            partner_name=value.get("partner_name", ""),
             since=value.get("since", {}),
             closed_until_us=micros(value["closed_until"]) if "closed_until" in value else None,
         )
+
+
+def _source_of(name: str, ranges: Ranges, pinned: PinnedInput) -> SourceRange:
+    return SourceRange(name, ranges, table=pinned.table, versions=(0, pinned.version + 1))
 
 
 def _pinned_to_json(pinned: PinnedInput | None) -> dict[str, Any] | None:
@@ -321,8 +353,9 @@ def _chunk_to_json(chunk: Chunk) -> dict[str, Any]:
     if chunk.span is not None:
         moments = {} if chunk.moments is None else {"moments": [iso(at) for at in chunk.moments]}
         return {"rows": chunk.rows, "windows": [iso(chunk.span[0]), iso(chunk.span[1])], **moments}
-    if chunk.lefts:
-        return {"rows": chunk.rows, "lefts": ranges_to_json(chunk.lefts)}
+    if chunk.lefts or chunk.rights:
+        rights = {"rights": ranges_to_json(chunk.rights)} if chunk.rights else {}
+        return {"rows": chunk.rows, "lefts": ranges_to_json(chunk.lefts), **rights}
     batches = [
         {"generation": b.generation, "batch": b.batch, "ranges": ranges_to_json(b.ranges)}
         for b in chunk.batches
@@ -335,7 +368,8 @@ def _chunk_from_json(number: int, value: Mapping[str, Any]) -> Chunk:
         moments = _span_from_json(value["moments"]) if "moments" in value else None
         return Chunk(number, value["rows"], span=_span_from_json(value["windows"]), moments=moments)
     if "lefts" in value:
-        return Chunk(number, value["rows"], lefts=ranges_from_json(value["lefts"]))
+        rights = ranges_from_json(value.get("rights", {}))
+        return Chunk(number, value["rows"], lefts=ranges_from_json(value["lefts"]), rights=rights)
     batches = tuple(
         LiveBatchId(b["generation"], b["batch"], ranges_from_json(b["ranges"])) for b in value["batches"]
     )

@@ -13,7 +13,7 @@ from headwater_streams.backfill.repair.rows.replay import ReplayedRows, RowRepla
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, whole
 from headwater_streams.backfill.repair.windows.kinds import replay_of
 from headwater_streams.backfill.store import BackfillFolder
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -68,22 +68,13 @@ def chunk_entry(
     backfill: BackfillPlan, chunk: Chunk, accounting: dict[str, int], **extra: object
 ) -> LedgerEntry:
     """The ledger entry of a chunk's commit to the shadow."""
-    ranges = chunk.ranges or backfill.ranges
-    pinned = backfill.pinned
-    source = SourceRange(
-        backfill.input_name,
-        ranges,
-        topic=next(iter(ranges), None) if pinned is None else None,
-        table=pinned.table if pinned else None,
-        versions=(0, pinned.version + 1) if pinned else None,
-    )
     return LedgerEntry(
         backfill.job,
         backfill.generation,
         chunk.number,
         backfill.target,
         "backfill",
-        (source,),
+        backfill.sources(chunk.ranges or backfill.ranges),
         {backfill.input_name: accounting},
         backfill.fingerprint,
         extra={"backfill": backfill.id, "action": CHUNK, **extra},
@@ -131,14 +122,14 @@ class _JoinSteps:
     def write(
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
-        joined = self._replay.join(chunk.ranges)
+        joined = self._replay.join(chunk.lefts, chunk.rights)
         files = transaction.write(joined.rows)
-        self._replay.judge_input(chunk.ranges, chunk.number)
+        self._replay.judge_input(chunk.lefts, chunk.number)
         written = [folder.shadow / name for name in files.names]
         return files, joined.terms(read_files(self._context.spark, joined.rows.schema, written))
 
     def preview(self) -> Mapping[str, DataFrame]:
-        return {self._backfill.target: self._replay.join(self._backfill.ranges).rows}
+        return {self._backfill.target: self._replay.join(self._backfill.lefts, self._backfill.rights).rows}
 
     def release(self) -> None:
         pass

@@ -17,7 +17,7 @@ from headwater_streams.backfill.store import BackfillError, BackfillFolder
 from headwater_streams.backfill.values import iso, ranges_to_json
 from headwater_streams.backfill.verdict import passing
 from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.runtime.context import StageContext
@@ -244,13 +244,6 @@ def _entry(
     planned: BackfillPlan, action: str, table: str, accounting: Mapping[str, int], version: int
 ) -> LedgerEntry:
     pinned = planned.pinned
-    source = SourceRange(
-        planned.input_name,
-        planned.ranges,
-        topic=next(iter(planned.ranges), None) if pinned is None else None,
-        table=pinned.table if pinned else None,
-        versions=(0, pinned.version + 1) if pinned else None,
-    )
     extra: dict[str, Any] = {"backfill": planned.id, "action": action, "replaced_version": version}
     if planned.since:
         extra["since"] = dict(planned.since)
@@ -265,7 +258,7 @@ def _entry(
         _MARKS[action],
         table,
         "backfill",
-        (source,),
+        planned.sources(planned.ranges),
         {planned.input_name: accounting},
         planned.fingerprint,
         extra=extra,

@@ -8,6 +8,7 @@ from headwater_streams.backfill.diff import distinct_offsets
 from headwater_streams.backfill.history import count_of
 from headwater_streams.backfill.progress import summed
 from headwater_streams.backfill.repair.account import Account
+from headwater_streams.backfill.repair.joins.alone import keeps_rights
 from headwater_streams.backfill.repair.joins.replay import count_joined
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan
@@ -46,11 +47,16 @@ def join_account(
     if isinstance(plan.operator, IntervalJoin):
         keys = inside.select(*planned.keys).distinct().count()
     findings = [_balanced(plan, terms, now), _once(context, planned, entries, terms)]
-    accounting = {name: terms[name] for name in ("read", *_PARTS, "written")} | {
-        "before": then["rows"],
-        "matched_before": then["matched"],
-        "unmatched_before": then["unmatched"],
-    }
+    alone = {"right_alone": terms["right_alone"]} if keeps_rights(plan) else {}
+    accounting = (
+        {name: terms[name] for name in ("read", *_PARTS, "written")}
+        | alone
+        | {
+            "before": then["rows"],
+            "matched_before": then["matched"],
+            "unmatched_before": then["unmatched"],
+        }
+    )
     late = terms["late_folded"]
     notes = [f"{counted(late, 'left row')} of the range came late"] if late else []
     return Account(findings, notes, accounting, now["rows"], keys)
@@ -61,13 +67,14 @@ def _balanced(plan: JobPlan, terms: dict[str, int], now: dict[str, int]) -> Find
     assert isinstance(plan.operator, IntervalJoin | AsOf)
     wanted = {
         "matched": terms["matched"],
-        "unmatched": terms["unmatched"] if plan.operator.how == "left" else 0,
+        "unmatched": terms["unmatched"] if plan.operator.how in ("left", "full") else 0,
+        "right_alone": terms["right_alone"],
     }
     there = {name: now[name] for name in wanted}
     balanced = terms["read"] == sum(terms[name] for name in _PARTS)
     spelled = " + ".join(f"{terms[name]} {name}" for name in _PARTS)
     told = f"read {terms['read']} {'is' if balanced else 'is not'} {spelled}; {terms['written']} rows were written, of "
-    told += " and ".join(f"{count} {name} ones" for name, count in there.items())
+    told += ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in there.items())
     return Finding("accounting", balanced and there == wanted and terms["written"] == now["rows"], told)
 
 

@@ -7,24 +7,28 @@ anew. A left row that may still get a partner is left to the live job, which may
     left rows   ----a---------b--------------c----|---d--->
                     |<-within->|             |<-within->|
                     is repaired              is left to the live job, as d is
+
+Of a join that keeps right rows without a partner, those near these left rows come along, by their own offsets: they
+are written again if they are alone (see `alone`).
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import replace
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory, count_of, intersection
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.input import RowInput, asked_of, first_to_last, require_read, row_input
+from headwater_streams.backfill.repair.input import asked_of, first_to_last, require_read, row_input
+from headwater_streams.backfill.repair.joins.alone import keeps_rights, require_apart
 from headwater_streams.backfill.repair.joins.replay import JoinReplay
-from headwater_streams.backfill.repair.joins.times import require_own_times, settled_before_us
+from headwater_streams.backfill.repair.joins.times import reach_us, require_own_times, settled_before_us
 from headwater_streams.backfill.repair.pinning import is_of_input, pin_told_apart, pinned_table
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk, PinnedInput
 from headwater_streams.backfill.store import BackfillError
-from headwater_streams.ledger.entry import Ranges, SourceRange, merge_ranges
+from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
@@ -52,26 +56,24 @@ def plan_joins(
         )
     require_own_times(job_plan)
     left, right = job_plan.sides
-    is_left, is_right = (is_of_input(job_plan.job, name) for name in job_plan.sides)
     pinned = pin_told_apart(context, job_plan, history, left)
     partner = pin_told_apart(context, job_plan, history, right)
-    declared = job_plan.job.inputs[left]
-    source, read = row_input(context, declared, pinned), history.read_ranges(of=is_left)
-    replay = JoinReplay(context, job_plan, replace(draft, pinned=pinned, partner=partner), history.entries())
-    if selection.offsets is not None:
-        rights = history.read_ranges(of=is_right)
-        asked = _of_offsets(replay, source, selection.offsets, read, rights, draft.job)
-    elif selection.since_version is not None:
-        asked = _since(context, draft, history, selection.since_version, is_left)
-    elif selection.rows == "late":
-        asked = _late(replay, source, read, draft.job)
-    else:
-        asked = asked_of(source, declared, selection, read, draft.job)
-    ranges = intersection(asked, read)
-    if not ranges:
+    draft = replace(draft, pinned=pinned, partner=partner)
+    replay = JoinReplay(context, job_plan, draft, history.entries())
+    range_ = _Range(context, job_plan, history, draft, replay)
+    lefts, rights = range_.of(selection)
+    if not lefts and not rights:
         raise BackfillError(f"no row of {pinned.table} is in the range, so there is nothing to mend")
-    settled, open_rows = _settled(context, job_plan, history, pinned, ranges)
-    if not settled:
+    until_us = settled_before_us(job_plan, history.entries())
+    if keeps_rights(job_plan):
+        draft = replace(draft, partner_name=right)
+        before_us, _ = reach_us(job_plan.operator)
+        closed, until_us = replay.closed_rights(range_.rights, until_us + before_us)
+        until_us -= before_us
+    settled, open_rows = _settled(context, job_plan, pinned, lefts, until_us)
+    if keeps_rights(job_plan):
+        rights = intersection(merge_ranges([rights, replay.rights_near(settled)]), closed)
+    if not settled and not rights:
         raise BackfillError(
             f"the rows of {pinned.table} in the range may still get partners, so the job {draft.job!r} is not done "
             "with them; plan again once its watermark has passed them"
@@ -82,69 +84,123 @@ def plan_joins(
             f"{counted(open_rows, 'row')} of {pinned.table} at the range's end {'is' if open_rows == 1 else 'are'} "
             f"left out: the job {draft.job!r} is not done with them"
         )
+    ranges = merge_ranges([settled, rights])
     return replace(
         draft,
-        ranges=settled,
-        rows=count_of(settled),
-        chunks=_chunks(settled, rows_per_chunk),
-        pinned=pinned,
-        partner=partner,
+        ranges=ranges,
+        rows=count_of(ranges),
+        chunks=_chunks(settled, rights, rows_per_chunk),
         notes=tuple(notes),
     )
 
 
-def _since(
-    context: StageContext,
-    draft: BackfillPlan,
-    history: TableHistory,
-    version: int,
-    is_left: Callable[[SourceRange], bool],
-) -> Ranges:
-    """The left rows that were read after a version of the target, and those that rows written since belong to."""
-    entries = history.entries()
-    entries = entries[: len(entries) - len(history.entries(since=version))]
-    read = history.read_ranges(since=version, of=is_left)
-    target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
-    if entries:
-        last = F.struct(F.lit(entries[-1].generation), F.lit(entries[-1].batch).cast("long"))
-        target = target.filter(F.struct(GENERATION, BATCH) > last)
-    return merge_ranges([read, first_to_last(target)])
+class _Range:
+    """Which rows of a join's sides a range names.
 
-
-def _of_offsets(
-    replay: JoinReplay, source: RowInput, asked: Ranges, lefts: Ranges, rights: Ranges, job: str
-) -> Ranges:
-    """The left rows of some offsets, and those that may be partners of the right rows of some.
-
-    Raises:
-        BackfillError: The job has not read them.
+    Attributes:
+        lefts: The offsets of the left rows that the job has read.
+        rights: Those of the right rows.
     """
-    of_left = {topic: found for topic, found in asked.items() if topic in lefts}
-    of_right = {topic: found for topic, found in asked.items() if topic in rights}
-    neither = {topic: found for topic, found in asked.items() if topic not in lefts and topic not in rights}
-    require_read(of_left | neither, lefts, job)
-    near = replay.lefts_near(replay.rights(of_right), source, lefts) if of_right else {}
-    return merge_ranges([of_left, near])
 
+    def __init__(
+        self,
+        context: StageContext,
+        plan: JobPlan,
+        history: TableHistory,
+        draft: BackfillPlan,
+        replay: JoinReplay,
+    ) -> None:
+        self._context, self._plan, self._history = context, plan, history
+        self._draft, self._replay = draft, replay
+        is_left, is_right = (is_of_input(plan.job, name) for name in plan.sides)
+        self.lefts, self.rights = history.read_ranges(of=is_left), history.read_ranges(of=is_right)
+        self._with_rights = keeps_rights(plan)
+        if self._with_rights:
+            require_apart(self.lefts, self.rights, draft.job)
 
-def _late(replay: JoinReplay, source: RowInput, read: Ranges, job: str) -> Ranges:
-    """The late left rows, and those that may be partners of late right rows.
+    def of(self, selection: Selection) -> tuple[Ranges, Ranges]:
+        """The left rows, and of a join that keeps right rows alone the right ones that are told by themselves.
 
-    Raises:
-        BackfillError: No row was late.
-    """
-    parts = [first_to_last(replay.late_lefts()), replay.lefts_near(replay.late_rights(), source, read)]
-    if not any(parts):
-        raise BackfillError(f"no row of {job!r} came late for a partner, so there is nothing to mend")
-    return merge_ranges(parts)
+        Raises:
+            BackfillError: The job has not read them, or no row is late where late ones are meant.
+        """
+        if selection.offsets is not None:
+            lefts, rights = self._of_offsets(selection.offsets)
+        elif selection.since_version is not None:
+            lefts, rights = self._since(selection.since_version)
+        elif selection.rows == "late":
+            lefts, rights = self._late()
+        else:
+            lefts, rights = self._of_times(selection)
+        return intersection(lefts, self.lefts), intersection(rights, self.rights) if self._with_rights else {}
+
+    def _of_offsets(self, asked: Ranges) -> tuple[Ranges, Ranges]:
+        """The left rows of some offsets, and those that may be partners of the right rows of some."""
+        of_left = {topic: found for topic, found in asked.items() if topic in self.lefts}
+        of_right = {topic: found for topic, found in asked.items() if topic in self.rights}
+        neither = {
+            topic: found
+            for topic, found in asked.items()
+            if topic not in self.lefts and topic not in self.rights
+        }
+        require_read(of_left | neither, self.lefts, self._draft.job)
+        near = self._lefts_near(self._replay.rights(of_right)) if of_right else {}
+        return merge_ranges([of_left, near]), of_right
+
+    def _since(self, version: int) -> tuple[Ranges, Ranges]:
+        """The rows that were read after a version of the target, and those that rows written since belong to."""
+        entries = self._history.entries()
+        entries = entries[: len(entries) - len(self._history.entries(since=version))]
+        is_left, is_right = (is_of_input(self._plan.job, name) for name in self._plan.sides)
+        target = self._context.home.table(self._draft.target)
+        written = read_version(self._context.spark, target, self._draft.base_version)
+        if entries:
+            last = F.struct(F.lit(entries[-1].generation), F.lit(entries[-1].batch).cast("long"))
+            written = written.filter(F.struct(GENERATION, BATCH) > last)
+        belong = first_to_last(written)
+        read = (self._history.read_ranges(since=version, of=side) for side in (is_left, is_right))
+        lefts, rights = (merge_ranges([each, belong]) for each in read)
+        return lefts, rights
+
+    def _late(self) -> tuple[Ranges, Ranges]:
+        """The late left rows, those that may be partners of late right rows, and these."""
+        late = self._replay.late_rights()
+        lefts = [first_to_last(self._replay.late_lefts()), self._lefts_near(late)]
+        rights = first_to_last(late) if self._with_rights else {}
+        if not any((*lefts, rights)):
+            raise BackfillError(
+                f"no row of {self._draft.job!r} came late for a partner, so there is nothing to mend"
+            )
+        return merge_ranges(lefts), rights
+
+    def _of_times(self, selection: Selection) -> tuple[Ranges, Ranges]:
+        """The rows of some times, right ones up to as much later as partners may be; all by default."""
+        left, right = self._plan.sides
+        lefts = self._asked_of(left, self._draft.pinned, selection, self.lefts)
+        if not self._with_rights:
+            return lefts, {}
+        if selection.event_time is not None:
+            (start, end), (before_us, _) = selection.event_time, reach_us(self._plan.operator)
+            selection = replace(selection, event_time=(start, end + before_us))
+        return lefts, self._asked_of(right, self._draft.partner, selection, self.rights)
+
+    def _asked_of(self, name: str, pinned: PinnedInput | None, selection: Selection, read: Ranges) -> Ranges:
+        declared = self._plan.job.inputs[name]
+        return asked_of(
+            row_input(self._context, declared, pinned), declared, selection, read, self._draft.job
+        )
+
+    def _lefts_near(self, rights: DataFrame) -> Ranges:
+        declared = self._plan.job.inputs[self._plan.sides[0]]
+        source = row_input(self._context, declared, self._draft.pinned)
+        return self._replay.lefts_near(rights, source, self.lefts)
 
 
 def _settled(
-    context: StageContext, job_plan: JobPlan, history: TableHistory, pinned: PinnedInput, ranges: Ranges
+    context: StageContext, job_plan: JobPlan, pinned: PinnedInput, ranges: Ranges, until_us: int
 ) -> tuple[Ranges, int]:
     """The ranges up to the first row of each partition that the live job is not done with, and how many such there
     are."""
-    until_us = settled_before_us(job_plan, history.entries())
     event_time = job_plan.job.inputs[job_plan.sides[0]].event_time
     is_open: Column = F.unix_micros(F.col(f"`{event_time}`")) >= F.lit(until_us)
     rows = (
@@ -166,12 +222,12 @@ def _settled(
     return intersection(cut, ranges), left_out
 
 
-def _chunks(ranges: Ranges, rows_per_chunk: int) -> tuple[Chunk, ...]:
+def _chunks(lefts: Ranges, rights: Ranges, rows_per_chunk: int) -> tuple[Chunk, ...]:
     """Stretches of all partitions at once, whose rows are of about one time."""
-    count = max(1, -(-count_of(ranges) // rows_per_chunk))
+    count = max(1, -(-(count_of(lefts) + count_of(rights)) // rows_per_chunk))
 
-    def part(number: int) -> Ranges:
-        return {
+    def part(ranges: Ranges, number: int) -> Ranges:
+        found = {
             topic: {
                 partition: (
                     start + (end - start) * number // count,
@@ -181,6 +237,10 @@ def _chunks(ranges: Ranges, rows_per_chunk: int) -> tuple[Chunk, ...]:
             }
             for topic, partitions in ranges.items()
         }
+        return intersection(found, ranges)
 
-    parts = filter(None, (intersection(part(number), ranges) for number in range(count)))
-    return tuple(Chunk(number, count_of(lefts), lefts=lefts) for number, lefts in enumerate(parts))
+    parts: Sequence[tuple[Ranges, Ranges]] = [(part(lefts, n), part(rights, n)) for n in range(count)]
+    return tuple(
+        Chunk(number, count_of(left) + count_of(right), lefts=left, rights=right)
+        for number, (left, right) in enumerate(each for each in parts if any(each))
+    )

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.commits import with_live_commits
-from headwater_streams.backfill.repair.input import RowInput
+from headwater_streams.backfill.repair.input import RowInput, first_to_last
+from headwater_streams.backfill.repair.joins.alone import is_alone, keeps_rights, of_range
 from headwater_streams.backfill.repair.joins.times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import BackfillPlan, PinnedInput
@@ -34,15 +35,21 @@ _LAST_US = 253_402_300_799_000_000
 
 
 def count_joined(rows: DataFrame, plan: JobPlan) -> dict[str, int]:
-    """`rows`, and how many left rows they have: `matched`, with a partner, and `unmatched`, without one."""
+    """`rows`, and how many left rows they have: `matched`, with a partner, and `unmatched`, without one; and
+    `right_alone`, right rows without one."""
     assert isinstance(plan.operator, IntervalJoin | AsOf)
     # Of a semi join a row has a partner, which it does not name.
-    alone = F.col(SOURCES)[1].isNull() & F.lit(plan.operator.how != "semi")
-    lefts = rows.groupBy(*PLACE).agg(F.count(F.lit(1)).alias("rows"), F.bool_and(alone).alias("alone"))
-    found = lefts.agg(
+    unmatched = F.col(SOURCES)[1].isNull() & F.lit(plan.operator.how != "semi")
+    each = rows.groupBy(*PLACE).agg(
+        F.count(F.lit(1)).alias("rows"),
+        F.bool_and(is_alone()).alias("right_alone"),
+        F.bool_and(unmatched).alias("unmatched"),
+    )
+    found = each.agg(
         F.coalesce(F.sum("rows"), F.lit(0)).alias("rows"),
-        F.count_if(~F.col("alone")).alias("matched"),
-        F.count_if("alone").alias("unmatched"),
+        F.count_if(~F.col("right_alone") & ~F.col("unmatched")).alias("matched"),
+        F.count_if("unmatched").alias("unmatched"),
+        F.count_if("right_alone").alias("right_alone"),
     ).first()
     assert found is not None
     return {name: int(value) for name, value in found.asDict().items()}
@@ -80,16 +87,21 @@ class JoinReplay:
         self._pinned: Mapping[str, PinnedInput] = {self._left: backfill.pinned, self._right: backfill.partner}
         self._watermark_us = Watermark.of(entries[-1]).at_us
 
-    def join(self, ranges: Ranges) -> Joined:
-        """The rows of the result that belong to the left rows of some offsets."""
-        left, right = self._decoded(self._left, ranges), self._decoded(self._right, None, self._near(ranges))
+    def join(self, lefts: Ranges, rights: Ranges) -> Joined:
+        """The rows of the result that belong to the left rows of some offsets, and to right rows of some alone."""
+        of_left, of_right = Offsets.of([lefts]).condition(), Offsets.of([rights]).condition()
+        near = of_left | (Offsets.of([self._backfill.lefts]).condition() & self._near_rights(rights))
+        left = self._decoded(self._left, near if rights else of_left)
+        right = self._decoded(self._right, self._near(lefts) | of_right)
         given = {self._left: _good(left), self._right: _good(right)}
-        counts = left.frame.agg(
+        counts = left.frame.filter(of_left).agg(
             F.count(F.lit(1)).alias("read"),
             F.count_if(F.col(BAD)).alias("quarantined"),
             F.count_if(~F.col(BAD) & F.col(_LATE)).alias("late_folded"),
         )
-        result, entered = self._answered(given) if self._is_as_of else self._paired(given)
+        result, entered = self._answered(given) if self._is_as_of else self._paired(given, of_left)
+        if keeps_rights(self._plan):
+            result = of_range(self._context, self._backfill, result).filter(of_left | of_right)
 
         def terms(written: DataFrame) -> dict[str, int]:
             seen, joined, came = counts.first(), count_joined(written, self._plan), entered()
@@ -98,12 +110,12 @@ class JoinReplay:
                 **{name: int(value) for name, value in seen.asDict().items()},
                 "matched": joined["matched"],
                 "unmatched": came - joined["matched"],
+                "right_alone": joined["right_alone"],
                 "filtered": int(seen["read"] - seen["quarantined"]) - came,
                 "written": joined["rows"],
             }
 
-        affected = Offsets.of([ranges]).condition()
-        return Joined(with_live_commits(self._context, self._backfill, result, affected), terms)
+        return Joined(with_live_commits(self._context, self._backfill, result, of_left | of_right), terms)
 
     def late_lefts(self) -> DataFrame:
         """The left rows that came too late for the live job."""
@@ -115,7 +127,31 @@ class JoinReplay:
 
     def rights(self, ranges: Ranges) -> DataFrame:
         """The right rows of some offsets."""
-        return _good(self._decoded(self._right, ranges))
+        return _good(self._decoded(self._right, Offsets.of([ranges]).condition()))
+
+    def rights_near(self, lefts: Ranges) -> Ranges:
+        """The offsets, from the first to the last, of the right rows that may be partners of left rows, by their
+        times."""
+        return first_to_last(pinned_table(self._context, self._pinned[self._right]).filter(self._near(lefts)))
+
+    def closed_rights(self, read: Ranges, until_us: int) -> tuple[Ranges, int]:
+        """Of the offsets of right rows that were read, those before each partition's first row at a time or later.
+
+        Args:
+            read: The offsets.
+            until_us: The time, microseconds.
+
+        Returns:
+            These offsets, and the earliest time of a row behind them that came in time; `until_us`, if none is earlier.
+        """
+        time_us = F.unix_micros(self._time(self._right))
+        rows = pinned_table(self._context, self._pinned[self._right])
+        rows = rows.filter(Offsets.of([read]).condition() & ~self._is_late(self._right))
+        firsts = first_to_last(rows.filter(time_us >= until_us))
+        closed, behind = _cut_at(read, firsts)
+        first = rows.filter(Offsets.of([behind]).condition()).agg(F.min(time_us)).first()
+        assert first is not None
+        return closed, min(until_us, until_us if first[0] is None else first[0])
 
     def lefts_near(self, rights: DataFrame, source: RowInput, read: Ranges) -> Ranges:
         """The offsets, of those that were read, of the left rows that may be partners of right rows, by their times.
@@ -140,26 +176,36 @@ class JoinReplay:
         gate = CheckGate(self._plan.job, "input")
         if not gate.aggregates():
             return
-        sides = [self._decoded(self._left, ranges), *([] if chunk else [self._decoded(self._right, None)])]
+        lefts = self._decoded(self._left, Offsets.of([ranges]).condition())
+        sides = [lefts, *([] if chunk else [self._decoded(self._right)])]
         for side in sides:
             rows = _good(side)
             gate.over(rows).judge_rows(rows, chunk)
 
     def _late(self, name: str) -> DataFrame:
-        decoded = self._decoded(name, None)
+        decoded = self._decoded(name)
         late = decoded.frame.filter(~F.col(BAD) & F.col(_LATE))
         return late.select(*decoded.columns.values(), *ROW_COLUMNS)
 
-    def _near(self, ranges: Ranges) -> Column:
+    def _near(self, lefts: Ranges) -> Column:
         """Which right rows may be partners of the left rows of some offsets, by their times."""
-        rows = pinned_table(self._context, self._pinned[self._left]).filter(Offsets.of([ranges]).condition())
-        times_us = self._times_us(self._left, rows)
+        before_us, after_us = reach_us(self._plan.operator)
+        return self._around(self._right, self._left, lefts, after_us, before_us)
+
+    def _near_rights(self, rights: Ranges) -> Column:
+        """Which left rows may be partners of the right rows of some offsets, by their times."""
+        before_us, after_us = reach_us(self._plan.operator)
+        return self._around(self._left, self._right, rights, before_us, after_us)
+
+    def _around(self, name: str, other: str, ranges: Ranges, before_us: int, after_us: int) -> Column:
+        """Which rows of a side are, by their times, so long before or after the other side's rows of some offsets."""
+        rows = pinned_table(self._context, self._pinned[other]).filter(Offsets.of([ranges]).condition())
+        times_us = self._times_us(other, rows)
         if times_us is None:
             return F.lit(False)
-        before_us, after_us = reach_us(self._plan.operator)
-        time = self._time(self._right)
-        near = time <= F.timestamp_micros(F.lit(min(times_us[1] + before_us, _LAST_US)))
-        return near & (time >= F.timestamp_micros(F.lit(max(times_us[0] - after_us, -_LAST_US))))
+        time = self._time(name)
+        near = time <= F.timestamp_micros(F.lit(min(times_us[1] + after_us, _LAST_US)))
+        return near & (time >= F.timestamp_micros(F.lit(max(times_us[0] - before_us, -_LAST_US))))
 
     def _time(self, name: str) -> Column:
         """The event time of an input."""
@@ -172,23 +218,25 @@ class JoinReplay:
         assert found is not None
         return None if found["first"] is None else (found["first"], found["last"])
 
-    def _decoded(self, name: str, ranges: Ranges | None, near: Column | None = None) -> Decoded:
-        """The rows of a side, bad ones and late ones marked; of some offsets, or all, that are near."""
+    def _decoded(self, name: str, which: Column | None = None) -> Decoded:
+        """Some rows of a side, or all, bad ones and late ones marked."""
         rows, declared = pinned_table(self._context, self._pinned[name]), self._plan.job.inputs[name]
         assert isinstance(declared, TableInput)
-        if ranges is not None:
-            rows = rows.filter(Offsets.of([ranges]).condition())
-        if near is not None:
-            rows = rows.filter(near)
-        late: Column = F.lit(False)
-        # The left side of an as-of join is never late: its rows can be answered whenever they come.
-        if declared.watermark is not None and not (self._is_as_of and name == self._left):
-            late = F.coalesce(self._time(name) <= gone_until(declared.watermark), F.lit(False))
+        if which is not None:
+            rows = rows.filter(which)
         checks = speaking_of(rows, self._plan.job.quarantining)
         columns = self._plan.inputs[name].fieldNames()
-        return RowDecoder(declared, columns, checks).decode(rows.withColumn(_LATE, late))
+        return RowDecoder(declared, columns, checks).decode(rows.withColumn(_LATE, self._is_late(name)))
 
-    def _paired(self, given: Mapping[str, DataFrame]) -> tuple[DataFrame, Callable[[], int]]:
+    def _is_late(self, name: str) -> Column:
+        """True for a row of a side that came too late for the live job."""
+        watermark = self._plan.job.inputs[name].watermark
+        # The left side of an as-of join is never late: its rows can be answered whenever they come.
+        if watermark is None or (self._is_as_of and name == self._left):
+            return F.lit(False)
+        return F.coalesce(self._time(name) <= gone_until(watermark), F.lit(False))
+
+    def _paired(self, given: Mapping[str, DataFrame], of_left: Column) -> tuple[DataFrame, Callable[[], int]]:
         lefts: list[DataFrame] = []
 
         def take(rows: DataFrame, place: Place) -> DataFrame:
@@ -199,7 +247,7 @@ class JoinReplay:
         with counting(take):
             result = self._plan.job.function(**{n: hide(rows, ROW_COLUMNS) for n, rows in given.items()})
         # Counted apart: where a side is empty Spark leaves out the other one, and what is observed of it.
-        return reveal(result, [*ROW_COLUMNS, SOURCES]), lefts[0].count
+        return reveal(result, [*ROW_COLUMNS, SOURCES]), lefts[0].filter(of_left).count
 
     def _answered(self, given: Mapping[str, DataFrame]) -> tuple[DataFrame, Callable[[], int]]:
         asked = Answering(None, self._watermark_us, Observation(), Observation(), Observation())
@@ -208,6 +256,18 @@ class JoinReplay:
         with answering(asked):
             result = self._plan.job.function(**inputs)
         return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(asked.left.get["fresh"])
+
+
+def _cut_at(ranges: Ranges, firsts: Ranges) -> tuple[Ranges, Ranges]:
+    """Each partition's offsets before the first of some, and those from there on."""
+    before: dict[str, dict[int, tuple[int, int]]] = {}
+    behind: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic, partitions in ranges.items():
+        for partition, (start, end) in partitions.items():
+            first, _ = firsts.get(topic, {}).get(partition, (end, end))
+            before.setdefault(topic, {})[partition] = (start, first)
+            behind.setdefault(topic, {})[partition] = (first, end)
+    return before, behind
 
 
 def _good(decoded: Decoded) -> DataFrame:
