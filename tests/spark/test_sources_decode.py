@@ -1,5 +1,6 @@
 """Which values are records: one JSON object and nothing around it, each refused one with its reason."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 import pytest
@@ -9,7 +10,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.sources.csv_value import csv
 from headwater_streams.sources.decode import BAD, RecordDecoder
-from headwater_streams.sources.inputs import topic
+from headwater_streams.sources.inputs import TopicInput, topic
 from headwater_streams.sources.problems import PROBLEMS
 
 _RAW = (
@@ -131,11 +132,27 @@ def test_time_of_day_is_no_time_of_the_day_on_which_it_is_read(spark: SparkSessi
     else:
         values, good = [f"{today},{time}" for time in times], list(times.values())
     declared = topic("t", schema="a STRING, t TIMESTAMP", format=None if form == "json" else csv())
+    found = reasons_of(spark, declared, values)
+    assert [not reason for reason in found] == good, list(zip(values, found, strict=True))
+    assert set(filter(None, found)) == {"t is a time of day without a date"}
+
+
+def test_milliseconds_in_json_are_no_time_of_the_year_57000(spark: SparkSession) -> None:
+    declared = topic("t", schema="a INT, at TIMESTAMP, t TIMESTAMP, u TIMESTAMP", event_time="at")
+    values = {
+        '{"at": 1700000000, "t": 1700000000, "u": null}': "",
+        '{"at": 1700000000, "t": 1700000000000}': "one of t, u is not of the years 1 to 9999",
+        '{"at": 1700000000, "u": -99999999999}': "one of t, u is not of the years 1 to 9999",
+        '{"at": 1700000000, "t": "9999-12-31T23:59:59Z", "u": "0001-01-01T00:00:00Z"}': "",
+    }
+    assert reasons_of(spark, declared, values) == list(values.values())
+
+
+def reasons_of(spark: SparkSession, declared: TopicInput, values: Iterable[str]) -> list[str]:
     rows = [("t", 0, offset, None, None, value.encode(), None) for offset, value in enumerate(values)]
     decoder = RecordDecoder(declared, [], origin=False)
     decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, T.StructType.fromDDL(_RAW))))
-    frame = decoded.rejected(decoded.frame)
     reasons = F.array_join(F.transform(PROBLEMS, lambda problem: problem["reason"]), "; ")
-    found = frame.orderBy("_offset").select(reasons, BAD).collect()
-    assert [not row[1] for row in found] == good, list(zip(values, found, strict=True))
-    assert {row[0] for row in found if row[1]} == {"t is a time of day without a date"}
+    found = decoded.rejected(decoded.frame).orderBy("_offset").select(reasons, BAD).collect()
+    assert all(row[1] == bool(row[0]) for row in found), "what is seen to be bad is what has a reason"
+    return [row[0] for row in found]

@@ -7,7 +7,6 @@ rejected rows alone (`Decoded.rejected`).
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date
 from types import MappingProxyType
 
 from pyspark.sql import Column, DataFrame, Observation
@@ -15,7 +14,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.arguments import named_twice
-from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Check
 from headwater_streams.sources.coordinates import (
@@ -33,7 +31,7 @@ from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.json_value import parse_json
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
-from headwater_streams.sources.undated import undated
+from headwater_streams.sources.times import FIRST_DAY, LAST_DAY, far_times, time_problems, undated
 from headwater_streams.sources.values import value_columns, values_of
 from headwater_streams.type_name import type_name
 
@@ -42,8 +40,6 @@ _UNREAD = "_unread"
 HEADERS_TYPE = T.ArrayType(
     T.StructType([T.StructField("key", T.StringType()), T.StructField("value", T.BinaryType())])
 )
-_FIRST_DAY, _LAST_DAY = (day.toordinal() - date(1970, 1, 1).toordinal() for day in (date.min, date.max))
-_DAY_US = 86_400_000_000
 ORIGIN_HEADERS = {name: f"headwater-origin-{name}" for name in ORIGIN_TYPE.fieldNames()}
 
 
@@ -137,8 +133,9 @@ class RecordDecoder(_Decoder):
         problems = [self._values.problem]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
-        of_columns = [*time_problems(declared, ahead=True), *_unreadable(schema)]
+        of_columns = [*time_problems(declared, F.col(VALUE), ahead=True), *_unreadable(schema)]
         of_columns += undated(declared, schema, F.col(RAW), F.col(VALUE))
+        of_columns += far_times(declared, schema, F.col(VALUE))
         super().__init__(schema.fieldNames(), checks, of_columns, problems, apart)
         self._texts = origin_texts(F.col("headers")) if origin else None
         names = {"topic": TOPIC, "partition": PARTITION, "offset": OFFSET, "timestamp": TIMESTAMP}
@@ -164,7 +161,7 @@ class RowDecoder(_Decoder):
 
     def __init__(self, declared: Input, columns: Sequence[str], checks: Sequence[Check]) -> None:
         """Args: the table's declaration; its own columns; input checks that quarantine."""
-        super().__init__(columns, checks, time_problems(declared, ahead=False))
+        super().__init__(columns, checks, time_problems(declared, F.col(VALUE), ahead=False))
         value = F.struct(*[F.col(f"`{name}`") for name in columns])
         self._own = frozenset(columns)
         self._row = [
@@ -234,23 +231,6 @@ def needless(declared: TopicInput, schema: T.StructType) -> frozenset[str]:
     return frozenset(field.name for field in schema.fields if field.dataType == T.StringType())
 
 
-def time_problems(declared: Input, *, ahead: bool) -> list[Problem]:
-    """What can be wrong with a row's event time: missing, or (`ahead`) far beyond its record's timestamp or before the
-    year 1, as a number of nanoseconds in JSON is that Spark takes for seconds."""
-    if declared.event_time is None:
-        return []
-    time = F.col(f"{VALUE}.`{declared.event_time}`")
-    problems = [Problem("event_time", time.isNull(), f"{declared.event_time} is missing")]
-    if ahead and isinstance(declared, TopicInput):
-        # In microseconds: to add an interval, Spark makes a date in a time zone of each record's timestamp.
-        limit_us = F.unix_micros(TIMESTAMP) + F.lit(in_micros(parse_duration(declared.max_ahead)))
-        reason = f"{declared.event_time} is more than {declared.max_ahead} ahead of the record's timestamp"
-        problems.append(Problem("event_time", F.unix_micros(time) > limit_us, reason))
-        before = F.unix_micros(time) < F.lit(_FIRST_DAY * _DAY_US)
-        problems.append(Problem("event_time", before, f"{declared.event_time} is before the year 1"))
-    return problems
-
-
 def _unreadable(schema: T.StructType) -> list[Problem]:
     """Values that Spark reads and others do not: with a date beyond the years 1 to 9999 in a file's statistics
     deltalake opens no table, with a key twice in a map DuckDB reads none of its rows."""
@@ -271,7 +251,7 @@ def _is_far_date(kind: T.DataType, value: Column) -> Column | None:
     if not isinstance(kind, T.DateType):
         return None
     day = F.unix_date(value)
-    return (day < _FIRST_DAY) | (day > _LAST_DAY)
+    return (day < FIRST_DAY) | (day > LAST_DAY)
 
 
 def _has_a_key_twice(kind: T.DataType, value: Column) -> Column | None:
