@@ -721,6 +721,24 @@ def test_template_times_have_as_many_words_as_their_pattern(parse: Parse) -> Non
     assert fields(row, "t", "msg") == (None, "a b")
 
 
+def test_template_blanks_in_a_row_stand_for_one_or_more(parse: Parse) -> None:
+    """PostgreSQL writes two behind its level; so do programs that put texts into columns."""
+    found = {
+        ("{a:word}  {b}", "x y z"): ("x", "y z"),
+        ("{a}:  {b}", "LOG:  duration"): ("LOG", "duration"),
+        ("{a} \t{b}", "x\ty"): ("x", "y"),
+        ("{a}\t\t{b}", "x\t\ty"): ("x", "y"),
+        ("{a:time  MMM  d yyyy HH:mm:ss } {b}", "Nov  1 2026 10:00:00 y"): (at("2026-11-01T10:00:00Z"), "y"),
+        ("{a:time MMM  d yyyy  HH:mm:ss}  {b}", "Nov 11 2026 10:00:00   y"): (
+            at("2026-11-11T10:00:00Z"),
+            "y",
+        ),
+    }
+    rows = {text: parse(template(text), [line])[0] for text, line in found}
+    assert [fields(row, "a", "b") for row in rows.values()] == list(found.values())
+    assert parse(template("{a}\t\t{b}"), ["x\ty"]) == [None]
+
+
 @pytest.mark.parametrize(
     "text", ["10:00:00", "10:00", "T10:00", "2026", "+12026-11-21T10:00:00Z", "20261121"]
 )

@@ -34,7 +34,9 @@ _FREE = ("", "time")
 """The kinds that take any text, as long as what follows them is there."""
 _READ_BY_SPARK = "GyMLdDHhKkmsSaVzOXxZ"
 """The letters of a pattern by which Spark reads a time; by others it only writes one."""
-_PLACEHOLDER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)(?::([a-z]+)(?: ([^{}]+))?)?\}")
+_PLACEHOLDER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)(?::([a-z]+)(?: +([^{} ][^{}]*?) *)?)?\}")
+_BLANKS = re.compile(r"[ \t]* [ \t]*")
+"""A run of blanks with a space in it; one of tabs alone stands for itself."""
 
 
 def template(text: str) -> Parser:
@@ -70,7 +72,8 @@ def template(text: str) -> Parser:
     while at < len(text):
         found = _PLACEHOLDER.match(text, at)
         if found is not None:
-            name, kind, argument = found[1], found[2] or "", found[3]
+            name, kind = found[1], found[2] or ""
+            argument = None if found[3] is None else re.sub(r"[ \t]+", " ", found[3])
             if kind not in _KINDS or (argument is not None and kind != "time"):
                 raise JobDefinitionError(
                     f"template: {found[0]} is of no known kind; there are {', '.join(filter(None, _KINDS))}"
@@ -89,9 +92,11 @@ def template(text: str) -> Parser:
             at += 2
         elif text[at] in "{}":
             raise JobDefinitionError(f"template: what begins with {text[at : at + 20]!r} is no placeholder")
+        elif (blanks := _BLANKS.match(text, at)) is not None:
+            parts.append((FIRST_BLANKS if parts and parts[-1][1] else BLANKS, False))
+            at = blanks.end()
         else:
-            blanks = FIRST_BLANKS if parts and parts[-1][1] else BLANKS
-            parts.append((blanks if text[at] == " " else re.escape(text[at]), False))
+            parts.append((re.escape(text[at]), False))
             at += 1
     if not names:
         raise JobDefinitionError("template: it has no placeholder such as {message}")
