@@ -110,3 +110,11 @@ def test_template_names_the_placeholder(told: Told) -> None:
         "it has no number or time for at",
         "it has no number or time for took_ms",
     ]
+
+
+def test_template_names_a_time_that_no_year_has(told: Told) -> None:
+    parser = template("{at:time MMM d HH:mm:ss} {message}")
+    assert told(parser, ["Feb 29 10:00:00 x", "Feb 30 10:00:00 x"]) == [
+        None,
+        "it has no number or time for at",
+    ]

@@ -739,6 +739,51 @@ def test_template_blanks_in_a_row_stand_for_one_or_more(parse: Parse) -> None:
     assert parse(template("{a}\t\t{b}"), ["x\ty"]) == [None]
 
 
+def test_template_time_without_a_year_is_the_latest_that_is_not_ahead_of_the_record(parse: Parse) -> None:
+    """As syslog's; Spark alone would have it of 1970."""
+    found = {
+        ("MMM d HH:mm:ss", "Oct 11 22:14:15"): "2026-10-11T22:14:15",
+        ("MMM d HH:mm:ss", "Nov  1 09:59:59"): "2026-11-01T09:59:59",
+        ("MMM d HH:mm:ss", "Nov 22 09:59:59"): "2026-11-22T09:59:59",
+        ("MMM d HH:mm:ss", "Nov 23 09:59:59"): "2025-11-23T09:59:59",
+        ("MMM d HH:mm:ss", "Feb 29 00:00:00"): "2024-02-29T00:00:00",
+        ("MM-dd HH:mm:ss.SSS", "11-01 09:59:59.123"): "2026-11-01T09:59:59.123",
+        ("MMdd HH:mm:ss.SSSSSS", "1231 09:59:59.123456"): "2025-12-31T09:59:59.123456",
+        ("d/M", "1/12"): "2025-12-01T00:00:00",
+        ("D HH:mm", "366 10:00"): "2024-12-31T10:00:00",
+        ("MMM d hh:mm:ss a", "Oct 11 10:14:15 PM"): "2026-10-11T22:14:15",
+        ("MMM d HH:mm:ss XX", "Oct 11 22:14:15 +0200"): "2026-10-11T20:14:15",
+    }
+    for (pattern, line), time in found.items():
+        parser = template(f"{{t:time {pattern}}} {{msg}}")
+        rows = parse(parser, [f"{line} x", "- x", "Feb 30 10:00:00 x"])
+        assert [fields(row, "t", "msg") for row in rows] == [
+            (at(f"{time}+00:00"), "x"),
+            (None, "x"),
+            None,
+        ], pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("HH:mm:ss", r"needs its month and day; write both .*, or take it as text, \{t\}$"),
+        ("yyyy", "needs its month and day"),
+        ("yyyy-MM", "needs its month and day"),
+        ("yyyy-mm-dd HH:mm:ss", "needs its month and day"),
+        ("yyyy[-MM[-dd]]", "needs its month and day"),
+        ("'Md' HH:mm:ss", "needs its month and day"),
+        ("MMM d[ yyyy] HH:mm:ss", r"without the year in \[...\] would be of 1970; write yyyy outside of it"),
+        ("yyyy-MM-dd hh:mm:ss", "needs a, its half of the day; write HH where there is none"),
+    ],
+)
+def test_template_time_that_leaves_its_date_or_half_of_the_day_open_is_refused(
+    pattern: str, told: str
+) -> None:
+    with pytest.raises(JobDefinitionError, match=told):
+        template(f"{{t:time {pattern}}} {{msg}}")
+
+
 @pytest.mark.parametrize(
     "text", ["10:00:00", "10:00", "T10:00", "2026", "+12026-11-21T10:00:00Z", "20261121"]
 )

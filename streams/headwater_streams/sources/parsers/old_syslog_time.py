@@ -6,9 +6,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from headwater_streams.sources.parsers.parser import BLANKS, LEAP, let
+from headwater_streams.sources.parsers.year import latest
 
-_DAY_US = 86_400_000_000
-_ALMOST_A_YEAR_US = 363 * _DAY_US
 _ZONES = {
     "+00:00": "Z UTC GMT WET",
     "+01:00": "CET MET WEST BST",
@@ -101,24 +100,10 @@ def _zone(text: Column, zone: str) -> Column:
 def _by_date(year: Column, month: Column, day: Column, until: Column, timestamp: Column) -> Column:
     """The time of a date, of which `until` is the time of day and its zone; the latest, where it has no year."""
     rest = F.concat(F.lit(" "), month, F.lit(" "), day, F.lit(" "), until)
-    return F.when(year != "", _dated(year, rest)).otherwise(_latest(rest, timestamp))
+    return F.when(year != "", _dated(year, rest)).otherwise(
+        latest(lambda each: _dated(each, rest), timestamp)
+    )
 
 
 def _dated(year: Column, rest: Column) -> Column:
     return F.try_to_timestamp(F.concat(year.cast("string"), rest), F.lit("yyyy MMM d HH:mm:ss[.SSSSSS] VV"))
-
-
-def _latest(rest: Column, timestamp: Column) -> Column:
-    def before(found: Column) -> Column:
-        return F.unix_micros(timestamp) + _DAY_US - F.unix_micros(found)
-
-    def latest() -> Column:
-        # 29 February is in one year of four, or of eight.
-        times = [_dated(F.year(timestamp) + more, rest) for more in range(-8, 2)]
-        return F.array_max(F.filter(F.array(*times), lambda found: before(found) >= 0))
-
-    # Within a year the record's own year is the latest, and one time is read instead of ten.
-    return let(
-        _dated(F.year(timestamp), rest),
-        lambda found: F.when(before(found).between(0, _ALMOST_A_YEAR_US), found).otherwise(latest()),
-    )

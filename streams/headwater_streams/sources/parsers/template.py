@@ -16,11 +16,13 @@ from headwater_streams.sources.parsers.parser import (
     QUOTED,
     Parser,
     dated,
+    let,
     match,
     misfit,
     unescaped,
     unless,
 )
+from headwater_streams.sources.parsers.year import latest
 
 _KINDS: dict[str, tuple[str, T.DataType]] = {
     "": ("(.*?)", T.StringType()),
@@ -55,6 +57,9 @@ def template(text: str) -> Parser:
     `{{` and `}}` are braces; a space stands for one or more blanks, in a time's pattern, too. A line that looks
     otherwise, or whose number or time is none, does not parse.
 
+    A time whose pattern has no year is the latest that brings it to no more than a day ahead of the record's timestamp,
+    so that what was logged on 31 December and shipped on 1 January keeps its year.
+
     Args:
         text: The line as it looks, with its placeholders.
 
@@ -62,7 +67,8 @@ def template(text: str) -> Parser:
         hw.template("[{at:time yyyy-MM-dd HH:mm:ss VV}] {level:word} {took_ms:int} {name}: {message}")
 
     Raises:
-        JobDefinitionError: A placeholder is not of these forms, or a name comes twice.
+        JobDefinitionError: A placeholder is not of these forms, a time's pattern leaves its date or its half of the day
+            open, or a name comes twice.
     """
     parts: list[tuple[str, bool]] = []
     begins: list[int] = []
@@ -84,6 +90,7 @@ def template(text: str) -> Parser:
             kinds.append((kind, argument))
             if argument is not None:
                 _require_readable(found[0], argument)
+                _require_definite(found[0], name, argument)
             begins.append(len(parts))
             parts.append((_group(kind, argument), kind in _FREE))
             at = found.end()
@@ -104,22 +111,27 @@ def template(text: str) -> Parser:
         [T.StructField(name, _KINDS[kind][1]) for name, (kind, _) in zip(names, kinds, strict=True)]
     )
 
-    def typed(fields: Sequence[Column]) -> list[tuple[str, Column, Column]]:
+    def typed(fields: Sequence[Column], timestamp: Column) -> list[tuple[str, Column, Column]]:
         """Each column's name, its value, and whether what the line has there is none."""
         found = []
         for name, (kind, argument), field in zip(names, kinds, fields, strict=True):
-            value = _CASTS[kind](field, argument)
+            value = _CASTS[kind](field, argument, timestamp)
             is_text = isinstance(_KINDS[kind][1], T.StringType)
             found.append((name, value, F.lit(False) if is_text else value.isNull() & (field != "-")))
         return found
 
-    def build(fields: Sequence[Column]) -> Column:
-        columns = typed(fields)
-        wrong = reduce(Column.__or__, [is_none for _, _, is_none in columns])
-        return F.when(~wrong, F.struct(*[value.alias(name) for name, value, _ in columns]))
+    def parse(line: Column, timestamp: Column) -> Column:
+        def build(fields: Sequence[Column]) -> Column:
+            columns = typed(fields, timestamp)
+            wrong = reduce(Column.__or__, [is_none for _, _, is_none in columns])
+            return F.when(~wrong, F.struct(*[value.alias(name) for name, value, _ in columns]))
+
+        return match(line, pattern, len(names), build)
 
     def wrong_value(fields: Sequence[Column]) -> Column:
-        return F.concat_ws(", ", *[F.when(is_none, F.lit(name)) for name, _, is_none in typed(fields)])
+        # Whether a text is a time of some year is the same for each timestamp.
+        columns = typed(fields, F.timestamp_seconds(F.lit(0)))
+        return F.concat_ws(", ", *[F.when(is_none, F.lit(name)) for name, _, is_none in columns])
 
     def why(line: Column) -> Column:
         known = [_whole(parts[:end]) for end in begins[1:]]
@@ -131,7 +143,7 @@ def template(text: str) -> Parser:
         )
 
     pattern = _whole(parts)
-    return Parser("template", schema, lambda line, _: match(line, pattern, len(names), build), text, why)
+    return Parser("template", schema, parse, text, why)
 
 
 def _whole(parts: Sequence[tuple[str, bool]]) -> str:
@@ -175,19 +187,53 @@ def _require_readable(placeholder: str, pattern: str) -> None:
         )
 
 
-def _time(field: Column, pattern: str | None) -> Column:
+def _require_definite(placeholder: str, name: str, pattern: str) -> None:
+    """Checks that a time by a pattern is one moment, but for its year, and needs nothing that Spark would assume.
+
+    Raises:
+        JobDefinitionError: Its month and day may be missing, or its year where others have one, or it does not say
+            which half of the day an hour is of.
+    """
+    bare = re.sub("'[^']*'", "", pattern)
+    always = bare
+    for _ in range(bare.count("[")):
+        always = re.sub(r"\[[^\[\]]*\]", "", always)
+    as_text = f"take it as text, {{{name}}}"
+    if "D" not in always and not ("d" in always and ("M" in always or "L" in always)):
+        raise JobDefinitionError(
+            f"template: {placeholder}: a time needs its month and day; write both into the pattern, outside of [...], "
+            f"or {as_text}"
+        )
+    if "y" in bare and "y" not in always:
+        raise JobDefinitionError(
+            f"template: {placeholder}: a time without the year in [...] would be of 1970; write yyyy outside of it, or "
+            f"{as_text}"
+        )
+    if ("h" in bare or "K" in bare) and "a" not in always:
+        raise JobDefinitionError(
+            f"template: {placeholder}: an hour by h or K needs a, its half of the day; write HH where there is none"
+        )
+
+
+def _time(field: Column, pattern: str | None, timestamp: Column) -> Column:
     text = unless(field, "-")
     if pattern is None:
         return F.try_to_timestamp(dated(text))
     one_blank = F.regexp_replace(text, r"[ \t]+", " ") if " " in pattern else text
-    return F.try_to_timestamp(one_blank, F.lit(pattern))
+    if "y" in re.sub("'[^']*'", "", pattern):
+        return F.try_to_timestamp(one_blank, F.lit(pattern))
+
+    def of_year(found: Column, year: Column) -> Column:
+        return F.try_to_timestamp(F.concat(year.cast("string"), F.lit(" "), found), F.lit(f"yyyy {pattern}"))
+
+    return let(one_blank, lambda found: latest(lambda year: of_year(found, year), timestamp))
 
 
-_CASTS: dict[str, Callable[[Column, str | None], Column]] = {
-    "": lambda field, _: field,
-    "word": lambda field, _: field,
-    "quoted": lambda field, _: unescaped(field),
-    "int": lambda field, _: field.try_cast("bigint"),
-    "double": lambda field, _: field.try_cast("double"),
+_CASTS: dict[str, Callable[[Column, str | None, Column], Column]] = {
+    "": lambda field, *_: field,
+    "word": lambda field, *_: field,
+    "quoted": lambda field, *_: unescaped(field),
+    "int": lambda field, *_: field.try_cast("bigint"),
+    "double": lambda field, *_: field.try_cast("double"),
     "time": _time,
 }
