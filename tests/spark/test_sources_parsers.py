@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from math import inf, isnan
 from time import perf_counter
 from typing import Any
 
@@ -878,6 +879,33 @@ def test_key_value_behind_a_priority_and_with_commas_between(parse: Parse) -> No
         ("2026-11-21", "a,b,c", 3),
         ("2026-11-21", ",a", 3),
     ]
+
+
+_NUMBERS = {
+    "5": 5.0, "-5.25": -5.25, "+.5": 0.5, "1.": 1.0, "1.5e3": 1500.0, "1E-2": 0.01, "1e-400": 0.0,
+    "1.7976931348623157e308": 1.7976931348623157e308, "Infinity": inf, "+Inf": inf, "-inf": -inf,
+    "5d": None, "5F": None, "5D": None, "0x1p3": None, "1_000": None, "1e": None, "1e400": None, "-1e400": None,
+    "1,5": None, "Infinit": None, "nano": None,
+}  # fmt: skip
+
+
+def test_key_value_numbers_are_decimal_ones(parse: Parse) -> None:
+    """Spark takes Java's, too, and one that is too great for infinity."""
+    rows = parse(key_value("n DOUBLE, a STRING"), [f"n={text} a=x" for text in _NUMBERS])
+    assert [None if row is None else row["n"] for row in rows] == list(_NUMBERS.values())
+    rows = parse(key_value("n FLOAT"), ["n=1.5", "n=1e40", "n=5f", "n=-Infinity", 'n=" 2.5 "', "n=NaN"])
+    assert [row and row["n"] for row in rows[:-1]] == [1.5, None, None, -inf, 2.5]
+    assert rows[-1] is not None
+    assert isnan(rows[-1]["n"])
+
+
+def test_template_numbers_are_decimal_ones(parse: Parse) -> None:
+    parser = template("{n:double} {a}")
+    rows = parse(parser, [f"{text} x" for text in _NUMBERS])
+    assert [None if row is None else row["n"] for row in rows] == list(_NUMBERS.values())
+    (row,) = parse(parser, ["NaN x"])
+    assert row is not None
+    assert isnan(row["n"])
 
 
 def test_key_value_other_lines_are_null(parse: Parse) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, let
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, let, number
 from headwater_streams.type_name import type_name
 
 _ESCAPES = {'"': '"', "n": "\n", "r": "\r", "t": "\t"}
@@ -32,7 +32,8 @@ def key_value(schema: str | T.StructType) -> Parser:
 
     Args:
         schema: The columns, named as the keys, as Spark DDL or a type: `"level STRING, took_ms DOUBLE"`. A TIMESTAMP is
-            an ISO 8601 date, with its time of day or without.
+            an ISO 8601 date, with its time of day or without, a DOUBLE or FLOAT a decimal number with or without an
+            exponent, NaN or Infinity.
     """
 
     def parse(text: Column, _timestamp: Column) -> Column:
@@ -79,8 +80,15 @@ def _given(field: T.StructField, pairs: Column) -> tuple[Column, Column]:
     """A key's value, as text and of its type; null where there is none, and where it is not of the type."""
     place = F.array_position(pairs["keys"], F.lit(field.name)).cast("int")
     text = _content(F.get(pairs["values"], place - 1))
-    value = dated(text) if isinstance(field.dataType, T.TimestampType) else text
-    return text, value if isinstance(field.dataType, T.StringType) else value.try_cast(field.dataType)
+    return text, _typed(text, field.dataType)
+
+
+def _typed(text: Column, kind: T.DataType) -> Column:
+    if isinstance(kind, T.StringType):
+        return text
+    if isinstance(kind, T.DoubleType | T.FloatType):
+        return number(text, kind)
+    return (dated(text) if isinstance(kind, T.TimestampType) else text).try_cast(kind)
 
 
 def _has_some(wanted: T.StructType, pairs: Column) -> Column:

@@ -1,5 +1,6 @@
 """What a parser is, and how one regular expression gives all of its groups in one pass."""
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -15,6 +16,10 @@ LEAP = "(?:59|29|44|14):60"
 """The minute and the leap second at the end of an hour of UTC, in zones of half and quarter hours, too."""
 END = r"\r?\n?\z"
 """The end of a line that is taken whole."""
+_DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
+_NO_DECIMAL = "(?i:NaN|[+-]?Inf(?:inity)?)"
+NUMBER = f"{_DECIMAL}|{_NO_DECIMAL}"
+"""A number with a fraction, and what IEEE 754 has beside numbers, which Spark takes in JSON, too."""
 _BYTE_ORDER_MARK = "\ufeff"
 _BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text that is meant for others has it
 
@@ -130,6 +135,18 @@ def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str)
 def unless(text: Column, *absent: str) -> Column:
     """The text, or null where it is what stands for nothing."""
     return F.when(~text.isin(*absent), text)
+
+
+def number(text: Column, kind: T.DataType) -> Column:
+    """A text that is a `NUMBER` as DOUBLE or FLOAT, else null: Spark takes Java's `5d` and `0x1p3`, too, and one that
+    is too great for the type for infinity."""
+    most = sys.float_info.max
+
+    def checked(value: Column) -> Column:
+        decimal = F.when(text.rlike(rf"\A[ \t]*+(?:{_DECIMAL})[ \t]*+\z"), value)
+        return F.when(value.between(-most, most), decimal).when(text.rlike(rf"\A{_NO_DECIMAL}\z"), value)
+
+    return let(text.try_cast(kind), checked)
 
 
 def dated(text: Column) -> Column:

@@ -13,12 +13,14 @@ from headwater_streams.sources.parsers.parser import (
     BLANKS,
     END,
     FIRST_BLANKS,
+    NUMBER,
     QUOTED,
     Parser,
     dated,
     let,
     match,
     misfit,
+    number,
     unescaped,
     unless,
 )
@@ -29,7 +31,7 @@ _KINDS: dict[str, tuple[str, T.DataType]] = {
     "word": (r"(\S++)", T.StringType()),
     "quoted": (QUOTED, T.StringType()),
     "int": (r"([+-]?[0-9]++|-)", T.LongType()),
-    "double": (r"([+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|-)", T.DoubleType()),
+    "double": (f"({NUMBER}|-)", T.DoubleType()),
     "time": (r"([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}\S*?|.*?)", T.TimestampType()),
 }
 _FREE = ("", "time")
@@ -50,7 +52,7 @@ def template(text: str) -> Parser:
     | `{name:word}` | a run without spaces | STRING |
     | `{name:quoted}` | a text in quotes, with escapes; the quotes are left out | STRING |
     | `{name:int}` | digits with or without a sign, or `-` for nothing | BIGINT |
-    | `{name:double}` | a decimal number with or without an exponent, or `-` | DOUBLE |
+    | `{name:double}` | a decimal number, as 1.5e3, NaN or Infinity, or `-` | DOUBLE |
     | `{name:time}` | an ISO 8601 date, with its time of day or without, or `-` | TIMESTAMP |
     | `{name:time PATTERN}` | a time by one of Spark's patterns, or `-` | TIMESTAMP |
 
@@ -234,6 +236,6 @@ _CASTS: dict[str, Callable[[Column, str | None, Column], Column]] = {
     "word": lambda field, *_: field,
     "quoted": lambda field, *_: unescaped(field),
     "int": lambda field, *_: field.try_cast("bigint"),
-    "double": lambda field, *_: field.try_cast("double"),
+    "double": lambda field, *_: number(field, T.DoubleType()),
     "time": _time,
 }
