@@ -785,8 +785,77 @@ def test_template_time_that_leaves_its_date_or_half_of_the_day_open_is_refused(
         template(f"{{t:time {pattern}}} {{msg}}")
 
 
+_ISO_TIMES = {
+    "2026-10-25 02:30:00 +0200": "2026-10-25T00:30:00",
+    "2026-10-25 02:30:00 -02:00": "2026-10-25T04:30:00",
+    "2026-10-25T02:30:00 +02": "2026-10-25T00:30:00",
+    "2026-10-25 02:30:00.5  +0530": "2026-10-24T21:00:00.5",
+    "2026-10-25 02:30:00 Z": "2026-10-25T02:30:00",
+    "2026-10-25 02:30:00 UTC": "2026-10-25T02:30:00",
+    "2026-10-25 02:30:00 GMT": "2026-10-25T02:30:00",
+    "2026-10-25 02:30:00,123": "2026-10-25T02:30:00.123",
+    "2026-10-25T02:30:00,123456789+02:00": "2026-10-25T00:30:00.123456",
+    "2026-10-25 02:30:00,123 +0200": "2026-10-25T00:30:00.123",
+    "2026-10-25T02:30Z": "2026-10-25T02:30:00",
+    "2026-10-25T02:30+02:00": "2026-10-25T00:30:00",
+    "2026-10-25 02:30 +02": "2026-10-25T00:30:00",
+    "2026-10-25T02:30": "2026-10-25T02:30:00",
+    "2026-10-25": "2026-10-25T00:00:00",
+    "2026-1-5 2:30": "2026-01-05T02:30:00",
+}
+
+
+def test_times_of_iso_8601_with_a_comma_and_with_a_zone_behind_a_blank(parse: Parse) -> None:
+    """Python's logging writes the comma; the time of another zone must not be one of UTC."""
+    times = [at(f"{time}+00:00") for time in _ISO_TIMES.values()]
+    found = parse(template("{at:time} {level:word} {message}"), [f"{text} INFO x y" for text in _ISO_TIMES])
+    assert [fields(row, "level", "message") for row in found[:-1]] == [("INFO", "x y")] * (len(times) - 1)
+    assert [row and row["at"] for row in found[:-1]] == times[:-1]
+    for text in (
+        "[{at:time}] {message}",
+        "{at:time}, {message}",
+        "{at:time}|{message}",
+        "x {message} {at:time}",
+    ):
+        lines = [text.replace("{at:time}", time).replace("{message}", "x") for time in _ISO_TIMES]
+        found = parse(template(text), [*lines])
+        assert [fields(row, "at", "message") for row in found] == [(time, "x") for time in times], text
+    found = parse(key_value("at TIMESTAMP, n INT"), [f'at="{text}" n=1' for text in _ISO_TIMES])
+    assert [row and row["at"] for row in found] == times
+
+
+def test_template_what_stands_behind_a_time_and_is_no_zone_is_not_taken(parse: Parse) -> None:
+    found = {
+        ("{at:time} {n:int} {m}", "2026-10-25 02:30:00 +02 x"): ("+02", "x"),
+        ("{at:time} {n:word} {m:int}", "2026-10-25 02:30:00 +0200 5"): ("+0200", "5"),
+        ("{at:time} {n:word}", "2026-10-25 02:30:00 UTC"): ("UTC", None),
+        ("{at:time} {n:word} {m}", "2026-10-25 02:30:00 Zoe x"): ("Zoe", "x"),
+        ("{at:time} {n:word} {m}", "2026-10-25 02:30:00 -15 x"): ("-15", "x"),
+        ("{at:time} {n:word} {m}", "2026-10-25 02:30:00 -01.5 x"): ("-01.5", "x"),
+        ("{at:time yyyy-MM-dd HH:mm:ss[.SSS]} {n:word} {m}", "2026-10-25 02:30:00.000 +0200 x"): (
+            "+0200",
+            "x",
+        ),
+    }
+    for (text, line), (n, m) in found.items():
+        (row,) = parse(template(text), [line])
+        assert row is not None, text
+        assert row["at"] == at("2026-10-25T02:30:00Z"), text
+        assert str(row["n"]) == n.lstrip("+0" if "n:int" in text else ""), text
+        assert m is None or str(row["m"]) == m, text
+
+
+def test_key_value_dates_have_a_month_and_a_day(parse: Parse) -> None:
+    """Spark takes the first of the year or of the month."""
+    rows = parse(
+        key_value("d DATE, t TIMESTAMP_NTZ"), ["d=2026", "d=2026-10", "d=2026-10-25", "t=2026", "t=2026-10"]
+    )
+    assert [None if row is None else str(row["d"]) for row in rows] == [None, None, "2026-10-25", None, None]
+
+
 @pytest.mark.parametrize(
-    "text", ["10:00:00", "10:00", "T10:00", "2026", "+12026-11-21T10:00:00Z", "20261121"]
+    "text",
+    ["10:00:00", "10:00", "T10:00", "2026", "2026-11", "+12026-11-21T10:00:00Z", "20261121"],
 )
 def test_time_without_its_date_is_none_for_it_would_be_of_the_day_on_which_it_is_read(
     parse: Parse, text: str

@@ -11,7 +11,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, let, number
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, iso_time, let, number
 from headwater_streams.type_name import type_name
 
 _ESCAPES = {'"': '"', "n": "\n", "r": "\r", "t": "\t"}
@@ -32,8 +32,8 @@ def key_value(schema: str | T.StructType) -> Parser:
 
     Args:
         schema: The columns, named as the keys, as Spark DDL or a type: `"level STRING, took_ms DOUBLE"`. A TIMESTAMP is
-            an ISO 8601 date, with its time of day or without, a DOUBLE or FLOAT a decimal number with or without an
-            exponent, NaN or Infinity.
+            an ISO 8601 date, with its time of day or without, a DATE has its month and day, a DOUBLE or FLOAT is a
+            decimal number with or without an exponent, NaN or Infinity.
     """
 
     def parse(text: Column, _timestamp: Column) -> Column:
@@ -88,7 +88,9 @@ def _typed(text: Column, kind: T.DataType) -> Column:
         return text
     if isinstance(kind, T.DoubleType | T.FloatType):
         return number(text, kind)
-    return (dated(text) if isinstance(kind, T.TimestampType) else text).try_cast(kind)
+    if isinstance(kind, T.TimestampType):
+        return iso_time(text)
+    return (dated(text) if isinstance(kind, T.DateType | T.TimestampNTZType) else text).try_cast(kind)
 
 
 def _has_some(wanted: T.StructType, pairs: Column) -> Column:

@@ -151,8 +151,21 @@ def number(text: Column, kind: T.DataType) -> Column:
 
 def dated(text: Column) -> Column:
     """A text that begins with a date of four digits for its year, else null: Spark takes a time of day for one of the
-    day on which it is read, and a longer number for a year."""
-    return F.when(F.substring(text, 5, 1) == "-", text)
+    day on which it is read, a longer number for a year, and a year or a month for its first day."""
+    is_date = (F.substring(text, 5, 1) == "-") & F.contains(F.substring(text, 7, 2), F.lit("-"))
+    return F.when(is_date, text)
+
+
+def iso_time(text: Column) -> Column:
+    """The time of an ISO 8601 date, with its time of day or without; null if it is none.
+
+    A comma may stand before the fraction, and a blank before the zone. Spark takes neither the comma nor a zone behind
+    minutes.
+    """
+    whole = F.replace(dated(text), F.lit(","), F.lit("."))
+    minutes = r"\A(\S{8,10}[T ][0-9]{1,2}:[0-9]{1,2})([ \t]*+[A-Z+-])"
+    with_seconds = F.regexp_replace(whole, minutes, "$1:00$2")
+    return F.coalesce(F.try_to_timestamp(whole), F.try_to_timestamp(with_seconds))
 
 
 def unescaped(text: Column) -> Column:

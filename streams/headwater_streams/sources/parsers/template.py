@@ -16,7 +16,7 @@ from headwater_streams.sources.parsers.parser import (
     NUMBER,
     QUOTED,
     Parser,
-    dated,
+    iso_time,
     let,
     match,
     misfit,
@@ -26,13 +26,15 @@ from headwater_streams.sources.parsers.parser import (
 )
 from headwater_streams.sources.parsers.year import latest
 
+_DAY_AND_CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}\S*?"
+_OFFSET = r"(?:Z|UTC|GMT|[+-](?:0[0-9]|1[0-4])(?::?[0-9]{2})?)(?![\w.:+/-])"
 _KINDS: dict[str, tuple[str, T.DataType]] = {
     "": ("(.*?)", T.StringType()),
     "word": (r"(\S++)", T.StringType()),
     "quoted": (QUOTED, T.StringType()),
     "int": (r"([+-]?[0-9]++|-)", T.LongType()),
     "double": (f"({NUMBER}|-)", T.DoubleType()),
-    "time": (r"([0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}\S*?|.*?)", T.TimestampType()),
+    "time": (rf"({_DAY_AND_CLOCK}(?:{BLANKS}{_OFFSET})?|.*?)", T.TimestampType()),
 }
 _FREE = ("", "time")
 """The kinds that take any text, as long as what follows them is there."""
@@ -58,6 +60,9 @@ def template(text: str) -> Parser:
 
     `{{` and `}}` are braces; a space stands for one or more blanks, in a time's pattern, too. A line that looks
     otherwise, or whose number or time is none, does not parse.
+
+    A time without a pattern may have a comma before its fraction. Its zone belongs to it, also behind a blank, where it
+    is an offset (`+02:00`, `+0200`, `+02`), `Z`, `UTC` or `GMT`; without one it is of UTC.
 
     A time whose pattern has no year is the latest that brings it to no more than a day ahead of the record's timestamp,
     so that what was logged on 31 December and shipped on 1 January keeps its year.
@@ -165,8 +170,10 @@ def _whole(parts: Sequence[tuple[str, bool]]) -> str:
 
 
 def _group(kind: str, argument: str | None) -> str:
-    if argument is None or "[" in argument:
+    if argument is None:
         return _KINDS[kind][0]
+    if "[" in argument:
+        return f"({_DAY_AND_CLOCK}|.*?)"
     # As many words as the pattern has.
     words = len(argument.split())
     return r"(-|" + rf"\S++{BLANKS}" * (words - 1) + r"\S+?)" if words > 1 else "(.*?)"
@@ -220,7 +227,7 @@ def _require_definite(placeholder: str, name: str, pattern: str) -> None:
 def _time(field: Column, pattern: str | None, timestamp: Column) -> Column:
     text = unless(field, "-")
     if pattern is None:
-        return F.try_to_timestamp(dated(text))
+        return iso_time(text)
     one_blank = F.regexp_replace(text, r"[ \t]+", " ") if " " in pattern else text
     if "y" in re.sub("'[^']*'", "", pattern):
         return F.try_to_timestamp(one_blank, F.lit(pattern))
