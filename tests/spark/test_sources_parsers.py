@@ -195,7 +195,28 @@ def test_parsers_lines_of_a_megabyte_overflow_no_stack(parse: Parse) -> None:
 
 def test_parsers_take_lines_of_every_kind_in_a_time_that_grows_with_them(parse: Parse) -> None:
     """One of 200,000 characters that went back to each of its places would be at it for minutes."""
-    units = ["a", ":", " ", "\t", "a ", "a: ", "1: ", '"', '" ', r"\"", "%", "[", "]", "- ", "=", "\r", ","]
+    units = [
+        "a",
+        ":",
+        " ",
+        "\t",
+        "a ",
+        "a: ",
+        "1: ",
+        '"',
+        '" ',
+        r"\"",
+        "'",
+        " a='",
+        "' ",
+        "%",
+        "[",
+        "]",
+        "- ",
+        "=",
+        "\r",
+        ",",
+    ]
     time, old = "[10/Oct/2000:13:55:36 +0000]", "Nov  1 09:59:59"
     shapes = {
         ACCESS: [
@@ -222,7 +243,7 @@ def test_parsers_take_lines_of_every_kind_in_a_time_that_grows_with_them(parse: 
             '<1>1 - h a p m [a b="{}',
             "<1>1 - h a p m {}",
         ],
-        key_value("a STRING, b INT"): ["{}", "a=1 {}", 'a="{}', "a={} b=x"],
+        key_value("a STRING, b INT"): ["{}", "a=1 {}", 'a="{}', "a='{}", "a={} b=x"],
         template("{a:word} {b} [{c:int}] {d:quoted} {e}"): ["{}", "w {}", 'w a [1] "{}', 'w a [1] "" {}'],
     }
     started = perf_counter()
@@ -948,6 +969,38 @@ def test_key_value_behind_a_priority_and_with_commas_between(parse: Parse) -> No
         ("2026-11-21", "a,b,c", 3),
         ("2026-11-21", ",a", 3),
     ]
+
+
+def test_key_value_single_quotes_that_are_closed_are_quotes(parse: Parse) -> None:
+    found = {
+        """pid=5 msg='op=PAM:authentication acct="root" res=failed' a=1""": (
+            'op=PAM:authentication acct="root" res=failed',
+            "1",
+        ),
+        "msg='single quoted value' a=warn": ("single quoted value", "warn"),
+        "msg='', a='x',": ("", "x"),
+        "msg='it's fine' a=1": ("it's fine", "1"),
+        r"msg='it\'s \\ \n \"' a=1": ("it's \\ \n \\\"", "1"),
+        "msg='two\nlines' a='x'\r\n": ("two\nlines", "x"),
+        # Not closed, or of other values.
+        "msg='tis a=c": ("'tis", "c"),
+        "msg='tis a='x y'": ("'tis", "x y"),
+        "msg=O'Brien a=D'Arcy": ("O'Brien", "D'Arcy"),
+        "msg=rock'n'roll' a='": ("rock'n'roll'", "'"),
+        "msg='a'b a=1": ("'a'b", "1"),
+        "msg='x',a='y' n=1": ("'x',a='y'", None),
+        """msg="'a b'" a='"x y"'""": ("'a b'", '"x y"'),
+    }
+    rows = parse(key_value("msg STRING, a STRING"), [*found])
+    assert [fields(row, "msg", "a") for row in rows] == list(found.values())
+
+
+def test_key_value_pairs_in_single_quotes_are_not_the_line_s(parse: Parse) -> None:
+    """auditd's; of its two `msg` the first counts, as of every key."""
+    line = "type=USER_LOGIN msg=audit(1:2): pid=5 uid=0 msg='op=PAM:authentication acct=\"root\" res=failed'"
+    (row,) = parse(key_value("type STRING, msg STRING, pid INT, op STRING, acct STRING, res STRING"), [line])
+    assert row is not None
+    assert tuple(row) == ("USER_LOGIN", "audit(1:2):", 5, None, None, None)
 
 
 _NUMBERS = {

@@ -3,8 +3,10 @@ r"""key=value lines, as logfmt and many firewalls write them.
     level=info msg="he said \"hi\"" took_ms=12 cached
 
 A value is a run without spaces or a quoted text with escapes: `\"`, `\\`, `\n`, `\r` and `\t` are what they stand for,
-other backslashes as they are. A word without `=` is allowed and says nothing. A comma may stand behind a value, and
-syslog's priority before the line (`<189>date=2026-11-21, level=...`).
+other backslashes as they are. Quotes may be single ones, `msg='op=login res=failed'`: the next `'` before a blank or the
+line's end closes them, if no `='` is before it. Elsewhere a `'` is a character, as in `name=O'Brien`. Pairs in a quoted
+text are not the line's. A word without `=` is allowed and says nothing. A comma may stand behind a value, and syslog's
+priority before the line (`<189>date=2026-11-21, level=...`).
 """
 
 from pyspark.sql import Column
@@ -14,12 +16,14 @@ from pyspark.sql import types as T
 from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, iso_time, let, number
 from headwater_streams.type_name import type_name
 
-_ESCAPES = {'"': '"', "n": "\n", "r": "\r", "t": "\t"}
+_ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _PRIORITY = "<[0-9]{1,3}>"
 _KEY = rf'(?:(?<!\S)(?!{_PRIORITY})|(?<=\A{_PRIORITY}))([^\s="]++)'
 _END = r"(?=,?(?!\S))"
 _RUN = r'(?!,(?!\S))[^\s"](?:[^\s,]++|,(?=\S))*+'
-_PAIR = rf"{_KEY}=({QUOTED.replace('(', '(?:', 1)}{_END}|{_RUN}|{_END})"
+# To look no further than the next value that begins with a quote takes a time that grows with the line, not its square.
+_SINGLE = rf"'(?:[^'=\\]++|\\.|=(?!')|'(?!{_END}))*+'"
+_PAIR = rf"(?s:{_KEY}=({QUOTED.replace('(', '(?:', 1)}{_END}|{_SINGLE}{_END}|{_RUN}|{_END}))"
 _LINE = rf'(?s)\A(?:{_PRIORITY})?+\s*+(?:(?:{_PAIR}|[^\s="]++(?!\S)),?+\s*+)++\z'
 
 
@@ -98,17 +102,18 @@ def _has_some(wanted: T.StructType, pairs: Column) -> Column:
 
 
 def _content(value: Column) -> Column:
-    inner = _unescaped(F.substring(value, F.lit(2), F.char_length(value) - 2))
-    return F.when(value.startswith('"'), inner).when(value != "", value)
+    inner = _unescaped(F.substring(value, F.lit(2), F.char_length(value) - 2), F.substring(value, 1, 1))
+    is_single = F.when(value.startswith("'"), value.rlike(rf"(?s)\A{_SINGLE}\z")).otherwise(F.lit(False))
+    return F.when(value.startswith('"') | is_single, inner).when(value != "", value)
 
 
-def _unescaped(text: Column) -> Column:
+def _unescaped(text: Column, quote: Column) -> Column:
     """As Go's loggers escape; RFC 5424, which `parser.unescaped` reads, knows no escapes of line breaks."""
 
     def between(part: Column) -> Column:
         for letter, meant in _ESCAPES.items():
             part = F.replace(part, F.lit(f"\\{letter}"), F.lit(meant))
-        return part
+        return F.replace(part, F.concat(F.lit("\\"), quote), quote)
 
     # Between the escaped backslashes, each other one is the beginning of an escape.
     parts = F.split(text, r"\\\\")
