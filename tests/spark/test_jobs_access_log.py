@@ -19,7 +19,7 @@ def _line(second: int, path: str, status: int, agent: str, took: str = "") -> by
 _LINES = [
     _line(0, "/", 200, "Mozilla/5.0", " 0.5"),
     _line(5, "/", 200, "Mozilla/5.0", " 1.5"),
-    _line(30, "/search?q=x", 503, "Mozilla/5.0", " 9"),
+    _line(30, "/search?q=x", 503, "Mozilla/5.0", " 9.000"),
     _line(59, "/robots.txt", 200, "Googlebot/2.1"),
     b"\x16\x03\x01 no access log",
     _line(60, "/", 999, "Mozilla/5.0"),

@@ -4,14 +4,14 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from math import inf, isnan
 from time import perf_counter
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser, key_value, syslog, template
+from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser, access_log, key_value, syslog, template
 
 SHIPPED = datetime(2026, 11, 21, 10, 0, tzinfo=UTC)
 Parse = Callable[..., list[Row | None]]
@@ -76,7 +76,7 @@ def test_access_fields_that_servers_add_behind_the_combined_format(parse: Parse)
         [
             f'h - - {rest} "curl/8" "203.0.113.9, 10.0.0.1"',
             f'h - - {rest} "curl/8" "-" 0.125',
-            f'h - - {rest} "curl/8" 3',
+            f'h - - {rest} "curl/8" 3.000',
             f'h - - {rest} "an "unescaped" agent" 0.5',
             f'h - - {rest} "curl/8" soon',
         ],
@@ -720,6 +720,32 @@ def test_access_numbers_behind_the_agent(parse: Parse) -> None:
         '0.1 be1 "x"',
     )
     assert parse(ACCESS, [f"{before} {more}" for more in unknown]) == [None] * len(unknown)
+
+
+@pytest.mark.parametrize(
+    ("unit", "expected"),
+    [
+        (None, [None, None, 0.5, None, None]),
+        ("s", [3.0, 0.0, 0.5, 1_234_567.0, 12_345_678_901.0]),
+        ("ms", [0.003, 0.0, 0.5, 1234.567, 12_345_678.901]),
+        ("us", [0.000003, 0.0, 0.5, 1.234567, 12_345.678901]),
+    ],
+)
+def test_access_whole_number_behind_the_agent_is_of_the_unit_that_was_named(
+    parse: Parse, unit: Literal["s", "ms", "us"] | None, expected: list[float | None]
+) -> None:
+    """Apache's %D is of microseconds and its %T of seconds, nginx's $request_length of bytes."""
+    numbers = ["3", "0", "0.500", "1234567", "12345678901"]
+    lines = [f'{_BEFORE}"GET / HTTP/1.1" 200 5 "-" "curl/8" {number}' for number in numbers]
+    rows = parse(access_log(took_unit=unit), [*lines])
+    assert [None if row is None else row["took_s"] for row in rows] == expected
+
+
+def test_access_unit_that_is_none_is_refused() -> None:
+    with pytest.raises(
+        JobDefinitionError, match=r"^access_log: took_unit='min' is not one of 's', 'ms', 'us'$"
+    ):
+        access_log(took_unit="min")  # type: ignore[arg-type]
 
 
 def test_template_times_have_as_many_words_as_their_pattern(parse: Parse) -> None:

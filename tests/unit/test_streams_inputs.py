@@ -6,7 +6,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.avro_value import avro
 from headwater_streams.sources.csv_value import csv
 from headwater_streams.sources.inputs import topic
-from headwater_streams.sources.parsers import key_value, syslog, template
+from headwater_streams.sources.parsers import access_log, key_value, syslog, template
 
 _AVRO = '{"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}'
 
@@ -42,6 +42,8 @@ def test_topic_that_no_broker_has_is_refused(name: str) -> None:
 def test_topic_parsers_of_other_text_are_other_declarations() -> None:
     formats = [
         "access",
+        access_log(took_unit="ms"),
+        access_log(took_unit="us"),
         "syslog",
         syslog("Europe/Berlin"),
         key_value("level STRING"),

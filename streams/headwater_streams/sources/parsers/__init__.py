@@ -5,10 +5,10 @@ struct, which is null where the line does not parse, so that a job's quarantine 
 byte order mark before a line is no part of it. JSON lines need none of these: a line is a value of `format="json"`.
 """
 
-from headwater_streams.sources.parsers.access import ACCESS
+from headwater_streams.sources.parsers.access import ACCESS, access_log
 from headwater_streams.sources.parsers.key_value import key_value
 from headwater_streams.sources.parsers.parser import Parser
 from headwater_streams.sources.parsers.syslog import SYSLOG, syslog
 from headwater_streams.sources.parsers.template import template
 
-__all__ = ["ACCESS", "SYSLOG", "Parser", "key_value", "syslog", "template"]
+__all__ = ["ACCESS", "SYSLOG", "Parser", "access_log", "key_value", "syslog", "template"]

@@ -3,17 +3,20 @@ r"""Access logs of web servers: the common and the combined log format of Apache
     192.0.2.7 - frank [10/Oct/2000:13:55:36 -0700] "GET /a?b=1 HTTP/1.0" 200 2326 "http://x/" "Mozilla/5.0"
 
 https://httpd.apache.org/docs/2.4/logs.html#accesslog. The last two fields are the combined format's. Two more may
-follow, as in the log_format that nginx ships (`"$http_x_forwarded_for"`) and where people add the seconds that a
-request took (nginx's `$request_time`, Apache's `%T`); the bytes of Apache's combinedio (`%I %O`) and a number in quotes
+follow, as in the log_format that nginx ships (`"$http_x_forwarded_for"`) and where people add the time that a request
+took: a number with a fraction is of seconds (nginx's `$request_time`), and of a whole one `access_log` is told the unit
+(Apache's `%T` is of seconds, `%D` of microseconds). The bytes of Apache's combinedio (`%I %O`) and a number in quotes
 (nginx's `"$gzip_ratio"`) are passed over. The virtual host may come first (Apache's vhost_combined, `%v:%p`).
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.parsers.parser import (
     BLANKS,
     FIRST_BLANKS,
@@ -68,7 +71,7 @@ _HOST = r'([^ \t\r\n",]++)'
 # is a word of the user's name. A name may have spaces in it (Apache escapes none).
 _IDENT = rf'(?!{_ADDRESS}[ \t,])("-"|[^ \t\r\n",]++)'
 _USER = r"(?:((?!-[ \t]++(?!\[)|[^\[]*[ \t]-[ \t]*\[)[^\[]*?[^\[\s])[ \t]++|(?<=[ \t]{2}))"
-_TOOK = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
+_TOOK = r"[0-9]{1,12}(?:\.[0-9]{1,9})?"
 _SIZES = rf"{_B}[0-9]{{1,18}}{_B}[0-9]{{1,18}}"
 # Some servers do not escape quotes in what a client sends: one that ends no field belongs to the text. Behind one that
 # ends the agent may stand more than is known here, as `0.012 0.010 "-"` and `rt=0.012 uct="0.001"`: no part of it.
@@ -97,9 +100,54 @@ _PARTS = (
 )
 
 
-def _build(fields: Sequence[Column]) -> Column:
+_IN_A_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
+_NO_UNIT = (
+    "the number behind its agent is whole and may be of any unit; declare the topic with "
+    "format=hw.access_log(took_unit='us'), or 'ms' or 's'"
+)
+
+
+def access_log(*, took_unit: Literal["s", "ms", "us"] | None = None) -> Parser:
+    """Access logs, common or combined; `referer` and what follows it are null in the common format.
+
+    Args:
+        took_unit: The unit of a whole number behind the agent, which becomes `took_s`: "s" (Apache's `%T`), "ms"
+            (`%{ms}T`) or "us" (`%D`). Without it a line with such a number does not parse. One with a fraction is of
+            seconds always.
+
+    Raises:
+        JobDefinitionError: There is no such unit.
+    """
+    if took_unit is not None and took_unit not in _IN_A_SECOND:
+        raise JobDefinitionError(f"access_log: took_unit={took_unit!r} is not one of 's', 'ms', 'us'")
+
+    def why(text: Column) -> Column:
+        def of_number(fields: Sequence[Column]) -> Column:
+            is_wrong = _instant(fields[4]).isNotNull() & _is_whole(fields[-1])
+            return F.when(is_wrong, F.lit(_NO_UNIT))
+
+        parts = why_of_parts(text, _PARTS, "time")
+        return parts if took_unit is not None else F.coalesce(match(text, _LINE, 16, of_number), parts)
+
+    def parse(text: Column, _timestamp: Column) -> Column:
+        return match(text, _LINE, 16, lambda fields: _build(fields, took_unit))
+
+    return Parser("access", SCHEMA, parse, took_unit or "", why)
+
+
+def _is_whole(number: Column) -> Column:
+    return (number != "") & ~F.contains(number, F.lit("."))
+
+
+def _took_s(number: Column, unit: str | None) -> Column:
+    given = unless(number, "").try_cast("double")
+    in_a_second = 1 if unit is None else _IN_A_SECOND[unit]
+    return given if in_a_second == 1 else F.when(_is_whole(number), given / in_a_second).otherwise(given)
+
+
+def _build(fields: Sequence[Column], took_unit: str | None) -> Column:
     virtual_host, host, ident, user, time, request, *plain = fields[:10]
-    status, size, referer, agent, forwarded_for, took_s = fields[10:]
+    status, size, referer, agent, forwarded_for, took = fields[10:]
     when = _instant(time)
     other = match(request, _REQUEST, 4, lambda found: F.array(*found))
     line = F.when(plain[0] != "", F.array(*plain)).otherwise(other)
@@ -121,11 +169,12 @@ def _build(fields: Sequence[Column]) -> Column:
             unless(unescaped(referer), "-", ""),
             unless(unescaped(agent), "-", ""),
             unless(unescaped(forwarded_for), "-", ""),
-            unless(took_s, "").try_cast("double"),
+            _took_s(took, took_unit),
             unless(virtual_host, ""),
         ]
         named = [column.alias(field.name) for column, field in zip(columns, SCHEMA.fields, strict=True)]
-        return F.when(known["time"].isNotNull(), F.struct(*named))
+        is_good = known["time"].isNotNull()
+        return F.when(is_good if took_unit is not None else is_good & ~_is_whole(took), F.struct(*named))
 
     return let(F.struct(when.alias("time"), line.alias("line")), row)
 
@@ -138,10 +187,5 @@ def _instant(time: Column) -> Column:
 
 
 _LINE = "".join(pattern for _, pattern in _PARTS)
-ACCESS = Parser(
-    "access",
-    SCHEMA,
-    lambda text, _: match(text, _LINE, 16, _build),
-    why=lambda text: why_of_parts(text, _PARTS, "time"),
-)
-"""Access logs, common or combined; `referer` and what follows it are null in the common format."""
+ACCESS = access_log()
+"""Access logs whose whole numbers behind the agent are of no known unit."""

@@ -3,7 +3,7 @@ r"""key=value lines, as logfmt and many firewalls write them.
     level=info msg="he said \"hi\"" took_ms=12 cached
 
 A value is a run without spaces or a quoted text with escapes: `\"`, `\\`, `\n`, `\r` and `\t` are what they stand for,
-other backslashes as they are. Quotes may be single ones, `msg='op=login res=failed'`: the next `'` before a blank or the
+other backslashes as they are. Quotes may be single ones, `msg='op=login res=failed'`: the next `'` before a blank or a
 line's end closes them, if no `='` is before it. Elsewhere a `'` is a character, as in `name=O'Brien`. Pairs in a quoted
 text are not the line's. A word without `=` is allowed and says nothing. A comma may stand behind a value, and syslog's
 priority before the line (`<189>date=2026-11-21, level=...`).
