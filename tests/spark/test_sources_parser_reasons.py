@@ -78,6 +78,16 @@ def test_syslog_names_the_part_of_the_newer_form(told: Told) -> None:
     ]
 
 
+def test_syslog_names_the_zone_that_is_not_known(told: Told) -> None:
+    lines = [
+        "<13>Nov 27 15:00:00 IST h a: x",
+        "2026-11-27 15:00:00,5 WIB h a[1]: x",
+        "<13>Nov 27 15:00:00 NAS a[1]: x",
+    ]
+    more = "behind its time is not the name of a zone that is known; let its sender write the offset, as +02:00, or UTC"
+    assert told(SYSLOG, lines) == [f"IST {more}", f"WIB {more}", None]
+
+
 def test_key_value_names_the_keys_and_the_types(told: Told) -> None:
     parser = key_value("level STRING, took_ms DOUBLE, at TIMESTAMP")
     lines = [

@@ -535,6 +535,32 @@ def test_syslog_old_form_times_of_all_kinds(parse: Parse, stamp: str, time: str)
     assert [fields(row, "time", "host", "app", "pid", "message") for row in found] == [expected] * 3
 
 
+@pytest.mark.parametrize("priority", ["<13>", ""])
+def test_syslog_old_form_zone_that_is_not_known_is_no_host(parse: Parse, priority: str) -> None:
+    times = ["Nov 20 15:00:00", "Nov 20 2026 15:00:00.5", "2026 Nov 20 15:00:00", "2026-11-20 15:00:00"]
+    unknown = ["IST h a: x", "IST h a[1]: x", "WIB h.example a/b[1]: x", "NA 192.0.2.7 a: x", "IST  h\ta: x"]
+    lines = [f"{priority}{time} {more}" for time in times for more in unknown]
+    assert parse(SYSLOG, [*lines, f"{priority}Nov 20 15:00:00 IST 2026 h a: x"]) == [None] * (len(lines) + 1)
+    found = {
+        "Nov 20 15:00:00 Z h a: x": ("h", "a", "x"),
+        "Nov 20 15:00:00 Z a[1]: x": (None, "a", "x"),
+        "Nov 20 15:00:00 UTC h a: x": ("h", "a", "x"),
+        "2026-11-20 15:00:00 Z h a: x": ("h", "a", "x"),
+        "Nov 20 15:00:00 NAS sshd[1]: x": ("NAS", "sshd", "x"),
+        "Nov 20 15:00:00 DC sshd: x: y": ("DC", "sshd", "x: y"),
+        "Nov 20 15:00:00 NAS disk is full": ("NAS", None, "disk is full"),
+        "Nov 20 15:00:00 NAS state a=b:c": ("NAS", None, "state a=b:c"),
+        "Nov 20 15:00:00 NAS at 10:15:31": ("NAS", None, "at 10:15:31"),
+        "Nov 20 15:00:00 NAS GET http://x/": ("NAS", None, "GET http://x/"),
+        "Nov 20 15:00:00 ERROR main queue: x": (None, None, "ERROR main queue: x"),
+        "2026-11-20T15:00:00Z NAS h a: x": ("NAS", None, "h a: x"),
+    }
+    rows = parse(SYSLOG, [f"{priority}{line}" for line in found])
+    assert [fields(row, "time", "host", "app", "message") for row in rows] == [
+        (at("2026-11-20T15:00:00Z"), *expected) for expected in found.values()
+    ]
+
+
 def test_syslog_times_without_a_zone_are_in_the_one_that_was_named(parse: Parse) -> None:
     lines = [
         "<34>Jul  1 12:00:00 host app: x",

@@ -10,6 +10,9 @@ r"""The syslog of RFC 3164, which describes what was there: the forms that are i
     Oct 11 22:14:15 192.0.2.1 29: Mar  1 18:48:50: %SYS-5-CONFIG_I: text  a relay's, of Cisco's
     <12>su: text                                                     without a time
 
+A zone is an offset, `Z`, or a name that stands for one in most logs. A line with another short name in capitals there,
+before its host and its program, is none: what moment it is of is not known (`IST` is of three zones).
+
 A word that ends otherwise than a host's name is the beginning of the message, as rsyslog has it. The program is a word
 with a colon or a process's number behind it, not one that has quotes, "=" and the like in it or is a number.
 """
@@ -22,9 +25,12 @@ from pyspark.sql import functions as F
 from headwater_streams.sources.parsers.old_syslog_time import (
     CLOCK,
     FIREWALLS,
+    HOST,
+    LEVEL,
     OFFSET,
     STAMP,
     STAMP_GROUPS,
+    WORD,
     plain_time,
     time_of,
 )
@@ -34,14 +40,12 @@ Row = Callable[[Column, Column, Column, Column, Column, Column], Column]
 
 _B = BLANKS
 _PRIORITY = r"<([0-9]{1,3})>"
-_LEVEL = r"(?i:debug|verbose|trace|info|notice|warn(?:ing)?|err(?:or)?|crit(?:ical)?|alert|emerg|fatal|severe|panic)"
-_NO_HOST = rf"{_LEVEL}[ \t]|last message "
-_HOST = r"([A-Za-z0-9._:%/@-]++)(?<=[A-Za-z0-9._]|::)"
-_WORD = r"""[^ \t\r\n\[:"'{}<>=,;|]{1,64}+"""
+_NO_HOST = rf"{LEVEL}[ \t]|last message "
+_HOST = f"({HOST})"
 # Programs of macOS have blanks in their names.
 _WORDS = r"[A-Z][A-Za-z0-9.]{0,31}(?: [A-Z0-9][A-Za-z0-9.]{0,31}){1,3}(?=\[[0-9]{1,10}\]:)"
 _TAG = (
-    rf"(?:(?![0-9./-]*+[\[:])({_WORD}(?=[\[:])|{_WORDS})"
+    rf"(?:(?![0-9./-]*+[\[:])({WORD}(?=[\[:])|{_WORDS})"
     r"(?:\[([^\]\s]{0,128}+)\](?::[ \t]?|(?<=[0-9]\])[ \t])|:(?!//|\\|:)[ \t]?))?"
 )
 _MESSAGE = r"(.*)(?<![\r\n])[\r\n]*+"
@@ -59,7 +63,7 @@ _CISCO_DATE = (
 # program here, is left to them.
 _DATE = rf"([A-Z][a-z]{{2}}) {{1,2}}([0-9]{{1,2}})(?: ([0-9]{{4}}))? ({CLOCK})(\.[0-9]{{1,6}})?"
 _ISO = rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}T{CLOCK}(?:\.[0-9]{{1,9}})?(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}}))"
-_OTHER_TIME = rf"(?:[A-Z]{{3,6}}|(?:19|20)[0-9]{{2}}|[+-][0-9:]{{2,6}})[ \t:]|[ \t]|{_NO_HOST}"
+_OTHER_TIME = rf"(?:Z|[A-Z]{{2,6}}|(?:19|20)[0-9]{{2}}|[+-][0-9:]{{2,6}})[ \t:]|[ \t]|{_NO_HOST}"
 _RELAYED_FRONT = rf"{_COUNT}|{_CISCO_DATE}:{_B}{_MNEMONIC}"
 _OTHER_TAG = rf"[ \t:]|[A-Za-z0-9._-]++:{_B}(?:{_RELAYED_FRONT}|{_FIREWALL})|{_RELAYED_FRONT}|{_NODE}"
 _PLAIN = (
@@ -86,7 +90,7 @@ _RELAYED = (
 _DAY = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[ \t]"
 _LIKE_SYSLOG = (
     rf"(?!{_DAY})|(?={_DAY}[ \t]*+[0-9:.,]{{8,18}}(?:[ \t]?{OFFSET})?{_B}(?!{_NO_HOST})"
-    rf"[A-Za-z0-9._:%/@-]++{_B}{_WORD}(?:\[[^\]\s]{{0,128}}+\])?:[ \t])"
+    rf"[A-Za-z0-9._:%/@-]++{_B}{WORD}(?:\[[^\]\s]{{0,128}}+\])?:[ \t])"
 )
 _OTHER = (
     rf"(?:{_PRIORITY}[ \t]*+|{_LIKE_SYSLOG}){_FRONT}{STAMP}(?::{_B}|{_NO_FRONT}{_B})"

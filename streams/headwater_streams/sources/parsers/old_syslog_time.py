@@ -43,11 +43,18 @@ _ZONE = (
     rf"({OFFSET}|(?:UTC|GMT)[+-][0-9]{{1,2}}(?::?[0-9]{{2}})?|(?:{_NAMES})|"
     rf"[A-Za-z]{{3,12}}(?=:{_B}%(?!{FIREWALLS})))(?=[ \t:])"
 )
+LEVEL = r"(?i:debug|verbose|trace|info|notice|warn(?:ing)?|err(?:or)?|crit(?:ical)?|alert|emerg|fatal|severe|panic)"
+HOST = r"[A-Za-z0-9._:%/@-]++(?<=[A-Za-z0-9._]|::)"
+WORD = r"""[^ \t\r\n\[:"'{}<>=,;|]{1,64}+"""
+# A short name in capitals before a host and a program; where it is a host's own, the program is next.
+_OTHER_ZONE = rf"(?!{LEVEL}[ \t])[A-Z]{{2,5}}(?=(?:{_B}(?:19|20)[0-9]{{2}})?{_B}{HOST}{_B}"
+_OTHER_ZONE += rf"(?![0-9./-]*+[\[:]){WORD}(?:\[[^\]\s]{{0,128}}+\])?:(?!//|\\|:))"
+_NO_ZONE = f"(?!{_B}{_OTHER_ZONE})"
 STAMP = (
     rf"(?:(?:([0-9]{{4}}){_B})?([A-Za-z]{{3}}){_B}([0-9]{{1,2}})(?:{_B}([0-9]{{4}}))?{_B}({_ANY_CLOCK})"
-    rf"(\.[0-9]{{1,6}})?[0-9]*+(?:{_B}{_ZONE})?(?:{_B}((?:19|20)[0-9]{{2}})(?=[ \t:]))?|"
-    rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})(?:T|{_B})({_ANY_CLOCK})([.,][0-9]{{1,9}})?(?:[ \t]?({OFFSET}))?"
-    r"(?=[ \t:]))"
+    rf"(\.[0-9]{{1,6}})?[0-9]*+(?:{_B}{_ZONE}|{_NO_ZONE})(?:{_B}((?:19|20)[0-9]{{2}})(?=[ \t:]))?|"
+    rf"([0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}})(?:T|{_B})({_ANY_CLOCK})([.,][0-9]{{1,9}})?"
+    rf"(?:[ \t]?({OFFSET})|{_NO_ZONE})(?=[ \t:]))"
 )
 """A time of any of their forms."""
 STAMP_GROUPS = 12
@@ -81,6 +88,12 @@ def time_of(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
 
     later = F.expr("INTERVAL 1 SECOND")
     return let(let(until, read), lambda found: F.when(is_leap, found + later).otherwise(found))
+
+
+def unknown_zone(text: Column) -> Column:
+    """The name behind a line's time that stands where a zone does and is none that is known; empty if there is none."""
+    before = rf"(?s)\A[^%]{{0,80}}?{_ANY_CLOCK}(?:[.,][0-9]{{1,9}})?{_B}"
+    return F.regexp_extract(text, f"{before}({_OTHER_ZONE})", 1)
 
 
 def _zone(text: Column, zone: str) -> Column:

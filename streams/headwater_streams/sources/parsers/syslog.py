@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.sources.parsers.old_syslog import old_form
+from headwater_streams.sources.parsers.old_syslog_time import unknown_zone
 from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless, why_of_parts
 
 _PARAMETER = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "name", "value")])
@@ -72,7 +73,11 @@ def syslog(zone: str = "UTC") -> Parser:
 
 def _why(text: Column) -> Column:
     new = why_of_parts(text, _PARTS, "time or priority")
-    return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise("no form of its time and its host is known")
+    zone = unknown_zone(text)
+    told = "is not the name of a zone that is known; let its sender write the offset, as +02:00, or UTC"
+    named = F.when(zone != "", F.concat(zone, F.lit(f" behind its time {told}")))
+    old = F.coalesce(named, F.lit("no form of its time and its host is known"))
+    return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise(old)
 
 
 def _build(fields: Sequence[Column], timestamp: Column) -> Column:
