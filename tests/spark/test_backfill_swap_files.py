@@ -109,6 +109,22 @@ def finding_of(verdict: backfill.Verdict, name: str) -> backfill.Finding:
     return next(finding for finding in verdict.findings if finding.name == name)
 
 
+def test_rows_are_copied_aside_with_statistics_while_a_batch_of_the_session_has_them_left_out(
+    drive: Callable[..., JobDriver], setting: Callable[[str, str], None]
+) -> None:
+    """Found by two swaps at once (HEADWATER_BACKFILL_KILLS), one of them in the session of the live job."""
+    driver, job = live(drive), mended()
+    planned = backfill.plan(driver.context, job, offsets=PART)
+    setting("spark.databricks.delta.stats.collect", "false")
+    run_and_verify(driver.context, planned.id, job)
+    before = data_files(driver.home.root)
+    backfill.swap(driver.context, planned.id)
+    require_only_links(before, data_files(driver.home.root))
+    values = [0, 1, 2, 3, 4, 50, 60, 70, 80]
+    assert driver.rows(TABLE, "value") == [(value,) for value in values]
+    assert driver.audit() == []
+
+
 def test_swap_of_a_repair_of_a_part_of_a_file_writes_no_data_file(drive: Callable[..., JobDriver]) -> None:
     driver, job = live(drive), mended()
     context = driver.context
@@ -129,6 +145,23 @@ def test_swap_of_a_repair_of_a_part_of_a_file_writes_no_data_file(drive: Callabl
     assert driver.rows(TABLE, "value") == [(value,) for value in (0, 1, 2, 3, 4, 50, 60, 70, 80)]
     backfill.rollback(context, planned.id)
     assert driver.rows(TABLE, "value") == [(value,) for value in range(9)]
+
+
+def test_rows_are_copied_aside_again_of_a_file_that_was_made_since_the_run(
+    drive: Callable[..., JobDriver], spark: SparkSession
+) -> None:
+    driver, job = live(drive), mended()
+    planned = backfill.plan(driver.context, job, offsets=PART)
+    backfill.run(driver.context, planned.id, job)
+    spark.sql(f"OPTIMIZE delta.`{driver.home.table(TABLE)}`")
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert finding_of(verdict, OUTSIDE).detail.endswith(
+        "rows to keep of others: 5, copied aside: 5, the same"
+    )
+    before = data_files(driver.home.root)
+    backfill.swap(driver.context, planned.id)
+    require_only_links(before, data_files(driver.home.root))
+    assert driver.rows(TABLE, "value") == [(value,) for value in (0, 1, 2, 3, 4, 50, 60, 70, 80)]
 
 
 def test_swap_copies_the_other_rows_of_a_file_that_was_made_since_the_verdict(

@@ -10,7 +10,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.store import BackfillFolder
 from headwater_streams.backfill.verdict import Finding
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sinks.delta_table import read_files
+from headwater_streams.sinks.delta_table import ensure_table, read_files
 from headwater_streams.sinks.file_swap import CopiedRows, FileSwap, live_files
 
 
@@ -45,7 +45,9 @@ def keep_aside(context: StageContext, folder: BackfillFolder, planned: BackfillP
     folder.remove("kept")
     shutil.rmtree(folder.kept, ignore_errors=True)
     if mixed:
-        transaction.rest(affected, mixed).write.format("delta").save(str(folder.kept))
+        ensure_table(context.spark, folder.kept, "the rows to keep", transaction.schema)
+        copies = context.transaction(folder.kept)
+        copies.commit(planned.app_id, 0, "", copies.write(transaction.rest(affected, mixed)))
     return _noted(folder, Kept(CopiedRows(folder.kept, mixed), counts, proved=False))
 
 
