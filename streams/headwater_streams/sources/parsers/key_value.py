@@ -9,10 +9,13 @@ text are not the line's. A word without `=` is allowed and says nothing. A comma
 priority before the line (`<189>date=2026-11-21, level=...`).
 """
 
+import re
+
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, iso_time, let, number
 from headwater_streams.type_name import type_name
 
@@ -25,6 +28,8 @@ _RUN = r'(?!,(?!\S))[^\s"](?:[^\s,]++|,(?=\S))*+'
 _SINGLE = rf"'(?:[^'=\\]++|\\.|=(?!')|'(?!{_END}))*+'"
 _PAIR = rf"(?s:{_KEY}=({QUOTED.replace('(', '(?:', 1)}{_END}|{_SINGLE}{_END}|{_RUN}|{_END}))"
 _LINE = rf'(?s)\A(?:{_PRIORITY})?+\s*+(?:(?:{_PAIR}|[^\s="]++(?!\S)),?+\s*+)++\z'
+_QUOTED_IN_DDL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_NESTED_IN_DDL = re.compile(r"(\w+|`[^`]+`)\s*:?\s*\b(ARRAY|MAP|STRUCT)\s*<", re.IGNORECASE)
 
 
 def key_value(schema: str | T.StructType) -> Parser:
@@ -38,7 +43,11 @@ def key_value(schema: str | T.StructType) -> Parser:
         schema: The columns, named as the keys, as Spark DDL or a type: `"level STRING, took_ms DOUBLE"`. A TIMESTAMP is
             an ISO 8601 date, with its time of day or without, a DATE has its month and day, a DOUBLE or FLOAT is a
             decimal number with or without an exponent, NaN or Infinity.
+
+    Raises:
+        JobDefinitionError: It names no key, or one is a list, a map or a struct.
     """
+    _require_flat(schema)
 
     def parse(text: Column, _timestamp: Column) -> Column:
         wanted = parser.columns()
@@ -50,6 +59,31 @@ def key_value(schema: str | T.StructType) -> Parser:
 
     parser = Parser("key_value", schema, parse, why=why)
     return parser
+
+
+def _require_flat(schema: str | T.StructType) -> None:
+    """Checks that a schema has columns, each of a type that one value can be. Only Spark reads DDL, and a job may be
+    declared without it; what else is wrong with DDL is seen when there is a session.
+
+    Raises:
+        JobDefinitionError: It has none, or one is a list, a map or a struct.
+    """
+    if isinstance(schema, str):
+        is_empty = not schema.strip()
+        named = _NESTED_IN_DDL.findall(_QUOTED_IN_DDL.sub("", schema))
+        nested = [(name.strip("`"), kind.upper()) for name, kind in named]
+    else:
+        is_empty = not schema.fields
+        kinds = T.ArrayType | T.MapType | T.StructType
+        nested = [(f.name, type_name(f.dataType)) for f in schema.fields if isinstance(f.dataType, kinds)]
+    if is_empty:
+        raise JobDefinitionError(
+            "key_value: its schema names no keys; write them as 'level STRING, took_ms DOUBLE'"
+        )
+    for name, kind in nested:
+        raise JobDefinitionError(
+            f"key_value: a value cannot be {kind}, as {name!r} is; declare it as STRING and parse it in the job"
+        )
 
 
 def _pairs(text: Column) -> Column:

@@ -7,12 +7,16 @@ r"""Syslog: RFC 5424, and what RFC 3164 describes of older senders.
 it, is of its record's timestamp.
 """
 
+import re
 from collections.abc import Sequence
+from zoneinfo import available_timezones
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.errors import JobDefinitionError
+from headwater_streams.nearest import nearest
 from headwater_streams.sources.parsers.old_syslog import old_form
 from headwater_streams.sources.parsers.old_syslog_time import unknown_zone
 from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless, why_of_parts
@@ -51,6 +55,9 @@ _PARTS = (
     ("message", r"(?: \x{feff}?(.*)(?<![\r\n])[\r\n]*+)?"),
 )
 _NEW = "".join(pattern for _, pattern in _PARTS)
+_PLAIN_ZONE = re.compile(r"UTC|GMT|Z|(?:UTC|GMT)?[+-](?:0[0-9]|1[0-7]):[0-5][0-9]")
+_NOT_OF_JAVA = {"EST", "Factory", "GMT+0", "GMT-0", "HST", "MST", "ROC", "localtime"}
+"""Zones that Python knows and Java does not."""
 
 
 def syslog(zone: str = "UTC") -> Parser:
@@ -60,8 +67,12 @@ def syslog(zone: str = "UTC") -> Parser:
     that what was logged on 31 December and shipped on 1 January keeps its year, and old files are not of the future.
 
     Args:
-        zone: The time zone of times that name none, as RFC 3164's: "UTC", "Europe/Berlin".
+        zone: The time zone of times that name none, as RFC 3164's: "UTC", "+02:00", "Europe/Berlin".
+
+    Raises:
+        JobDefinitionError: There is no such zone.
     """
+    _require_zone(zone)
 
     def parse(text: Column, timestamp: Column) -> Column:
         new = match(text, _NEW, 9, lambda fields: _build(fields, timestamp))
@@ -69,6 +80,22 @@ def syslog(zone: str = "UTC") -> Parser:
         return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise(old)
 
     return Parser("syslog", SCHEMA, parse, zone, _why)
+
+
+def _require_zone(zone: str) -> None:
+    """Checks that a zone is an offset or has a known name, where this machine has a list of them.
+
+    Raises:
+        JobDefinitionError: It is neither.
+    """
+    if _PLAIN_ZONE.fullmatch(zone):
+        return
+    known = available_timezones() - _NOT_OF_JAVA
+    if known and zone not in known:
+        raise JobDefinitionError(
+            f"syslog: zone={zone!r} is not a time zone; write an offset, as '+02:00', or a name: "
+            f"{nearest(zone, sorted(known))}"
+        )
 
 
 def _why(text: Column) -> Column:
