@@ -29,11 +29,15 @@ KILLS = int(os.environ.get("HEADWATER_KILLS", "10"))
 SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
 WAIT_S = 60
 KEPT = 1000
+PAUSE_S = 3.0
 _KEY = ("cluster", "topic", "partition")
 
 
 class Writer(threading.Thread):
-    """Appends to three logs, each rotated in its own way: renamed, copied and truncated, begun anew under a date."""
+    """Appends to three logs, each rotated in its own way: renamed, copied and truncated, begun anew under a date.
+
+    What is copied is truncated up to PAUSE_S later, so that kills and starts fall in between.
+    """
 
     def __init__(self, folder: Path, rng: random.Random) -> None:
         super().__init__(daemon=True)
@@ -43,6 +47,7 @@ class Writer(threading.Thread):
         self._folder, self._rng = folder, rng
         self._lines = 0
         self._dated = 0
+        self._truncate_at: float | None = None
         self._paths = {name: folder / f"{name}.log" for name in ("renamed", "truncated")}
         self._next_date()
 
@@ -50,10 +55,16 @@ class Writer(threading.Thread):
         try:
             while not self.stopping.is_set():
                 for name, path in list(self._paths.items()):
+                    if name == "truncated" and self._truncate_at is not None:
+                        self._truncate(path)
+                        continue
                     self._append(name, path)
                     if self._rng.random() < 0.01:
                         self._rotate(name, path)
                 time.sleep(0.002)
+            if self._truncate_at is not None:
+                self._truncate_at = 0.0
+                self._truncate(self._paths["truncated"])
         except BaseException as error:
             self.failure = error
 
@@ -90,7 +101,12 @@ class Writer(threading.Thread):
             path.rename(copy)
         else:
             shutil.copyfile(path, copy)
+            self._truncate_at = time.monotonic() + self._rng.choice([0, self._rng.uniform(0, PAUSE_S)])
+
+    def _truncate(self, path: Path) -> None:
+        if self._truncate_at is not None and time.monotonic() >= self._truncate_at:
             os.truncate(path, 0)
+            self._truncate_at = None
 
     def _next_date(self) -> None:
         self._dated += 1

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -199,6 +200,57 @@ def test_ship_follows_growth_and_rotation_and_ends_on_sigterm(
         "queued": 0,
         "too_long": 0,
     }
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_ship_started_between_copy_and_truncation_sends_no_line_twice(
+    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following], number: int
+) -> None:
+    log = tmp_path / "app.log"
+    lines = [f"line {number:04} of the log that is rotated" for number in range(601)]
+    arguments = ("app.log*", "--topic", "logs", "--name", "here")
+    log.write_text("".join(f"{line}\n" for line in lines[:500]))
+    shipper = follow(*arguments)
+    records(broker.bootstrap, "logs", 500)
+    shipper.end(number)
+    shutil.copyfile(log, tmp_path / "app.log.1")
+    shipper = follow(*arguments)
+    with log.open("a") as file:
+        file.write(f"{lines[500]}\n")
+    records(broker.bootstrap, "logs", 501)
+    os.truncate(log, 0)
+    with log.open("a") as file:
+        file.writelines(f"{line}\n" for line in lines[501:])
+    found = records(broker.bootstrap, "logs", 601)
+    assert shipper.end()[0] == 0
+    found = records(broker.bootstrap, "logs")
+    by_coordinates = {coordinates(each): each.value().decode() for each in found}
+    assert sorted(by_coordinates.values()) == lines
+
+
+def test_ship_once_waits_for_the_truncation_of_a_file_that_was_just_copied(
+    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
+) -> None:
+    log = tmp_path / "app.log"
+    log.write_text("".join(f"line {number:04} of a log\n" for number in range(500)))
+    shutil.copyfile(log, tmp_path / "app.log.1")
+    shipper = follow("app.log*", "--topic", "logs", "--once")
+    records(broker.bootstrap, "logs", 500)
+    os.truncate(log, 0)
+    with log.open("a") as file:
+        file.write("after\n")
+    out, err = shipper.process.communicate(timeout=WAIT_S)
+    assert (shipper.process.returncode, err) == (0, "")
+    assert out == "shipped 501 lines (9,506 bytes) to logs\n"
+
+
+def test_ship_once_sends_equal_files_both(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater
+) -> None:
+    for name in ("a.log", "b.log"):
+        (tmp_path / name).write_text(f"{'one' * 30}\n")
+    done = headwater("ship", "*.log", "--topic", "logs", "--once", "--bootstrap", broker.bootstrap)
+    assert (done.returncode, done.stdout) == (0, "shipped 2 lines (182 bytes) to logs\n")
 
 
 def test_ship_waits_for_a_broker_that_is_away_and_sends_everything_when_it_is_back(

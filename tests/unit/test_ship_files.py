@@ -56,8 +56,7 @@ class Follower:
 
     def kill(self) -> None:
         """kill -9 and a new start: only what was saved is known."""
-        for tail in [*self.files.tails.values(), *self.files.ended]:
-            tail.close()
+        self.files.close()
         self.unacknowledged.clear()
         self.files = self._start()
 
@@ -69,6 +68,7 @@ class Follower:
             moved = False
             if self.files.stale or not moved:
                 self.files.scan(self.now, hold=hold)
+                self._register()
             for tail in list(self.files.tails.values()):
                 left = self.files.left(tail, self.now) and not tail.waiting
                 chunk = self.files.read(tail, ends=ends or left)
@@ -80,6 +80,12 @@ class Follower:
             moved = moved or self.files.stale
         if save:
             self.save()
+
+    def _register(self) -> None:
+        for tail in self.files.tails.values():
+            if not tail.registered and tail.look():
+                self.saved[tail.file_id] = entry_of(tail)
+                tail.registered = True
 
     def _take(self, tail: Tail, chunk: Chunk) -> None:
         tail.grown_at = self.now
@@ -368,13 +374,13 @@ def test_follower_copy_that_is_not_followed_by_a_truncation_becomes_a_file_of_it
 
 
 def test_follower_copy_is_known_while_it_is_being_made(log: Path, tmp_path: Path) -> None:
-    lines = [f"line {number:05}" for number in range(2000)]
+    lines = [f"line {number:0500}" for number in range(3000)]
     append(log, BANNER, *lines)
     follower = Follower(tmp_path / "app.log*")
     while len(follower.lines) <= len(lines):
         follower.poll()
     content, copy = log.read_bytes(), tmp_path / "app.log.1"
-    for end in (10, 5000, 5001, 20_000, len(content)):
+    for end in (10, 5000, 5001, len(content) - CHUNK_BYTES, len(content)):
         copy.write_bytes(content[:end])
         follower.poll()
         follower.now += HOLD_S - 3
@@ -393,8 +399,184 @@ def test_follower_equal_files_are_two_files(tmp_path: Path) -> None:
     append(tmp_path / "a.log", BANNER, "one")
     append(tmp_path / "b.log", BANNER, "one")
     follower = Follower(tmp_path / "*.log")
-    follower.poll(ends=True)
+    follower.poll()
+    assert follower.lines == [BANNER, "one"]
+    follower.now += HOLD_S
+    follower.poll()
     assert follower.lines == [BANNER, "one"] * 2
+
+
+def test_follower_equal_files_are_both_read_at_once_where_nothing_is_to_be_held(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", BANNER, "one")
+    append(tmp_path / "b.log", BANNER, "one")
+    follower = Follower(tmp_path / "*.log")
+    follower.files.scan(0)
+    changed_ms = (tmp_path / "b.log").stat().st_ctime_ns // 1_000_000
+    assert follower.files.holds
+    assert follower.files.awaits(changed_ms + 9_000)
+    assert not follower.files.awaits(changed_ms + 10_000)
+    follower.poll(ends=True, hold=False)
+    assert follower.lines == [BANNER, "one"] * 2
+    assert not follower.files.holds
+
+
+@pytest.mark.parametrize("copy_name", ["app.log.1", "app-1.log"])
+@pytest.mark.parametrize(
+    "known", ["all", "all, and it grew", "a few bytes, and it grew", "nothing", "unsaved"]
+)
+@pytest.mark.parametrize("read", [True, False])
+def test_follower_started_between_the_copy_and_the_truncation_knows_the_copy(
+    log: Path, tmp_path: Path, known: str, copy_name: str, read: bool
+) -> None:
+    append(log, "a few bytes" if "few" in known else BANNER)
+    follower = Follower(tmp_path / "app*log*")
+    if known != "nothing":
+        follower.poll(save=known != "unsaved")
+        follower.kill()
+    if "grew" in known:
+        append(log, *[f"line {number}" for number in range(100)])
+    copy = tmp_path / copy_name
+    shutil.copyfile(log, copy)
+    expected = sorted([*log.read_text().splitlines(), "after"])
+    if read:
+        follower.poll()
+    else:
+        follower.files.scan(follower.now)
+    os.truncate(log, 0)
+    follower.poll()
+    append(log, "after")
+    for _ in range(3):
+        follower.now += HOLD_S
+        follower.poll()
+    assert sorted(follower.lines) == expected
+
+
+@pytest.mark.parametrize("acknowledged", [True, False])
+@pytest.mark.parametrize("restarted", [True, False])
+def test_follower_original_that_is_read_beyond_its_copy_is_not_read_again_there(
+    log: Path, tmp_path: Path, restarted: bool, acknowledged: bool
+) -> None:
+    lines = [f"line {number:04}" for number in range(500)]
+    append(log, *lines)
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    if restarted:
+        follower.kill()
+    copy = tmp_path / "app.log.1"
+    shutil.copyfile(log, copy)
+    follower.poll()
+    follower.acknowledges = acknowledged
+    append(log, "lost by the truncation")
+    follower.poll()
+    os.truncate(log, 0)
+    append(log, "after")
+    follower.poll()
+    append(copy, "written by who has it open")
+    follower.poll()
+    for tail, chunk in follower.unacknowledged:
+        for _ in range(chunk.waiting):
+            tail.sent_one(chunk)
+    follower.acknowledges = True
+    follower.poll()
+    follower.poll()
+    expected = [*lines, "lost by the truncation", "after", "written by who has it open"]
+    assert sorted(follower.lines) == sorted(expected)
+    assert len(follower.sent) == len(expected)
+
+
+def test_follower_copy_that_was_written_anew_while_its_original_was_truncated_is_read(
+    log: Path, tmp_path: Path
+) -> None:
+    append(log, *[f"first {number:04}" for number in range(500)])
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    copy = tmp_path / "app.log.1"
+    shutil.copyfile(log, copy)
+    follower.poll()
+    append(log, "read beyond the copy")
+    follower.poll()
+    os.truncate(log, 0)
+    append(log, *[f"second {number:04}" for number in range(500)])
+    copytruncate(log, copy)
+    append(log, "third")
+    follower.poll()
+    follower.poll()
+    assert len(follower.lines) == len(set(follower.lines)) == 1002
+
+
+def test_follower_copy_that_is_compressed_before_the_truncation_is_seen_is_read_to_its_end(
+    log: Path, tmp_path: Path
+) -> None:
+    append(log, BANNER)
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    follower.kill()
+    append(log, "two")
+    shutil.copyfile(log, tmp_path / "app.log.1")
+    follower.files.scan(follower.now)
+    os.truncate(log, 0)
+    (tmp_path / "app.log.1").rename(tmp_path / "app.log.1.gz")
+    append(log, "three")
+    follower.poll()
+    follower.poll()
+    assert sorted(follower.lines) == [BANNER, "three", "two"]
+
+
+def test_follower_copy_that_is_made_and_taken_away_is_not_read(log: Path, tmp_path: Path) -> None:
+    append(log, BANNER)
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    shutil.copyfile(log, tmp_path / "app.log.backup")
+    follower.poll()
+    (tmp_path / "app.log.backup").unlink()
+    for _ in range(3):
+        follower.now += HOLD_S
+        follower.poll()
+    assert follower.lines == [BANNER]
+    assert not follower.files.holds
+
+
+def test_follower_twin_that_grows_with_a_file_is_not_held_for_ever(tmp_path: Path) -> None:
+    follower = Follower(tmp_path / "*.log")
+    for number in range(int(HOLD_S) + 2):
+        for name in ("a.log", "b.log"):  # as of `tee a.log b.log`
+            append(tmp_path / name, f"{BANNER} {number}")
+        follower.poll()
+    assert len(follower.sent) == 2 * number + 2
+
+
+def test_follower_file_that_outgrows_what_it_is_a_copy_of_is_not_held(log: Path, tmp_path: Path) -> None:
+    append(log, BANNER)
+    follower = Follower(tmp_path / "app.log*")
+    follower.poll()
+    shutil.copyfile(log, tmp_path / "app.log.new")
+    follower.poll()
+    append(tmp_path / "app.log.new", "of its own")
+    follower.poll()
+    assert follower.lines == [BANNER, BANNER, "of its own"]
+
+
+def test_follower_deleted_twin_with_lines_of_its_own_is_read_to_its_end(tmp_path: Path) -> None:
+    for name in ("a.log", "b.log"):
+        append(tmp_path / name, BANNER)
+    follower = Follower(tmp_path / "*.log")
+    follower.poll()
+    append(tmp_path / "b.log", "of its own")
+    (tmp_path / "b.log").unlink()
+    follower.poll()
+    assert follower.lines == [BANNER, BANNER, "of its own"]
+
+
+def test_follower_from_end_leaves_out_what_looks_like_a_copy(tmp_path: Path) -> None:
+    for name in ("a.log", "b.log"):
+        append(tmp_path / name, BANNER)
+    follower = Follower(tmp_path / "*.log", from_end=True)
+    for _ in range(3):
+        follower.now += HOLD_S
+        follower.poll()
+    append(tmp_path / "b.log", "new")
+    follower.poll()
+    assert follower.lines == ["new"]
 
 
 def test_follower_truncated_without_a_copy_says_what_nobody_read(log: Path) -> None:
@@ -661,7 +843,10 @@ STEPS = st.lists(
             "kill",
             "rename",
             "copytruncate",
+            "restart_before_truncation",
+            "read_beyond_copy",
             "overwrite",
+            "overwrite_restart",
             "recreate",
             "wait",
         ]
@@ -714,15 +899,36 @@ class Writer:
 
     def copytruncate(self) -> None:
         self._shift()
-        copytruncate(self.log, self.log.with_name("app.log.1"))
+        self._copytruncate()
+
+    def restart_before_truncation(self) -> None:
+        self._shift()
+        self._copytruncate(self.follower.kill, self.follower.poll)
+
+    def read_beyond_copy(self) -> None:
+        self._line(
+            f"line {len(self.written)} {'#' * HEAD_BYTES}"
+        )  # a shorter one is not known by its beginning
+        self._shift()
+        self._copytruncate(self.follower.poll, self.append, self.follower.poll)
+
+    def _copytruncate(self, *between: Callable[[], None]) -> None:
+        shutil.copyfile(self.log, self.log.with_name("app.log.1"))
+        for step in between:
+            step()
+        os.truncate(self.log, 0)
         self._begin()
 
     def overwrite(self) -> None:
         """As a script does that keeps one copy: `cp app.log app.log.1; : > app.log`."""
         self.append()
         self.follower.poll()  # what is overwritten while nobody has read it is gone
-        copytruncate(self.log, self.log.with_name("app.log.1"))
-        self._begin()
+        self._copytruncate()
+
+    def overwrite_restart(self) -> None:
+        self.append()
+        self.follower.poll()
+        self._copytruncate(self.follower.kill, self.follower.poll)
 
     def recreate(self) -> None:
         self.append()

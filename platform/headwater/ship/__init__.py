@@ -24,6 +24,13 @@ sends the lines after the last saved place again under the coordinates that they
 **A file is known** by its inode together with what was read of it (`mark`): its first bytes, and those just before the
 place. An inode that was used again, a file that was truncated and one that was written anew all fail that test and are
 new files. Not told apart: a file that is replaced by one with the same inode and the same bytes up to the place.
+
+**A copy** (copytruncate) is known by the same test: a new file that has what a followed one has is left alone for
+`HOLD_S`, also at the first look after a start, and when the followed one is truncated by then, its lines go on in the
+copy under their coordinates. `--once` waits for this only where the new file changed within `HOLD_S`. What is not
+known for a copy is read, so these are sent twice, under other coordinates: a copy of less than `COPY_BYTES`, as two
+files may begin alike; one whose original is not truncated within `HOLD_S`; and one whose original was read beyond the copy's end
+before it was truncated, if no look saw both, the shipper was killed just then, or the copy has less than `HEAD_BYTES`.
 """
 
 from headwater.ship.errors import ShipError

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,14 +11,14 @@ from headwater.ship.compressed import open_compressed
 from headwater.ship.discovery import Match, matching_files, neighbours
 from headwater.ship.errors import ReplacedError
 from headwater.ship.framing import Framing
-from headwater.ship.mark import Mark
+from headwater.ship.mark import COPY_BYTES, HEAD_BYTES, Mark
 from headwater.ship.progress import Entry
-from headwater.ship.tail import Chunk, FileKey, Tail
+from headwater.ship.tail import CHUNK_BYTES, Chunk, FileKey, Tail
 from headwater_streams.plural import counted
 
 HOLD_S = 10.0
-"""How long a file that looks like the copy of a followed one is left alone once it has stopped growing: logrotate's
-copytruncate copies first and truncates then. If nothing is truncated by then it is a file of its own."""
+"""How long a file that looks like the copy of a followed one is left alone once it lacks less than CHUNK_BYTES of it:
+logrotate's copytruncate copies first and truncates then. If nothing is truncated by then it is a file of its own."""
 
 DELETED_QUIET_S = 5.0
 """How long a deleted file that its writer may still hold has to be quiet before it is let go."""
@@ -28,17 +29,27 @@ FORGET_MS = 7 * 86_400_000
 
 @dataclass
 class _Held:
-    """A new file that is looked at again before it is read.
+    """A new file that looks like the copy of a followed one, and is looked at again before it is read.
 
     Attributes:
-        path: Where it is.
-        since: When it was first seen, or seen to grow.
-        size: Its size then.
+        match: Where it is.
+        fd: The file, open: a copy may be compressed and deleted as soon as it is made.
+        since: When it was first seen, or seen to grow after much had been missing.
+        original: What it looks like the copy of.
+        mark: Up to where it was seen to be that.
+        missing: How many bytes of the original it lacked then.
     """
 
-    path: str
+    match: Match
+    fd: int
     since: float
-    size: int = -1
+    original: Tail
+    mark: Mark
+    missing: int
+
+    def known(self) -> bool:
+        """Whether it still has what was seen, and that is enough to leave it out where its original was read."""
+        return self.mark.head_bytes == HEAD_BYTES and self.mark.found_in(self.fd) is not None
 
 
 class FileSet:
@@ -99,19 +110,16 @@ class FileSet:
 
         Args:
             now: The time of a monotonic clock.
-            hold: Whether what looks like a copy may be left alone for a while.
+            hold: Whether what looks like a copy may be left alone for a while; not where `from_end` leaves it out.
         """
         found, compressed = matching_files(self._patterns)
         new = {key: match for key, match in found.items() if key not in self.tails}
-        self._held = {key: held for key, held in self._held.items() if key in new}
         if new and self._known:
             self._resume_by_inode(new, now)
         self._find_moved(new, now)
         if self._first:
             self._find_compressed(now)
-        for key, match in new.items():
-            if key not in self.tails:
-                self._take_up(key, match, now, hold=hold and not self._first)
+        self._take_up(new, now, hold=hold and not (self._first and self._from_end))
         for key, tail in self.tails.items():
             if key in found:
                 tail.place, tail.left_at = found[key].path, None
@@ -119,6 +127,16 @@ class FileSet:
                 tail.left_at = now
         self._tell_left_out(compressed)
         self._first, self.stale, self._moved = False, self._moved, False
+
+    def awaits(self, now_ms: int) -> bool:
+        """Whether a file that looks like a copy changed so lately that what it is the copy of may yet be truncated."""
+        changed_ms = (os.fstat(held.fd).st_ctime_ns // 1_000_000 for held in self._held.values())
+        return any(now_ms - each < HOLD_S * 1000 for each in changed_ms)
+
+    @property
+    def holds(self) -> bool:
+        """Whether a file that looks like a copy is left alone."""
+        return bool(self._held)
 
     def follows(self, tail: Tail) -> bool:
         """Whether a file is read still."""
@@ -166,6 +184,13 @@ class FileSet:
     def remember(self, entry: Entry) -> None:
         """Keeps the progress of a file that was let go, in case it comes back."""
         self._known[entry.file_id] = entry
+
+    def close(self) -> None:
+        """Lets go of all files."""
+        for tail in [*self.tails.values(), *self.ended]:
+            tail.close()
+        for held in self._held.values():
+            os.close(held.fd)
 
     def _resume_by_inode(self, new: Mapping[FileKey, Match], now: float) -> None:
         by_inode: dict[int, list[Entry]] = {}
@@ -245,44 +270,92 @@ class FileSet:
             known=known,
         )
         tail.place = path
+        tail.look()
         self.tails[tail.key] = tail
         del self._known[entry.file_id]
         return True
 
-    def _take_up(self, key: FileKey, match: Match, now: float, *, hold: bool) -> None:
-        fd = self._open(match.path, key)
-        if fd is None:
-            return
-        held, size = self._held.setdefault(key, _Held(match.path, now)), os.fstat(fd).st_size
-        if size != held.size:
-            held.size, held.since = size, now
-        copy = hold and now - held.since < HOLD_S and self._is_copy(fd)
-        if copy or size == 0:
-            os.close(fd)
-            return
-        del self._held[key]
+    def _take_up(self, new: Mapping[FileKey, Match], now: float, *, hold: bool) -> None:
+        """Follows new files, but for what looks like the copy of a followed one and may yet be known for it."""
+        for key in self._held.keys() & self.tails.keys():  # it goes on where an earlier run ended
+            os.close(self._held.pop(key).fd)
+        alike: dict[bytes, list[Tail]] = defaultdict(list)
+        for tail in self.tails.values():
+            alike[tail.beginning].append(tail)
+        candidates = {**{key: held.match for key, held in self._held.items()}, **new}
+        for key, match in sorted(candidates.items(), key=_originals_first):
+            if key in self.tails:
+                continue
+            held = self._held.get(key)
+            fd = self._open(match.path, key) if held is None else held.fd
+            if fd is None:
+                continue
+            head = os.pread(fd, HEAD_BYTES, 0)
+            similar = alike[head[:COPY_BYTES]] if len(head) >= COPY_BYTES else list(self.tails.values())
+            likely = [tail for tail in similar if head and hold and tail.begins_like(head)]
+            if self._waits(key, match, fd, likely, now):
+                continue
+            held = self._held.pop(key, None)
+            # What left the patterns, compressed say, is done with where a followed file has all of it.
+            if not head or (key not in new and held is not None and self._has_all_of(held)):
+                os.close(fd)
+                continue
+            tail = self._begin(fd, match, now, held)
+            alike[tail.beginning].append(tail)
+
+    def _begin(self, fd: int, match: Match, now: float, held: _Held | None) -> Tail:
         tail = Tail(fd, *match, secrets.token_hex(8), self._framing, limit_bytes=self._limit_bytes, now=now)
         if self._first and self._from_end:
             tail.start_at_end()
+        elif held is not None and held.original.replaced and held.known():
+            # Its original grew behind the copy and was read there before it was truncated.
+            tail.start_behind(min(held.mark.position, held.original.position))
+        tail.look()
         self.tails[tail.key] = tail
+        return tail
 
-    def _is_copy(self, fd: int) -> bool:
-        """Whether a file is the copy of a followed one, or as much of it as is made."""
-        return any(tail.continues_in(fd) or tail.is_being_copied_to(fd) for tail in self.tails.values())
+    def _waits(self, key: FileKey, match: Match, fd: int, likely: Iterable[Tail], now: float) -> bool:
+        """Whether a file is left alone: while its original may be truncated, or has lines that wait."""
+        held = self._held.get(key)
+        mark = Mark.of_end(fd)
+        for tail in likely:
+            missing = tail.missing_in(fd, mark)
+            if missing is None:
+                continue
+            if held is None:
+                held = self._held[key] = _Held(match, fd, now, tail, mark, missing)
+            elif held.missing >= CHUNK_BYTES and mark != held.mark:
+                held.since = now
+            held.match, held.original, held.mark, held.missing = match, tail, mark, missing
+            return now - held.since < HOLD_S
+        if held is None:
+            return False
+        original = held.original
+        if self.follows(original):
+            return not original.has(original.mark)  # truncated, as `read` will find
+        return original.replaced and original.waiting
+
+    def _has_all_of(self, held: _Held) -> bool:
+        return self.follows(held.original) and held.original.has(Mark.of_end(held.fd))
 
     def _succeed(self, tail: Tail) -> None:
         """The lines of a file that was truncated or written anew are in a copy of it, or gone."""
         del self.tails[tail.key]
         self.stale = True
-        copies = [*((key, held.path) for key, held in self._held.items()), *neighbours(tail.place)]
+        copies = [*((key, held.match.path) for key, held in self._held.items()), *neighbours(tail.place)]
         for key, path in copies:
-            fd = self._open(path, key) if key != tail.key else None
+            held = self._held.get(key)
+            if key == tail.key:
+                continue
+            fd = os.dup(held.fd) if held is not None else self._open(path, key)
             if fd is None:
                 continue
             followed = self.tails.get(key)
             if tail.continues_in(fd) and (followed is None or not followed.mark.found_in(fd)):
                 if followed is not None:  # the copy was written over it
                     self._succeed(followed)
+                if held is not None:
+                    os.close(self._held.pop(key).fd)
                 tail.move_to(fd, path)
                 self.tails[tail.key] = tail
                 return
@@ -312,6 +385,15 @@ class FileSet:
         os.close(fd)
         self._moved = True
         return None
+
+
+def _originals_first(found: tuple[FileKey, Match]) -> tuple[int, int]:
+    """Sorts files before their copies, which are no longer, and changed no earlier."""
+    try:
+        stat = Path(found[1].path).stat()
+    except OSError:
+        return 0, 0
+    return -stat.st_size, stat.st_ctime_ns
 
 
 def entry_of(tail: Tail, *, done: bool = False) -> Entry:

@@ -37,6 +37,12 @@ class Mark:
         """The mark of bytes that were read."""
         return cls(position, len(head), digest(head), len(tail), digest(tail))
 
+    @classmethod
+    def of_end(cls, fd: int) -> "Mark":
+        """The mark of an open file's end."""
+        size = os.fstat(fd).st_size
+        return cls.of(size, *around(fd, size))
+
     def found_in(self, fd: int) -> tuple[bytes, bytes] | None:
         """The first bytes and those before the place, if an open file has them; else None."""
         head = os.pread(fd, self.head_bytes, 0)
@@ -48,6 +54,12 @@ class Mark:
     def tells_copies(self) -> bool:
         """Whether enough is known of the file to tell its copy from a file that begins alike."""
         return self.head_bytes >= COPY_BYTES
+
+
+def around(fd: int, position: int) -> tuple[bytes, bytes]:
+    """What a mark of a position in an open file is made of: its first bytes, and those before the position."""
+    head = os.pread(fd, min(HEAD_BYTES, position), 0)
+    return head, os.pread(fd, min(TAIL_BYTES, position), max(0, position - TAIL_BYTES))
 
 
 def digest(data: bytes) -> str:

@@ -192,8 +192,7 @@ class Shipper:
             self._sender.close()
             self._journal.close()
             for each in self._sets:
-                for tail in [*each.tails.values(), *each.ended]:
-                    tail.close()
+                each.close()
 
     def _follow(self, patterns: tuple[str, ...], entries: list[Entry], *, spool: bool) -> FileSet:
         return FileSet(
@@ -214,7 +213,7 @@ class Shipper:
             now = time.monotonic()
             for each in self._sets:
                 if now >= next_scan or each.stale:
-                    each.scan(now)
+                    each.scan(now, hold=each is self._files)
                     self._let_go(each, now)
             next_scan = now + self._options.scan_s if now >= next_scan else next_scan
             self._register([tail for each in self._sets for tail in each.tails.values()])
@@ -225,7 +224,11 @@ class Shipper:
                 self._save_all()
                 self._tell()
             if self._options.once and not moved and not any(each.stale for each in self._sets):
-                if not self._read_all(ends=True):
+                if self._files.holds:
+                    if not self._files.awaits(_now_ms()):
+                        self._files.scan(now, hold=False)
+                    self._sender.poll(self._options.poll_s)
+                elif not self._read_all(ends=True):
                     return
             elif not moved:
                 self._sender.poll(self._options.poll_s)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from headwater.ship.errors import ReplacedError
 from headwater.ship.framing import Framing, Record
-from headwater.ship.mark import HEAD_BYTES, TAIL_BYTES, Mark, digest
+from headwater.ship.mark import COPY_BYTES, HEAD_BYTES, TAIL_BYTES, Mark, around, digest
 
 CHUNK_BYTES = 1 << 20
 FileKey = tuple[int, int]
@@ -101,7 +101,10 @@ class Tail:
 
     def start_at_end(self) -> None:
         """Leaves out the whole lines that are there now."""
-        end = os.fstat(self._fd).st_size
+        self.start_behind(os.fstat(self._fd).st_size)
+
+    def start_behind(self, end: int) -> None:
+        """Leaves out the whole lines before a byte."""
         while end > 0:
             start = max(0, end - CHUNK_BYTES)
             newline = os.pread(self._fd, end - start, start).rfind(b"\n")
@@ -109,14 +112,15 @@ class Tail:
                 self.position = start + newline + 1
                 break
             end = start
-        self._head = os.pread(self._fd, min(HEAD_BYTES, self.position), 0)
-        self._before = os.pread(self._fd, min(TAIL_BYTES, self.position), max(0, self.position - TAIL_BYTES))
+        self._head, self._before = around(self._fd, self.position)
         self.acknowledged = self.mark
 
     def look(self) -> bool:
-        """Whether the file's beginning tells it from others: it has a line, or HEAD_BYTES."""
-        if self.position == 0:
-            self._head = os.pread(self._fd, HEAD_BYTES, 0)
+        """Reads more of the file's beginning; whether that tells it from others: it has a line, or HEAD_BYTES."""
+        if self.position <= len(self._head) < HEAD_BYTES:
+            head = os.pread(self._fd, HEAD_BYTES, 0)
+            if head.startswith(self._head):  # else it was written anew, which `read` will find
+                self._head = head
         return len(self._head) == HEAD_BYTES or b"\n" in self._head
 
     @property
@@ -210,15 +214,34 @@ class Tail:
         """Whether another file has what was read of this one."""
         return self.mark.tells_copies and self.mark.found_in(fd) is not None
 
-    def is_being_copied_to(self, fd: int) -> bool:
-        """Whether another file is, so far, the beginning of what was read of this one."""
-        size = os.fstat(fd).st_size
-        if not self.mark.tells_copies or not 0 < size < self.position:
-            return False
-        return all(
-            os.pread(fd, count, at) == os.pread(self._fd, count, at)
-            for at, count in ((0, min(size, HEAD_BYTES)), (max(0, size - TAIL_BYTES), min(size, TAIL_BYTES)))
-        )
+    @property
+    def beginning(self) -> bytes:
+        """The first COPY_BYTES, as far as they are known."""
+        return self._head[:COPY_BYTES]
+
+    def begins_like(self, head: bytes) -> bool:
+        """Whether a file with these first bytes may be a copy of this one, or the beginning of a copy."""
+        count = min(len(head), len(self._head))
+        return len(self._head) >= COPY_BYTES and head[:count] == self._head[:count]
+
+    def missing_in(self, fd: int, mark: Mark) -> int | None:
+        """What a copy of this file lacks still.
+
+        Args:
+            fd: What may be the copy.
+            mark: That of its end.
+
+        Returns:
+            Bytes; 0 of a file that was truncated, where the other one has what was read of it; None if it is no copy:
+            it differs, or is longer than this file.
+        """
+        if self.has(mark):
+            return max(os.fstat(self._fd).st_size - mark.position, 0)
+        return 0 if not self.has(self.mark) and self.continues_in(fd) else None
+
+    def has(self, mark: Mark) -> bool:
+        """Whether a mark is found in it, as far as it was not truncated since."""
+        return mark.found_in(self._fd) is not None
 
     def move_to(self, fd: int, place: str) -> None:
         """Goes on in a file that has what was read of this one."""
@@ -257,10 +280,7 @@ class Tail:
             rest = data.lstrip(b"\0")
             self.position += len(data) - len(rest)
             if rest:
-                self._head = os.pread(self._fd, min(HEAD_BYTES, self.position), 0)
-                self._before = os.pread(
-                    self._fd, min(TAIL_BYTES, self.position), max(0, self.position - TAIL_BYTES)
-                )
+                self._head, self._before = around(self._fd, self.position)
                 return os.pread(self._fd, self._want, self.position)
         return b""
 
