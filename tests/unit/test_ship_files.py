@@ -522,6 +522,17 @@ def test_follower_copy_that_is_compressed_before_the_truncation_is_seen_is_read_
     assert sorted(follower.lines) == [BANNER, "three", "two"]
 
 
+def test_follower_short_file_is_never_taken_for_a_copy(tmp_path: Path) -> None:
+    append(tmp_path / "a.log", "started")
+    follower = Follower(tmp_path / "*.log")
+    follower.poll()
+    append(tmp_path / "b.log", "started")  # by another program, at the same time
+    follower.files.scan(follower.now)
+    os.truncate(tmp_path / "a.log", 0)
+    follower.poll()
+    assert follower.lines == ["started"] * 2
+
+
 def test_follower_copy_that_is_made_and_taken_away_is_not_read(log: Path, tmp_path: Path) -> None:
     append(log, BANNER)
     follower = Follower(tmp_path / "app.log*")

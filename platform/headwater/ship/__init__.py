@@ -29,8 +29,9 @@ new files. Not told apart: a file that is replaced by one with the same inode an
 `HOLD_S`, also at the first look after a start, and when the followed one is truncated by then, its lines go on in the
 copy under their coordinates. `--once` waits for this only where the new file changed within `HOLD_S`. What is not
 known for a copy is read, so these are sent twice, under other coordinates: a copy of less than `COPY_BYTES`, as two
-files may begin alike; one whose original is not truncated within `HOLD_S`; and one whose original was read beyond the copy's end
-before it was truncated, if no look saw both, the shipper was killed just then, or the copy has less than `HEAD_BYTES`.
+files may begin alike; one whose original is not truncated within `HOLD_S`; and one whose original was read beyond the
+copy's end before it was truncated, if no look saw both, the shipper was killed just then, or the copy has less than
+`HEAD_BYTES`.
 """
 
 from headwater.ship.errors import ShipError
