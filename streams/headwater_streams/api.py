@@ -14,7 +14,7 @@ from headwater_streams.sources.avro_value import Avro, avro
 from headwater_streams.sources.csv_value import Csv, csv
 from headwater_streams.sources.inputs import TableInput, TopicInput, table, topic
 from headwater_streams.sources.lookup import LookupInput, lookup
-from headwater_streams.sources.parsers import Parser, key_value, syslog, template
+from headwater_streams.sources.parsers import Parser, access_log, key_value, syslog, template
 from headwater_streams.sources.protobuf_value import Protobuf, protobuf
 from headwater_streams.windows import (
     CountWindow,
@@ -51,6 +51,7 @@ __all__ = [
     "TableInput",
     "TopicInput",
     "TumblingWindow",
+    "access_log",
     "as_of",
     "avro",
     "by_key",

@@ -7,7 +7,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.sources.line_value import line_problem
-from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser, access_log, key_value, template
+from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser, key_value, template
 
 Told = Callable[[Parser, list[str]], list[str | None]]
 GOOD = '192.0.2.7 - frank [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326 "-" "curl"'
@@ -50,17 +50,6 @@ def test_access_log_names_the_part(told: Told) -> None:
         None,
         *[f"its {part} is not as it should be" for part in wrong.values()],
     ]
-
-
-def test_access_log_asks_for_the_unit_of_a_whole_number(told: Told) -> None:
-    lines = [f"{GOOD} 0.25", f"{GOOD} 250", f"{GOOD} 250".replace("10/Oct", "31/Feb"), f"{GOOD} soon"]
-    asked = (
-        "the number behind its agent is whole and may be of any unit; declare the topic with "
-        "format=hw.access_log(took_unit='us'), or 'ms' or 's'"
-    )
-    others = ["its time is not as it should be", "its end, behind the size, is not as it should be"]
-    assert told(ACCESS, lines) == [None, asked, *others]
-    assert told(access_log(took_unit="ms"), lines) == [None, None, *others]
 
 
 def test_syslog_names_the_part_of_the_newer_form(told: Told) -> None:

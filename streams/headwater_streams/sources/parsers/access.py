@@ -5,8 +5,9 @@ r"""Access logs of web servers: the common and the combined log format of Apache
 https://httpd.apache.org/docs/2.4/logs.html#accesslog. The last two fields are the combined format's. Two more may
 follow, as in the log_format that nginx ships (`"$http_x_forwarded_for"`) and where people add the time that a request
 took: a number with a fraction is of seconds (nginx's `$request_time`), and of a whole one `access_log` is told the unit
-(Apache's `%T` is of seconds, `%D` of microseconds). The bytes of Apache's combinedio (`%I %O`) and a number in quotes
-(nginx's `"$gzip_ratio"`) are passed over. The virtual host may come first (Apache's vhost_combined, `%v:%p`).
+(Apache's `%T` is of seconds, `%D` of microseconds). A whole number of no unit, which may be bytes, those of Apache's
+combinedio (`%I %O`) and a number in quotes (nginx's `"$gzip_ratio"`) are passed over. The virtual host may come first
+(Apache's vhost_combined, `%v:%p`).
 """
 
 from collections.abc import Sequence
@@ -101,10 +102,6 @@ _PARTS = (
 
 
 _IN_A_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000}
-_NO_UNIT = (
-    "the number behind its agent is whole and may be of any unit; declare the topic with "
-    "format=hw.access_log(took_unit='us'), or 'ms' or 's'"
-)
 
 
 def access_log(*, took_unit: Literal["s", "ms", "us"] | None = None) -> Parser:
@@ -112,8 +109,7 @@ def access_log(*, took_unit: Literal["s", "ms", "us"] | None = None) -> Parser:
 
     Args:
         took_unit: The unit of a whole number behind the agent, which becomes `took_s`: "s" (Apache's `%T`), "ms"
-            (`%{ms}T`) or "us" (`%D`). Without it a line with such a number does not parse. One with a fraction is of
-            seconds always.
+            (`%{ms}T`) or "us" (`%D`). Without it `took_s` is null there. One with a fraction is of seconds always.
 
     Raises:
         JobDefinitionError: There is no such unit.
@@ -121,18 +117,10 @@ def access_log(*, took_unit: Literal["s", "ms", "us"] | None = None) -> Parser:
     if took_unit is not None and took_unit not in _IN_A_SECOND:
         raise JobDefinitionError(f"access_log: took_unit={took_unit!r} is not one of 's', 'ms', 'us'")
 
-    def why(text: Column) -> Column:
-        def of_number(fields: Sequence[Column]) -> Column:
-            is_wrong = _instant(fields[4]).isNotNull() & _is_whole(fields[-1])
-            return F.when(is_wrong, F.lit(_NO_UNIT))
-
-        parts = why_of_parts(text, _PARTS, "time")
-        return parts if took_unit is not None else F.coalesce(match(text, _LINE, 16, of_number), parts)
-
     def parse(text: Column, _timestamp: Column) -> Column:
         return match(text, _LINE, 16, lambda fields: _build(fields, took_unit))
 
-    return Parser("access", SCHEMA, parse, took_unit or "", why)
+    return Parser("access", SCHEMA, parse, took_unit or "", lambda text: why_of_parts(text, _PARTS, "time"))
 
 
 def _is_whole(number: Column) -> Column:
@@ -140,9 +128,9 @@ def _is_whole(number: Column) -> Column:
 
 
 def _took_s(number: Column, unit: str | None) -> Column:
-    given = unless(number, "").try_cast("double")
-    in_a_second = 1 if unit is None else _IN_A_SECOND[unit]
-    return given if in_a_second == 1 else F.when(_is_whole(number), given / in_a_second).otherwise(given)
+    seconds = unless(number, "").try_cast("double")
+    of_whole = F.lit(None) if unit is None else seconds / _IN_A_SECOND[unit]
+    return F.when(_is_whole(number), of_whole).otherwise(seconds)
 
 
 def _build(fields: Sequence[Column], took_unit: str | None) -> Column:
@@ -173,8 +161,7 @@ def _build(fields: Sequence[Column], took_unit: str | None) -> Column:
             unless(virtual_host, ""),
         ]
         named = [column.alias(field.name) for column, field in zip(columns, SCHEMA.fields, strict=True)]
-        is_good = known["time"].isNotNull()
-        return F.when(is_good if took_unit is not None else is_good & ~_is_whole(took), F.struct(*named))
+        return F.when(known["time"].isNotNull(), F.struct(*named))
 
     return let(F.struct(when.alias("time"), line.alias("line")), row)
 
@@ -188,4 +175,4 @@ def _instant(time: Column) -> Column:
 
 _LINE = "".join(pattern for _, pattern in _PARTS)
 ACCESS = access_log()
-"""Access logs whose whole numbers behind the agent are of no known unit."""
+"""Access logs of which no unit was named."""
