@@ -10,6 +10,7 @@ priority before the line (`<189>date=2026-11-21, level=...`).
 """
 
 import re
+from functools import reduce
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -94,12 +95,14 @@ def _pairs(text: Column) -> Column:
 
 
 def _columns(wanted: T.StructType, pairs: Column) -> Column:
-    columns, wrong = [], F.lit(False)
-    for field in wanted.fields:
-        text, typed = _given(field, pairs)
-        columns.append(typed.alias(field.name))
-        wrong |= text.isNotNull() & typed.isNull()
-    return F.when(_has_some(wanted, pairs) & ~wrong, F.struct(*columns))
+    def built(found: Column) -> Column:
+        each = [found[str(place)] for place in range(len(wanted.fields))]
+        wrong = reduce(Column.__or__, [one["wrong"] for one in each])
+        named = [one["value"].alias(field.name) for one, field in zip(each, wanted.fields, strict=True)]
+        return F.when(~wrong, F.struct(*named))
+
+    judged = [_judged(field, pairs).alias(str(place)) for place, field in enumerate(wanted.fields)]
+    return F.when(_has_some(wanted, pairs), let(F.struct(*judged), built))
 
 
 def _why(wanted: T.StructType, pairs: Column) -> Column:
@@ -108,22 +111,31 @@ def _why(wanted: T.StructType, pairs: Column) -> Column:
         ~_has_some(wanted, pairs), F.lit(f"it has none of the keys {', '.join(wanted.fieldNames())}")
     )
     for field in wanted.fields:
-        text, typed = _given(field, pairs)
         reason = f"{field.name} is not {type_name(field.dataType)}"
-        told = told.when(text.isNotNull() & typed.isNull(), F.lit(reason))
+        told = told.when(_judged(field, pairs)["wrong"], F.lit(reason))
     return told
 
 
-def _given(field: T.StructField, pairs: Column) -> tuple[Column, Column]:
-    """A key's value, as text and of its type; null where there is none, and where it is not of the type."""
+def _judged(field: T.StructField, pairs: Column) -> Column:
+    """A key's `value`, null where there is none, and whether it is `wrong`: there, and not of its column's type.
+
+    A lambda is not compiled, and each mention of a part evaluated again: to bind them halves the time of a line.
+    """
+
+    def judged(value: Column, wrong: Column) -> Column:
+        return F.struct(value.alias("value"), wrong.alias("wrong"))
+
+    def of_text(text: Column) -> Column:
+        typed = _typed(text, field.dataType)
+        return let(typed, lambda value: judged(value, text.isNotNull() & value.isNull()))
+
     place = F.array_position(pairs["keys"], F.lit(field.name)).cast("int")
     text = _content(F.get(pairs["values"], place - 1))
-    return text, _typed(text, field.dataType)
+    return judged(text, F.lit(False)) if isinstance(field.dataType, T.StringType) else let(text, of_text)
 
 
 def _typed(text: Column, kind: T.DataType) -> Column:
-    if isinstance(kind, T.StringType):
-        return text
+    """A text as another type; null where it is none."""
     if isinstance(kind, T.DoubleType | T.FloatType):
         return number(text, kind)
     if isinstance(kind, T.TimestampType):
