@@ -33,8 +33,8 @@ class TopicInput:
         format: How values are encoded: `"json"`, one object in each value; `"csv"` or `hw.csv(sep=";", header=...)`,
             one line in each; `hw.avro("flight.avsc")` or `hw.protobuf("flights.desc", "flights.Departure")`, one
             record or message in each; or one line of text in each, taken apart by a parser: `"access"` (the common and
-            the combined log format), `"syslog"`, `hw.syslog(zone=...)`, `hw.key_value("level STRING, took_ms DOUBLE")`,
-            `hw.template("{at:time} {level:word} {message}")`.
+            the combined log format), `hw.access_log(took_unit="us")`, `"syslog"`, `hw.syslog(zone=...)`,
+            `hw.key_value("level STRING, took_ms DOUBLE")`, `hw.template("{at:time} {level:word} {message}")`.
         max_ahead: How far an event time may be ahead of its record's timestamp before it is quarantined.
         max_offsets_per_batch: The most records that one batch reads, over all partitions; more of them make a job
             that is behind faster, and its batches longer. Their coordinates pass through the driver.
@@ -64,7 +64,8 @@ class TopicInput:
         if isinstance(self.format, str) and self.format not in _NAMED:
             raise JobDefinitionError(
                 f"topic {self.name!r}: format {self.format!r} is not one of 'json', 'csv', 'access', 'syslog', "
-                "hw.csv(...), hw.avro(...), hw.protobuf(...), hw.syslog(...), hw.key_value(...), hw.template(...)"
+                "hw.csv(...), hw.avro(...), hw.protobuf(...), hw.access_log(...), hw.syslog(...), hw.key_value(...), "
+                "hw.template(...)"
             )
         form = self.value_format
         if form is None or isinstance(form, Csv):

@@ -10,11 +10,12 @@ from headwater_streams.dedup import by_key, by_offset, by_sequence
 from headwater_streams.sources.avro_value import avro
 from headwater_streams.sources.csv_value import csv
 from headwater_streams.sources.inputs import table, topic
-from headwater_streams.sources.parsers import key_value, syslog, template
+from headwater_streams.sources.parsers import access_log, key_value, syslog, template
 from headwater_streams.sources.protobuf_value import protobuf
 from headwater_streams.streaming_sql.script import Place, Script, is_name, word
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "access_log": access_log,
     "avro": avro,
     "by_key": by_key,
     "by_offset": by_offset,

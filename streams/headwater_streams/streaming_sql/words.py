@@ -35,7 +35,7 @@ _SAID = [
          "nothing may follow it but the columns of SELECT"),
         (r"hw\.union\(\.\.\.\)", "UNION ALL"),
         (r"\bhw\.join(\(\.\.\.\))?", "JOIN"),
-        (r"\bhw\.(avro|by_\w+|csv|key_value|protobuf|syslog|template)\b", r"\1"),
+        (r"\bhw\.(access_log|avro|by_\w+|csv|key_value|protobuf|syslog|template)\b", r"\1"),
         (r"\bhw\.count_window\b", "count_window"),
         (r"\bhw\.lookup\b", "hw.lookup in a job in Python"),
         (r"\b(tumbling|hopping): ", "window: "),
