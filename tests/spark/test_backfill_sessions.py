@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, BackfillPlan, Verdict
+from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
@@ -195,6 +196,116 @@ def test_a_session_of_which_a_part_is_written_is_left_until_it_is_closed(
     again = backfill.plan(driver.context, job, event_time=between("11:00", "11:01"))
     repaired(driver, again, job)
     assert sessions(driver) == {("UA", at("10:00"), at("11:30")): (4, 400)} | ends
+
+
+def counted(name: str = "counts", **made: Callable[[], Column]) -> Job:
+    """Counts departures by carrier; columns of the input, or of the result, may be made otherwise."""
+
+    @hw.job(name=name, target=hw.delta(f"gold.{name}"))
+    def job(departures: DataFrame) -> DataFrame:
+        carrier = made.get("carrier", lambda: F.col("carrier"))
+        found = hw.session(
+            departures.withColumn("carrier", carrier()), "departed_at", "30 minutes", by=["carrier"]
+        )
+        result = found.agg(F.count("*").alias("n"))
+        bounds = {bound: made[bound]() for bound in ("window_start", "window_end") if bound in made}
+        return result.withColumns(bounds) if bounds else result
+
+    return bind(job)
+
+
+def counts(driver: JobDriver) -> list[tuple[str, str, int]]:
+    rows = driver.table("gold.counts").collect()
+    return sorted((r["carrier"], f"{r['window_start']:%H:%M}", r["n"]) for r in rows)
+
+
+@pytest.mark.parametrize("were_apart", [True, False])
+def test_rows_that_the_code_of_now_gives_other_keys_are_in_one_session_each(
+    drive: Callable[..., JobDriver], were_apart: bool
+) -> None:
+    trimmed = counted(carrier=lambda: F.trim("carrier"))
+    driver = drive(counted() if were_apart else trimmed)
+    send(driver, ("10:00", "UA", 1), ("10:20", "UA ", 2), ("10:25", "UA ", 3), ("11:30", "DL", 1))
+    send(driver, *END)
+    send(driver, *END)
+    apart = [("UA", "10:00", 1), ("UA ", "10:20", 2)]
+    now = (apart, [("UA", "10:00", 3)])
+    before, after = now if were_apart else now[::-1]
+    assert counts(driver) == [("DL", "11:30", 1), *before]
+    job = trimmed if were_apart else counted()
+    planned = backfill.plan(driver.context, job, event_time=between("10:00", "10:05"))
+    assert max(end for _, end in planned.windows) <= micros("10:20") + 1, "DL is another"
+    repaired(driver, planned, job)
+    assert counts(driver) == [("DL", "11:30", 1), *after]
+
+
+def test_sessions_that_were_given_other_bounds_cannot_be_told_and_are_refused(
+    drive: Callable[..., JobDriver],
+) -> None:
+    names = ("window_start", "window_end")
+    earlier = {name: lambda name=name: F.col(name) - F.expr("INTERVAL 5 HOURS") for name in names}
+    driver = drive(counted(**earlier))
+    send(driver, ("10:00", "UA", 1), ("10:20", "UA", 2))
+    send(driver, *END)
+    send(driver, *END)
+    assert counts(driver) == [("UA", "05:00", 2)]
+    with pytest.raises(BackfillError, match=r"begin at times at which .* has no row.* --rebuild"):
+        backfill.plan(driver.context, counted(), event_time=between("05:00", "12:00"))
+
+
+def test_sessions_beside_one_that_is_half_written_are_left_with_it(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(counted())
+    send(driver, ("10:00", "BOT", 1), ("10:50", "BOT", 1), ("10:20", "UA", 5))
+    send(driver, ("11:55", "BOT", 1))
+    send(driver, ("11:56", "BOT", 1))
+    send(driver, ("10:25", "BOT", 1), ("11:10", "BOT", 1), ("11:30", "BOT", 1), ("10:21", "UA", 9))
+    with pytest.raises(
+        BackfillError, match=r"have to be replaced with those of the range some are not closed"
+    ):
+        backfill.plan(driver.context, counted(), event_time=between("10:20", "10:22"))
+
+
+def test_sessions_that_were_written_since_a_version_began_before_it(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(counted(carrier=lambda: F.lower("carrier")))
+    send(driver, ("10:00", "UA", 1))
+    version = next_commit(driver.home.table("gold.counts")) - 1
+    send(driver, ("12:00", "DL", 1))
+    assert counts(driver) == []
+    send(driver, *END)
+    send(driver, *END)
+    repaired(driver, backfill.plan(driver.context, counted(), since_version=version), counted())
+    assert counts(driver) == [("DL", "12:00", 1), ("UA", "10:00", 1)]
+
+
+known = hw.table("silver.known", event_time="departed_at", watermark="30 minutes")
+
+
+def test_session_whose_rows_are_gone_is_found_by_their_offsets(drive: Callable[..., JobDriver]) -> None:
+    def kept(condition: str) -> Job:
+        @hw.job(name="kept", target=hw.delta("silver.known"))
+        def kept(departures: DataFrame) -> DataFrame:
+            return departures.filter(condition)
+
+        return bind(kept)
+
+    @hw.job(name="counts", target=hw.delta("gold.counts"))
+    def behind(known: DataFrame) -> DataFrame:
+        return hw.session(known, "departed_at", "30 minutes", by=["carrier"]).agg(F.count("*").alias("n"))
+
+    driver, few = drive(kept("delay >= 0"), behind), kept("delay < 5")
+    send(driver, ("10:00", "UA", 1), ("10:20", "UA", 2), ("14:00", "BAD", 9))
+    send(driver, *END)
+    send(driver, *END)
+    ranges = {"departures": {0: (2, 3)}}
+    stood = [("BAD", "14:00", 1), ("UA", "10:00", 2)]
+    for job, after in ((few, stood), (bind(behind), stood[1:])):
+        planned = backfill.plan(driver.context, job, offsets=ranges)
+        backfill.run(driver.context, planned.id, job)
+        verdict = backfill.verify(driver.context, planned.id, job)
+        assert verdict.passed, verdict.findings
+        backfill.swap(driver.context, planned.id, accept_diff=verdict.diff.digest)
+        assert counts(driver) == after
+    assert driver.audit() == []
 
 
 def test_repairs_of_random_ranges_give_the_sessions_of_all_rows(drive: Callable[..., JobDriver]) -> None:

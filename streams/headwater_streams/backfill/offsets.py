@@ -86,6 +86,16 @@ class Offsets:
         ]
         return any_of(each)
 
+    def overlap(self, source: Column) -> Column:
+        """True where a `{topic, partition, start, end}`, as in `_sources`, holds one of them, never NULL."""
+        each = [
+            (source["topic"] == topic)
+            & (source["partition"] == partition)
+            & any_of([(source["start"] < end) & (source["end"] > start) for start, end in pairs])
+            for (topic, partition), pairs in self.pairs.items()
+        ]
+        return F.coalesce(any_of(each), F.lit(False))
+
     def mask(self, coordinates: pa.Table) -> pa.Array:
         """True at the rows of a table `_topic, _partition, _offset` that are among them."""
         return pa.array(inside(coordinates, self.pairs))

@@ -6,6 +6,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.selection import Selection
@@ -15,7 +16,7 @@ from headwater_streams.backfill.values import Span
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TIMESTAMP, TOPIC
+from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from headwater_streams.sources.decode import VALUE, RecordDecoder, needless, value_schema
 from headwater_streams.sources.inputs import Input, TopicInput
 
@@ -165,3 +166,13 @@ def require_read(asked: Ranges, read: Ranges, job: str) -> None:
                 raise BackfillError(
                     f"{topic} {partition}: offsets [{start}, {end}) are asked for, and the job {job!r} has read {there}"
                 )
+
+
+def is_written_since(history: TableHistory, version: int) -> Column:
+    """True for a row of the target that the live job wrote after a version of it, never NULL."""
+    entries = history.entries()
+    before = entries[: len(entries) - len(history.entries(since=version))]
+    if not before:
+        return F.lit(True)
+    last = F.struct(F.lit(before[-1].generation), F.lit(before[-1].batch).cast("long"))
+    return F.coalesce(F.struct(GENERATION, BATCH) > last, F.lit(False))

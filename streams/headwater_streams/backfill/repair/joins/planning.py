@@ -20,7 +20,13 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory, count_of, intersection
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.input import asked_of, first_to_last, require_read, row_input
+from headwater_streams.backfill.repair.input import (
+    asked_of,
+    first_to_last,
+    is_written_since,
+    require_read,
+    row_input,
+)
 from headwater_streams.backfill.repair.joins.alone import keeps_rights, require_apart
 from headwater_streams.backfill.repair.joins.replay import JoinReplay
 from headwater_streams.backfill.repair.joins.times import reach_us, require_own_times, settled_before_us
@@ -33,7 +39,7 @@ from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
 
 def plan_joins(
@@ -149,15 +155,10 @@ class _Range:
 
     def _since(self, version: int) -> tuple[Ranges, Ranges]:
         """The rows that were read after a version of the target, and those that rows written since belong to."""
-        entries = self._history.entries()
-        entries = entries[: len(entries) - len(self._history.entries(since=version))]
         is_left, is_right = (is_of_input(self._plan.job, name) for name in self._plan.sides)
         target = self._context.home.table(self._draft.target)
         written = read_version(self._context.spark, target, self._draft.base_version)
-        if entries:
-            last = F.struct(F.lit(entries[-1].generation), F.lit(entries[-1].batch).cast("long"))
-            written = written.filter(F.struct(GENERATION, BATCH) > last)
-        belong = first_to_last(written)
+        belong = first_to_last(written.filter(is_written_since(self._history, version)))
         read = (self._history.read_ranges(since=version, of=side) for side in (is_left, is_right))
         lefts, rights = (merge_ranges([each, belong]) for each in read)
         return lefts, rights

@@ -9,24 +9,35 @@ two; then all of the parts begin in the times, or none:
     asked for [10:45, 11:00): the sessions that begin in [10:00, 10:50] are folded again
 
 A session that is not closed yet is written by the live job; where a part of it is written already, or it has late rows,
-that is left as it is until it is closed.
+that is left as it is until it is closed. What else has to be replaced together: see `chains`.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.repair.input import require_read
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.repair.input import is_written_since, require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
-from headwater_streams.backfill.repair.spans import overlaps, widened, without
+from headwater_streams.backfill.repair.spans import merged, overlaps, widened, without
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.repair.windows.asked import keys_of, wanted_rows
+from headwater_streams.backfill.repair.windows.sessions.chains import (
+    END_US,
+    MADE,
+    OPEN,
+    START_US,
+    Chain,
+    chained,
+    chains_of,
+    unknown,
+)
 from headwater_streams.backfill.repair.windows.sessions.replay import TIME_US, SessionReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
@@ -36,12 +47,11 @@ from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, SOURCES, TOPIC
 from headwater_streams.windows.session import SessionWindow
 from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START, quoted
 
-_START_US, _END_US, _STEP = "_start_us", "_end_us", "_step"
-_MADE, _OPEN = "_made", "_open"
+_STEP = "_step"
 _MINUTE_US = 60_000_000
 _TOLD = 3
 
@@ -72,7 +82,7 @@ def plan_sessions(
         require_read(selection.offsets, input_history.read_ranges(), draft.job)
     replay = SessionReplay(context, job_plan, pinned, history.closed_until_us)
     target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
-    found = _Sessions(window, replay, target, history)
+    found = _Sessions(window, replay, target, history, was_rewritten=pinned.was_rewritten)
     asked = found.asked(selection)
     if not asked:
         raise BackfillError(
@@ -83,10 +93,20 @@ def plan_sessions(
     whole = widened(asked, [chain.begins for chain in found.chains])
     spans = without(whole, found.left_out)
     closed, still_open = found.count(spans)
+    apart = without(whole, spans)
     if not closed:
         raise BackfillError(
-            f"the sessions of the range are not all closed yet, so they are not in {draft.target}; the job "
+            "of sessions that have to be replaced with those of the range some are not closed yet, so all are left as "
+            "they are; plan again once the watermark has passed them"
+            if apart
+            else f"the sessions of the range are not all closed yet, so they are not in {draft.target}; the job "
             f"{draft.job!r} writes them itself once they are, of all rows that it reads"
+        )
+    if not pinned.was_rewritten and found.are_named_otherwise(spans):
+        raise BackfillError(
+            f"sessions of {draft.target} begin at times at which {pinned.table} has no row, so the code of then gave "
+            "them other bounds, by which they cannot be told; build all of them again: headwater backfill plan JOB "
+            "--rebuild"
         )
     notes = [*draft.notes]
     if selection.event_time is not None and spans != [selection.event_time]:
@@ -95,8 +115,10 @@ def plan_sessions(
         notes.append(f"the range was widened to whole sessions: those that begin in {told}{more}")
     if still_open:
         of = f"{counted(still_open, 'session')} of the range {'is' if still_open == 1 else 'are'}"
-        notes.append(f"{of} not closed yet and left out: the live job writes each once it is")
-    if apart := without(whole, spans):
+        notes.append(
+            f"{of} not closed yet and left out: the live job writes each once it is, of what it has read"
+        )
+    if apart:
         notes.append(
             f"sessions that begin in {counted(len(apart), 'stretch', 'stretches')} of the range, the first at "
             f"{iso(apart[0][0])}, are left as they are: of one of them rows are written or late and it is not closed "
@@ -127,19 +149,6 @@ def _require_bounds(job_plan: JobPlan, window: SessionWindow) -> None:
 
 
 @dataclass(frozen=True)
-class _Chain:
-    """Sessions of one key that touch each other, of all rows or written; those of all rows alone never do.
-
-    Attributes:
-        begins: From the first start to past the last.
-        half_written: Whether one of them is not closed, and one is written.
-    """
-
-    begins: Span
-    half_written: bool
-
-
-@dataclass(frozen=True)
 class _Begun:
     """The sessions of all rows that begin in one step of time: the first start, the last one and the last end."""
 
@@ -153,51 +162,53 @@ class _Sessions:
     """The sessions of all rows, and those that are written, by their bounds."""
 
     def __init__(
-        self, window: SessionWindow, replay: SessionReplay, target: DataFrame, history: TableHistory
+        self,
+        window: SessionWindow,
+        replay: SessionReplay,
+        target: DataFrame,
+        history: TableHistory,
+        *,
+        was_rewritten: bool,
     ) -> None:
-        self._history, self._whose = history, quoted(window.by)
+        self._history, self._was_rewritten, self._whose = history, was_rewritten, quoted(window.by)
         # Hardly two sessions begin at one time; those of a while are taken together.
         self._step_us = max(in_micros(window.gap), _MINUTE_US)
         self._rows = replay.rows()
-        bounds = {_START_US: F.unix_micros(WINDOW_START), _END_US: F.unix_micros(WINDOW_END)}
+        bounds = {START_US: F.unix_micros(WINDOW_START), END_US: F.unix_micros(WINDOW_END)}
+        self._written = target.withColumns(bounds)
         # A condition on bounds would be moved below the grouping: see `windows.session`.
         made = replay.sessions(self._rows).localCheckpoint()
         self._made = made.select(WINDOW_KEY, ROWS, f"{WINDOW_KEY}.*").withColumns(bounds)
         late = replay.late(self._rows, self._made, history.folded())
         self._late = (
-            late.select(F.unix_micros(f"{WINDOW}.start").alias(_START_US)).distinct().localCheckpoint()
+            late.select(F.unix_micros(f"{WINDOW}.start").alias(START_US)).distinct().localCheckpoint()
         )
-        named = [*self._whose, F.col(_START_US), F.col(_END_US), F.col(_MADE), F.col(_OPEN)]
-        is_made = {_MADE: F.lit(True), _OPEN: ~replay.is_closed()}
-        is_written = {_MADE: F.lit(False), _OPEN: F.lit(False)}
+        named = [*self._whose, *map(F.col, (START_US, END_US, MADE, OPEN, ROWS))]
+        is_made = {MADE: F.lit(True), OPEN: ~replay.is_closed()}
+        is_written = {MADE: F.lit(False), OPEN: F.lit(False)}
         self._both = (
             self._made.withColumns(is_made)
             .select(*named)
-            .union(target.withColumns(bounds | is_written).select(*named))
+            .union(self._written.withColumns(is_written).select(*named))
         )
+        self._chained = chained(self._both, self._whose).localCheckpoint()
 
     @cached_property
-    def chains(self) -> list[_Chain]:
-        """The sessions that touch others and do not begin with them, or are written and not closed."""
-        earlier = Window.partitionBy(*self._whose).orderBy(_START_US, _END_US)
-        until = F.max(_END_US).over(earlier.rowsBetween(Window.unboundedPreceding, -1))
-        begins = F.when(until.isNull() | (F.col(_START_US) > until), 1).otherwise(0)
-        chained = self._both.withColumn("_begins", begins).withColumn(
-            "_chain", F.sum("_begins").over(earlier)
-        )
-        found = chained.groupBy(*self._whose, "_chain").agg(
-            F.min(_START_US).alias("first"),
-            F.max(_START_US).alias("last"),
-            (F.bool_or(_OPEN) & F.bool_or(~F.col(_MADE))).alias("half_written"),
-        )
-        several = found.filter((F.col("first") < F.col("last")) | F.col("half_written"))
-        return [_Chain((row["first"], row["last"] + 1), row["half_written"]) for row in several.collect()]
+    def chains(self) -> list[Chain]:
+        """Those that have to be replaced together; not each that is one session, as it was written."""
+        return chains_of(self._chained)
+
+    def are_named_otherwise(self, spans: Sequence[Span]) -> bool:
+        """Whether written sessions begin in spans at times at which there is no row, of any key."""
+        gone = unknown(self._chained).filter(_begins_in(spans))
+        times = self._rows.select(F.col(TIME_US).alias(START_US)).distinct()
+        return not gone.join(times, START_US, "left_anti").isEmpty()
 
     @cached_property
     def left_out(self) -> list[Span]:
         """When those begin that are not closed, and of which something is written or late."""
-        late = self._late.join(self._both.filter(_OPEN).select(_START_US), _START_US, "left_semi")
-        half = [chain.begins for chain in self.chains if chain.half_written]
+        late = self._late.join(self._both.filter(OPEN).select(START_US), START_US, "left_semi")
+        half = [chain.begins for chain in self.chains if chain.is_half_written]
         return widened([*half, *self._spans(late)], [chain.begins for chain in self.chains])
 
     def asked(self, selection: Selection) -> list[Span]:
@@ -210,22 +221,30 @@ class _Sessions:
             touched = self._touching([selection.event_time])
             return _over([*touched, selection.event_time]) if touched else []
         wanted = self._rows.filter(wanted_rows(selection, self._history))
-        return self._touching(self._spans(wanted.select(F.col(TIME_US).alias(_START_US))))
+        touched = self._touching(self._spans(wanted.select(F.col(TIME_US).alias(START_US))))
+        return merged([*touched, *self._spans(self._written.filter(self._is_asked(selection)))])
+
+    def _is_asked(self, selection: Selection) -> Column:
+        """Which written sessions a range names by themselves: their rows may be gone, or were read before they came."""
+        if selection.since_version is not None:
+            return is_written_since(self._history, selection.since_version)
+        if selection.offsets is not None and self._was_rewritten:
+            return F.exists(SOURCES, Offsets.of([selection.offsets]).overlap)
+        return F.lit(False)
 
     def count(self, spans: Sequence[Span]) -> tuple[int, int]:
         """How many begin in spans and are closed or written, and how many are open."""
-        start = F.col(_START_US)
-        inside = self._both.filter(any_of([(start >= low) & (start < high) for low, high in spans]))
-        found = inside.agg(F.count_if(~F.col(_OPEN)).alias("closed"), F.count_if(_OPEN).alias("open")).first()
+        inside = self._both.filter(_begins_in(spans))
+        found = inside.agg(F.count_if(~F.col(OPEN)).alias("closed"), F.count_if(OPEN).alias("open")).first()
         assert found is not None
         return found["closed"], found["open"]
 
     def begun(self) -> list[_Begun]:
         """The sessions of all rows, in the order of their starts."""
         found = self._made.groupBy(self._step()).agg(
-            F.min(_START_US).alias("first"),
-            F.max(_START_US).alias("last"),
-            F.max(_END_US).alias("end"),
+            F.min(START_US).alias("first"),
+            F.max(START_US).alias("last"),
+            F.max(END_US).alias("end"),
             F.sum(ROWS).alias("rows"),
         )
         begun = [_Begun(row["first"], row["last"], row["end"], row["rows"]) for row in found.collect()]
@@ -243,14 +262,12 @@ class _Sessions:
 
     def _touching(self, spans: Sequence[Span]) -> list[Span]:
         """When the sessions begin that hold some of these times."""
-        start, end = F.col(_START_US), F.col(_END_US)
+        start, end = F.col(START_US), F.col(END_US)
         return self._spans(self._both.filter(any_of([(start < high) & (end > low) for low, high in spans])))
 
     def _spans(self, begun: DataFrame) -> list[Span]:
         """The times of `_start_us`, those that are not far from each other together."""
-        found = begun.groupBy(self._step()).agg(
-            F.min(_START_US).alias("first"), F.max(_START_US).alias("last")
-        )
+        found = begun.groupBy(self._step()).agg(F.min(START_US).alias("first"), F.max(START_US).alias("last"))
         spans: list[Span] = []
         for first, last in sorted((row["first"], row["last"]) for row in found.collect()):
             if spans and first - spans[-1][1] < self._step_us:
@@ -260,7 +277,12 @@ class _Sessions:
         return spans
 
     def _step(self) -> Column:
-        return F.floor(F.col(_START_US) / F.lit(self._step_us)).alias(_STEP)
+        return F.floor(F.col(START_US) / F.lit(self._step_us)).alias(_STEP)
+
+
+def _begins_in(spans: Sequence[Span]) -> Column:
+    start = F.col(START_US)
+    return any_of([(start >= low) & (start < high) for low, high in spans])
 
 
 def _over(spans: Sequence[Span]) -> list[Span]:
