@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, BackfillPlan, Verdict
+from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 from headwater_streams.windows.grouping import Windowed
@@ -185,3 +186,17 @@ def missed_of(kind: str, touched: set[tuple[str, Window]]) -> list[Any]:
     """The pairs of a late row and a window among these that was closed when it came: the watermark was 12:00."""
     pairs = [(carrier, window) for clock, carrier, _ in SECOND for window in KINDS[kind][1](at(clock))]
     return [pair for pair in pairs if pair in touched and pair[1][1] <= at("12:00")]
+
+
+def test_windows_that_were_closed_since_a_version_hold_rows_of_before_it(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver, job = drive(cut("cumulative", "append")), mended("cumulative", "append")
+    send(driver, *FIRST)
+    version = next_commit(driver.home.table("gold.delays")) - 1
+    send(driver, ("18:00", "UA", 1))
+    send(driver, ("18:01", "UA", 1))
+    planned = backfill.plan(driver.context, job, since_version=version)
+    assert planned.windows[0][0] == micros(at("10:00"))
+    repaired(driver, planned, job)
+    assert windows(driver) == whole("cumulative", *FIRST)

@@ -5,10 +5,11 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.repair.input import is_written_since
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.sources.coordinates import TIMESTAMP
+from headwater_streams.sources.coordinates import SOURCES, TIMESTAMP
 from headwater_streams.windows.spec import WINDOW_END, WINDOW_START
 
 
@@ -42,3 +43,19 @@ def wanted_rows(selection: Selection, history: TableHistory) -> Column:
         time_us = F.unix_micros(TIMESTAMP)
         return (time_us >= start) & (time_us < end)
     return F.lit(True)
+
+
+def is_asked(selection: Selection, history: TableHistory, *, was_rewritten: bool) -> Column:
+    """Which windows a range names by themselves, as a column over the target: those that were closed after a version,
+    of rows that came before it, and those of offsets whose rows are gone.
+
+    Args:
+        selection: The range.
+        history: The target's.
+        was_rewritten: Whether rows of the input were replaced since they were read.
+    """
+    if selection.since_version is not None:
+        return is_written_since(history, selection.since_version)
+    if selection.offsets is not None and was_rewritten:
+        return F.exists(SOURCES, Offsets.of([selection.offsets]).overlap)
+    return F.lit(False)

@@ -13,7 +13,7 @@ from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.asked import wanted_rows
+from headwater_streams.backfill.repair.windows.asked import is_asked, wanted_rows
 from headwater_streams.backfill.repair.windows.fixed.replay import FIRST_US, LAST_US, FixedReplay
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span, iso
@@ -86,8 +86,14 @@ def plan_fixed(
     found = _found(replay, wanted_rows(selection, history) if late is None else late)
     period_us = in_micros(window.period)
     windows = _by_start(found, period_us)
-    touched = [w for w in windows if w.wanted and (asked is None or asked[0] <= w.start_us < asked[1])]
-    spans = merged([(w.start_us, w.start_us + period_us) for w in touched])
+    named = is_asked(selection, history, was_rewritten=pinned.was_rewritten)
+    written = _starts(context, draft, named)
+    touched = [
+        w
+        for w in windows
+        if (w.wanted or w.start_us in written) and (asked is None or asked[0] <= w.start_us < asked[1])
+    ]
+    spans = merged([(at, at + period_us) for at in {*written, *(w.start_us for w in touched)}])
     if asked is not None:
         spans = [asked]
         if asked != selection.event_time:
@@ -98,7 +104,7 @@ def plan_fixed(
         raise BackfillError(
             f"no late row of {pinned.table} waits to be folded in, so there is nothing to mend"
         )
-    elif not touched:
+    elif not spans:
         raise BackfillError(f"no row of {pinned.table} is in the range, so there is nothing to mend")
     size_us = in_micros(window.size)
     if job_plan.job.target.mode == "append":
@@ -155,6 +161,13 @@ def _found(replay: FixedReplay, wanted: Column) -> list[_Found]:
         )
         for row in rows
     ]
+
+
+def _starts(context: StageContext, draft: BackfillPlan, which: Column) -> set[int]:
+    """When some windows of the target begin, microseconds."""
+    target = read_version(context.spark, context.home.table(draft.target), draft.base_version)
+    start_us = F.unix_micros(WINDOW_START).alias("start_us")
+    return {row["start_us"] for row in target.filter(which).select(start_us).distinct().collect()}
 
 
 def _by_start(found: Sequence[_Found], period_us: int) -> list[_Window]:

@@ -21,13 +21,12 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.input import is_written_since, require_read
+from headwater_streams.backfill.repair.input import require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged, overlaps, widened, without
 from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
-from headwater_streams.backfill.repair.windows.asked import keys_of, wanted_rows
+from headwater_streams.backfill.repair.windows.asked import is_asked, keys_of, wanted_rows
 from headwater_streams.backfill.repair.windows.sessions.chains import (
     END_US,
     MADE,
@@ -47,7 +46,7 @@ from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, SOURCES, TOPIC
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
 from headwater_streams.windows.session import SessionWindow
 from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START, quoted
 
@@ -222,15 +221,8 @@ class _Sessions:
             return _over([*touched, selection.event_time]) if touched else []
         wanted = self._rows.filter(wanted_rows(selection, self._history))
         touched = self._touching(self._spans(wanted.select(F.col(TIME_US).alias(START_US))))
-        return merged([*touched, *self._spans(self._written.filter(self._is_asked(selection)))])
-
-    def _is_asked(self, selection: Selection) -> Column:
-        """Which written sessions a range names by themselves: their rows may be gone, or were read before they came."""
-        if selection.since_version is not None:
-            return is_written_since(self._history, selection.since_version)
-        if selection.offsets is not None and self._was_rewritten:
-            return F.exists(SOURCES, Offsets.of([selection.offsets]).overlap)
-        return F.lit(False)
+        named = is_asked(selection, self._history, was_rewritten=self._was_rewritten)
+        return merged([*touched, *self._spans(self._written.filter(named))])
 
     def count(self, spans: Sequence[Span]) -> tuple[int, int]:
         """How many begin in spans and are closed or written, and how many are open."""
