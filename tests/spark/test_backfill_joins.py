@@ -455,3 +455,29 @@ def test_outer_join_by_a_time_that_is_no_event_time_is_refused(
         JobDefinitionError, match=f"how='left'.* is by {time}, which is no event_time of an input"
     ):
         plan_jobs(drive(shifted).context, [bind(shifted)])
+
+
+def test_copy_of_a_record_before_the_range_is_known_for_one_when_its_join_is_verified(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(name="paid", target=hw.delta("gold.paid"), dedup=hw.by_offset(origin=True))
+    def job(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+        return hw.join(
+            clicks, bought, on=["who"], left_time="at", right_time="paid_at", within="30 minutes", how="left"
+        )
+
+    driver = drive(job)
+    driver.send("clicks", click("10:00", 1), click("10:10", 2), origin=("east", "clicks", 0, 0))
+    driver.send("bought", buy("10:20", 1), origin=("east", "bought", 0, 0))
+    driver.resend("clicks", 0, as_new=True)
+    driver.send("clicks", click("10:15", 3), origin=("east", "clicks", 0, 2))
+    driver.run()
+    for number, time in enumerate(("15:00", "15:01")):
+        driver.send("clicks", click(time, 6, "zed"), origin=("east", "clicks", 0, 3 + number))
+        driver.send("bought", buy(time, 6, "zed"), origin=("east", "bought", 0, 1 + number))
+        driver.run()
+    assert rows(driver, "gold.paid", "at", "value")[:3] == [("10:00", 1), ("10:10", 2), ("10:15", 3)]
+    planned = backfill.plan(driver.context, bind(job), offsets={"clicks": {0: (1, 4)}})
+    backfill.run(driver.context, planned.id, bind(job))
+    verdict = backfill.verify(driver.context, planned.id, bind(job), recompute="all")
+    assert verdict.passed, verdict.findings

@@ -200,3 +200,26 @@ def test_windows_that_were_closed_since_a_version_hold_rows_of_before_it(
     assert planned.windows[0][0] == micros(at("10:00"))
     repaired(driver, planned, job)
     assert windows(driver) == whole("cumulative", *FIRST)
+
+
+def test_older_repair_of_windows_is_not_taken_back_from_under_a_newer_one(
+    drive: Callable[..., JobDriver],
+) -> None:
+    """The late rows that it had folded in counted as those of the newer one, and no repair folded them in again."""
+    driver = drive(mended("hopping", "update"))
+    job = mended("hopping", "update")
+    send(driver, *FIRST)
+    send(driver, *SECOND)
+    before, right = windows(driver), whole("hopping", *FIRST, *SECOND)
+    older = backfill.plan(driver.context, job, rows="late")
+    repaired(driver, older, job)
+    assert windows(driver) == right
+    newer = backfill.plan(driver.context, job, event_time=("2013-01-01T09:00:00Z", "2013-01-01T11:00:00Z"))
+    repaired(driver, newer, job)
+    with pytest.raises(BackfillError, match=f"roll '{newer.id}' back first"):
+        backfill.rollback(driver.context, older.id)
+    backfill.rollback(driver.context, newer.id)
+    backfill.rollback(driver.context, older.id)
+    assert windows(driver) == before
+    repaired(driver, backfill.plan(driver.context, job, rows="late"), job)
+    assert windows(driver) == right

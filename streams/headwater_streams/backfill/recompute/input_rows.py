@@ -131,7 +131,7 @@ class InputRows:
         good = decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
         if not by_checks:
             good = self._not_in(good, self.taken.rejected, picked)
-        return self._in_time(picked, self._new(picked, located, good))
+        return self._in_time(picked, self._new(picked, good))
 
     def rejected(self) -> bool:
         """Whether records of the offsets that were read stand in quarantine."""
@@ -150,13 +150,16 @@ class InputRows:
         kept = self.taken.kept.filter(picked.condition()).select(*PLACE)
         return without(kept, self._input.located(picked)).count()
 
-    def _new(self, picked: Offsets, located: DataFrame, good: DataFrame) -> DataFrame:
+    def _new(self, picked: Offsets, good: DataFrame) -> DataFrame:
         if not self.by_headers and not self.by_key:
             return good
         reading = next(p for p in plan_jobs(self._context, [self._job]) if list(p.job.inputs) == [self.name])
         if self.by_key:
             return without_copies(good, copies_by_key(reading, good, self.batches))
         chosen = [bool(picked.inside(batch.id.ranges).count) for batch in self.batches]
+        # A record may be the copy of one of its batch that is not picked.
+        ranges = [batch.id.ranges for batch, is_chosen in zip(self.batches, chosen, strict=True) if is_chosen]
+        located = self._input.located(Offsets.of(ranges).inside(self._input.there()))
         return without_copies(good, copies_by_headers(reading, located, self.batches, chosen))
 
     def _in_time(self, picked: Offsets, good: DataFrame) -> DataFrame:

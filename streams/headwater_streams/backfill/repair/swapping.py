@@ -11,10 +11,11 @@ from typing import Any
 from headwater_streams.backfill.history import TableHistory, require_none_half_done
 from headwater_streams.backfill.repair.kept import kept_aside
 from headwater_streams.backfill.repair.running import require_done
+from headwater_streams.backfill.repair.spans import merged, overlaps
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved, proof_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
-from headwater_streams.backfill.values import iso, ranges_to_json
+from headwater_streams.backfill.values import iso, micros, ranges_to_json
 from headwater_streams.backfill.verdict import passing
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
@@ -88,6 +89,8 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
         raise BackfillError(
             f"the backfill {planned.id!r} was not swapped in, so there is nothing to roll back"
         )
+
+    _require_newest(context, planned)
 
     def attempt() -> None:
         for name in planned.parts if planned.further else ():  # none is put back where another one cannot be
@@ -193,6 +196,29 @@ def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) ->
     context.step(planned.job, f"before rollback{of}", 0)
     transaction.replace(affected, planned.app_id, _MARKS[ROLLBACK], entry.to_json(), rows=replaced)
     context.step(planned.job, f"after rollback{of}", 0)
+
+
+def _require_newest(context: StageContext, planned: BackfillPlan) -> None:
+    """Checks that no newer repair stands in the windows that will be put back: late rows that it has folded in, too,
+    would be taken out with them, and count as folded."""
+    made = _by_action(context, planned, planned.target)
+    if planned.kind != "window" or SWAP not in made or ROLLBACK in made:
+        return
+    since, spans = made[SWAP][0], merged(planned.windows)
+    standing: dict[str, bool] = {}
+    for commit in TableHistory(context.home.table(planned.target), planned.target).commits:
+        if commit.version > since and commit.entry is not None and "windows" in commit.entry.extra:
+            extra: Mapping[str, Any] = commit.entry.extra
+            windows = ((micros(start), micros(end)) for start, end in extra["windows"])
+            standing[extra["backfill"]] = extra["action"] == SWAP and any(
+                overlaps(spans, one) for one in windows
+            )
+    newer = [name for name, stands in standing.items() if stands]
+    if newer:
+        raise BackfillError(
+            f"the backfill {newer[-1]!r} has replaced windows of {planned.id!r} since; roll {newer[-1]!r} back first, "
+            "or repair the range again"
+        )
 
 
 def _require_as_swapped(context: StageContext, planned: BackfillPlan, name: str) -> None:
