@@ -334,3 +334,16 @@ def test_number_is_no_moment(number: str) -> None:
         BackfillError, match=f"^timestamps: '{number}' is a number and no time; write 2013-01-01T"
     ):
         Selection.of(None, (number, "2013-01-01"), None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ((1793494800, 1793500000), "timestamps: 1793494800 is no time; write 2013-01-01T"),
+        (("yesterday", "today"), "timestamps: 'yesterday' is no time of ISO 8601; write 2013-01-01T"),
+        ("2026-11-01", r"timestamps: '2026-11-01' is not a pair of times, \(start, end\)"),
+    ],
+)
+def test_times_of_another_kind_are_told_in_a_sentence(given: Any, told: str) -> None:
+    with pytest.raises(BackfillError, match=f"^{told}"):
+        Selection.of(None, given, None, None)

@@ -39,13 +39,18 @@ def micros(moment: str | datetime) -> int:
     """A moment as microseconds since the epoch; without an offset it is taken for UTC.
 
     Raises:
-        ValueError: The text is not ISO 8601.
+        ValueError: It is no time, or the text is not ISO 8601.
     """
+    if not isinstance(moment, str | datetime):
+        raise ValueError(f"{moment!r} is no time")
     if isinstance(moment, str) and moment.isdigit() and len(moment) != len("20130101"):
         raise ValueError(
             f"{moment!r} is a number and no time"
         )  # as Python reads it, of the year of its first digits
-    parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    try:
+        parsed = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    except ValueError:
+        raise ValueError(f"{moment!r} is no time of ISO 8601") from None
     parsed = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     return (parsed - _EPOCH) // timedelta(microseconds=1)
 

@@ -82,6 +82,8 @@ class Selection:
 def _span(what: str, pair: tuple[Moment, Moment] | None) -> Span | None:
     if pair is None:
         return None
+    if isinstance(pair, str) or len(pair) != 2:
+        raise BackfillError(f"{what}: {pair!r} is not a pair of times, (start, end)")
     try:
         start, end = micros(pair[0]), micros(pair[1])
     except ValueError as error:
