@@ -99,7 +99,8 @@ def plan(
         offsets: Topic -> partition -> (start, end).
         event_time: (start, end) of the event time; aligned outwards to whole windows.
         since_version: What the job committed after this version of its table.
-        rows: `"quarantined"`, the records in quarantine; `"late"`, the windows that lack late rows.
+        rows: `"quarantined"`, the records in quarantine; `"late"`, the windows that lack late rows, and
+            sessions that were written apart and are one.
         rebuild: The whole table anew beside the live one, with its checkpoint.
         behind: With `rebuild`, the rebuilds whose tables it reads, which are not swapped in yet.
         rewind: Tables, checkpoint and offsets back to this version of the job's table.

@@ -63,9 +63,10 @@ def plan(
         since_version: What the job committed after this version of its target.
         rows: `"quarantined"`, the records in quarantine, with what lies between the first and the last of a partition;
             of a stateful job that names a topic they are mended in its ingest table, and then in its own (`feeds`).
-            `"late"`, of a windowed job, the windows that late rows belong to and no repair has folded them into; of a
-            join the late left rows, and the left rows of the times at which late right ones may be their partners, and
-            these, where they are written alone.
+            `"late"`, of a windowed job, the windows that late rows belong to and no repair has folded them into, and
+            sessions that are one and were written apart, as rows that came in time touch what was written; of a join
+            the late left rows, the left rows of the times at which late right ones may be their partners, and these,
+            where they are written alone.
         reference: Where the job was loaded from; the command line loads it from there again.
         rows_per_chunk: About how many rows are read in one step of the run; by default a million records of a topic,
             ten million rows of a window's input, which take as long to fold, or of a join's left one.

@@ -19,7 +19,7 @@ from headwater_streams.sources.coordinates import ROWS
 
 START_US, END_US, MADE, OPEN = "_start_us", "_end_us", "_made", "_open"
 """A session's bounds in microseconds, whether it is of all rows or a written one, and whether it is not closed yet."""
-_LAST = "_last"
+_LAST, _MADE, _WRITTEN = "_last", "_made_sessions", "_written_sessions"
 _MADE_ROWS, _WRITTEN_ROWS = "_made_rows", "_written_rows"
 
 
@@ -33,6 +33,7 @@ class Chain:
         more: How many rows more they have now than were written.
         is_open: Whether one of them is not closed yet.
         is_written: Whether one of them is written.
+        is_apart: Whether several are written of which all rows make one, as where rows in time came behind one of them.
     """
 
     begins: Span
@@ -40,6 +41,7 @@ class Chain:
     more: int
     is_open: bool
     is_written: bool
+    is_apart: bool = False
 
     @property
     def is_half_written(self) -> bool:
@@ -65,6 +67,8 @@ def chained(sessions: DataFrame, whose: Sequence[Column]) -> DataFrame:
         F.sum(F.when(F.col(MADE), F.col(ROWS)).otherwise(0)).alias(_MADE_ROWS),
         F.sum(F.when(F.col(MADE), 0).otherwise(F.col(ROWS))).alias(_WRITTEN_ROWS),
         F.bool_or(OPEN).alias(OPEN),
+        F.count_if(MADE).alias(_MADE),
+        F.count_if(~F.col(MADE)).alias(_WRITTEN),
     )
 
 
@@ -78,6 +82,7 @@ def chains_of(chained: DataFrame) -> list[Chain]:
             row[_MADE_ROWS] - row[_WRITTEN_ROWS],
             row[OPEN],
             row[_WRITTEN_ROWS] > 0,
+            row[_WRITTEN] > row[_MADE] > 0,
         )
         for row in chained.filter(of_note | F.col(OPEN)).collect()
     ]

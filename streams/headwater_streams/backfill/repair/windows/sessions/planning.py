@@ -213,7 +213,8 @@ class _Sessions:
     def asked(self, selection: Selection) -> list[Span]:
         """When the sessions begin that a range asks for."""
         if selection.rows == "late":
-            return self._spans(self._late)
+            apart = [chain.begins for chain in self.chains if chain.is_apart and not chain.is_open]
+            return merged([*self._spans(self._late), *apart])
         if selection == Selection():
             return _over(self._spans(self._both))
         if selection.event_time is not None:
