@@ -193,7 +193,9 @@ def test_a_session_of_which_a_part_is_written_is_left_until_it_is_closed(
     backfill.rollback(driver.context, planned.id)
     assert sessions(driver) == parts | ends | {dl: (1, 100)}
     assert driver.audit() == []
-    again = backfill.plan(driver.context, job, rows="late")  # none was: they came in time, behind what was written
+    again = backfill.plan(
+        driver.context, job, rows="late"
+    )  # none was: they came in time, behind what was written
     repaired(driver, again, job)
     with pytest.raises(BackfillError, match="waits to be folded in"):
         backfill.plan(driver.context, job, rows="late")
