@@ -129,6 +129,18 @@ def first_to_last(rows: DataFrame) -> Ranges:
     return found
 
 
+def cut_at(ranges: Ranges, firsts: Ranges) -> tuple[Ranges, Ranges]:
+    """Each partition's offsets before the first of some, and those from there on."""
+    before: dict[str, dict[int, tuple[int, int]]] = {}
+    behind: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic, partitions in ranges.items():
+        for partition, (start, end) in partitions.items():
+            first, _ = firsts.get(topic, {}).get(partition, (end, end))
+            before.setdefault(topic, {})[partition] = (start, first)
+            behind.setdefault(topic, {})[partition] = (first, end)
+    return before, behind
+
+
 def asked_of(source: RowInput, declared: Input, selection: Selection, read: Ranges, job: str) -> Ranges:
     """The offsets, of those that a job read of an input, that a range of offsets or times names; without one all.
 

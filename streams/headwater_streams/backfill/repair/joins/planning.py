@@ -22,6 +22,7 @@ from headwater_streams.backfill.history import TableHistory, count_of, intersect
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.input import (
     asked_of,
+    cut_at,
     first_to_last,
     is_written_since,
     require_read,
@@ -39,7 +40,6 @@ from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 
 
 def plan_joins(
@@ -204,23 +204,9 @@ def _settled(
     are."""
     event_time = job_plan.job.inputs[job_plan.sides[0]].event_time
     is_open: Column = F.unix_micros(F.col(f"`{event_time}`")) >= F.lit(until_us)
-    rows = (
-        pinned_table(context, pinned)
-        .filter(Offsets.of([ranges]).condition() & is_open)
-        .groupBy(TOPIC, PARTITION)
-    )
-    found: dict[str, dict[int, int]] = {}
-    for row in rows.agg(F.min(OFFSET).alias("first")).collect():
-        found.setdefault(row[TOPIC], {})[row[PARTITION]] = row["first"]
-    cut = {
-        topic: {
-            partition: (start, min(end, found.get(topic, {}).get(partition, end)))
-            for partition, (start, end) in partitions.items()
-        }
-        for topic, partitions in ranges.items()
-    }
-    left_out = count_of(ranges) - count_of(cut)
-    return intersection(cut, ranges), left_out
+    rows = pinned_table(context, pinned).filter(Offsets.of([ranges]).condition() & is_open)
+    settled, _ = cut_at(ranges, first_to_last(rows))
+    return intersection(settled, ranges), count_of(ranges) - count_of(settled)
 
 
 def _chunks(lefts: Ranges, rights: Ranges, rows_per_chunk: int) -> tuple[Chunk, ...]:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.commits import with_live_commits
-from headwater_streams.backfill.repair.input import RowInput, first_to_last
+from headwater_streams.backfill.repair.input import RowInput, cut_at, first_to_last
 from headwater_streams.backfill.repair.joins.alone import is_alone, keeps_rights, of_range
 from headwater_streams.backfill.repair.joins.times import reach_us
 from headwater_streams.backfill.repair.pinning import pinned_table
@@ -90,8 +90,10 @@ class JoinReplay:
     def join(self, lefts: Ranges, rights: Ranges) -> Joined:
         """The rows of the result that belong to the left rows of some offsets, and to right rows of some alone."""
         of_left, of_right = Offsets.of([lefts]).condition(), Offsets.of([rights]).condition()
-        near = of_left | (Offsets.of([self._backfill.lefts]).condition() & self._near_rights(rights))
-        left = self._decoded(self._left, near if rights else of_left)
+        near = of_left
+        if rights:
+            near |= Offsets.of([self._backfill.lefts]).condition() & self._near_rights(rights)
+        left = self._decoded(self._left, near)
         right = self._decoded(self._right, self._near(lefts) | of_right)
         given = {self._left: _good(left), self._right: _good(right)}
         counts = left.frame.filter(of_left).agg(
@@ -148,7 +150,7 @@ class JoinReplay:
         rows = pinned_table(self._context, self._pinned[self._right])
         rows = rows.filter(Offsets.of([read]).condition() & ~self._is_late(self._right))
         firsts = first_to_last(rows.filter(time_us >= until_us))
-        closed, behind = _cut_at(read, firsts)
+        closed, behind = cut_at(read, firsts)
         first = rows.filter(Offsets.of([behind]).condition()).agg(F.min(time_us)).first()
         assert first is not None
         return closed, min(until_us, until_us if first[0] is None else first[0])
@@ -256,18 +258,6 @@ class JoinReplay:
         with answering(asked):
             result = self._plan.job.function(**inputs)
         return reveal(result, [*ROW_COLUMNS, SOURCES]), lambda: int(asked.left.get["fresh"])
-
-
-def _cut_at(ranges: Ranges, firsts: Ranges) -> tuple[Ranges, Ranges]:
-    """Each partition's offsets before the first of some, and those from there on."""
-    before: dict[str, dict[int, tuple[int, int]]] = {}
-    behind: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic, partitions in ranges.items():
-        for partition, (start, end) in partitions.items():
-            first, _ = firsts.get(topic, {}).get(partition, (end, end))
-            before.setdefault(topic, {})[partition] = (start, first)
-            behind.setdefault(topic, {})[partition] = (first, end)
-    return before, behind
 
 
 def _good(decoded: Decoded) -> DataFrame:

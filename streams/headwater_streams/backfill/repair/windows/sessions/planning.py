@@ -21,7 +21,7 @@ from pyspark.sql import functions as F
 
 from headwater_streams.backfill.conditions import any_of
 from headwater_streams.backfill.history import TableHistory
-from headwater_streams.backfill.repair.input import require_read
+from headwater_streams.backfill.repair.input import first_to_last, require_read
 from headwater_streams.backfill.repair.pinning import pin_input
 from headwater_streams.backfill.repair.selection import Selection
 from headwater_streams.backfill.repair.spans import merged, overlaps, widened, without
@@ -46,7 +46,7 @@ from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
-from headwater_streams.sources.coordinates import OFFSET, PARTITION, ROWS, TOPIC
+from headwater_streams.sources.coordinates import ROWS
 from headwater_streams.windows.session import SessionWindow
 from headwater_streams.windows.spec import WINDOW, WINDOW_END, WINDOW_KEY, WINDOW_START, quoted
 
@@ -247,11 +247,7 @@ class _Sessions:
         """The offsets of the rows of some times."""
         time_us = F.col(TIME_US)
         near = self._rows.filter(any_of([(time_us >= start) & (time_us < end) for start, end in moments]))
-        bounds = F.min(OFFSET).alias("start"), (F.max(OFFSET) + 1).alias("end")
-        found: dict[str, dict[int, Span]] = {}
-        for row in near.groupBy(TOPIC, PARTITION).agg(*bounds).collect():
-            found.setdefault(row[TOPIC], {})[row[PARTITION]] = (row["start"], row["end"])
-        return found
+        return first_to_last(near)
 
     def _touching(self, spans: Sequence[Span]) -> list[Span]:
         """When the sessions begin that hold some of these times."""
