@@ -12,13 +12,14 @@ many rows. One that is written may touch one that is still open likewise. Neithe
 from collections.abc import Sequence
 from functools import cached_property, reduce
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.touching import CHAIN, numbered
 from headwater_streams.sources.coordinates import ROWS
 from headwater_streams.windows.spec import WINDOW_END, WINDOW_START, quoted
 
-_BEGINS, _CHAIN, _PARTS = "_begins", "_chain", "_parts"
+_PARTS = "_parts"
 _OF_START, _OF_END, _OF_ROWS = "_of_start", "_of_end", "_of_rows"
 
 
@@ -68,16 +69,13 @@ class Sessions:
     def _split(self) -> DataFrame:
         """Written sessions that touch each other, together: their bounds and their rows; few, and looked at often."""
         who = quoted(self._who)
-        earlier = Window.partitionBy(*who).orderBy(WINDOW_START, WINDOW_END)
-        until = F.max(WINDOW_END).over(earlier.rowsBetween(Window.unboundedPreceding, -1))
-        begins = F.when(until.isNull() | (F.col(WINDOW_START) > until), 1).otherwise(0)
-        chained = self._written.withColumn(_BEGINS, begins).withColumn(_CHAIN, F.sum(_BEGINS).over(earlier))
+        chained = numbered(self._written, who, WINDOW_START, WINDOW_END)
         bounds = (
             F.min(WINDOW_START).alias(WINDOW_START),
             F.max(WINDOW_END).alias(WINDOW_END),
             F.sum(ROWS).alias(ROWS),
         )
-        chains = chained.groupBy(*who, _CHAIN).agg(*bounds, F.count(F.lit(1)).alias(_PARTS))
+        chains = chained.groupBy(*who, CHAIN).agg(*bounds, F.count(F.lit(1)).alias(_PARTS))
         return self._bounds(chains.filter(F.col(_PARTS) > 1)).localCheckpoint()
 
     def _bounds(self, sessions: DataFrame) -> DataFrame:

@@ -11,9 +11,10 @@ other in time, are one as well:
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.backfill.touching import CHAIN, numbered
 from headwater_streams.backfill.values import Span
 from headwater_streams.sources.coordinates import ROWS
 
@@ -56,19 +57,19 @@ def chained(sessions: DataFrame, whose: Sequence[Column]) -> DataFrame:
         sessions: With their key, bounds and `_rows`, of all rows and written ones.
         whose: The columns of the key.
     """
-    earlier = Window.partitionBy(*whose).orderBy(START_US, END_US)
-    until = F.max(END_US).over(earlier.rowsBetween(Window.unboundedPreceding, -1))
-    begins = F.when(until.isNull() | (F.col(START_US) > until), 1).otherwise(0)
-    numbered = sessions.withColumn("_begins", begins).withColumn("_chain", F.sum("_begins").over(earlier))
-    return numbered.groupBy(*whose, "_chain").agg(
-        F.min(START_US).alias(START_US),
-        F.max(START_US).alias(_LAST),
-        F.max(END_US).alias(END_US),
-        F.sum(F.when(F.col(MADE), F.col(ROWS)).otherwise(0)).alias(_MADE_ROWS),
-        F.sum(F.when(F.col(MADE), 0).otherwise(F.col(ROWS))).alias(_WRITTEN_ROWS),
-        F.bool_or(OPEN).alias(OPEN),
-        F.count_if(MADE).alias(_MADE),
-        F.count_if(~F.col(MADE)).alias(_WRITTEN),
+    return (
+        numbered(sessions, whose, START_US, END_US)
+        .groupBy(*whose, CHAIN)
+        .agg(
+            F.min(START_US).alias(START_US),
+            F.max(START_US).alias(_LAST),
+            F.max(END_US).alias(END_US),
+            F.sum(F.when(F.col(MADE), F.col(ROWS)).otherwise(0)).alias(_MADE_ROWS),
+            F.sum(F.when(F.col(MADE), 0).otherwise(F.col(ROWS))).alias(_WRITTEN_ROWS),
+            F.bool_or(OPEN).alias(OPEN),
+            F.count_if(MADE).alias(_MADE),
+            F.count_if(~F.col(MADE)).alias(_WRITTEN),
+        )
     )
 
 
