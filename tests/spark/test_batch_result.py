@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headwater_streams.runtime.batch_result import BatchResult, Metrics
 from headwater_streams.sinks.delta_table import WrittenFiles
@@ -39,6 +40,14 @@ def test_rows_that_are_kept_are_computed_once(made: Made) -> None:
     assert result.metrics == {"input_read": {"rows": 3}}
     result.require_computed()
     assert computed() == 3
+
+
+def test_rows_that_are_kept_are_computed_once_by_telling_a_column_of_them(made: Made) -> None:
+    result, computed = made
+    kept, told = result.kept_telling([F.col("value")])
+    assert (told.to_pydict(), computed()) == ({"value": [0, 1, 2]}, 3)
+    assert (kept.count(), computed()) == (3, 3)
+    assert result.metrics == {"input_read": {"rows": 3}}
 
 
 def test_rows_that_are_written_are_observed_by_then(made: Made) -> None:

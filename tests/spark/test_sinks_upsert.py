@@ -37,7 +37,7 @@ def _upsert(spark: SparkSession, table: Path, rows: Rows | DataFrame, batch: int
         df,
         lambda: DeltaTransaction(spark, table),
         keys=["carrier", "hour"],
-        keyed=df,
+        keyed=df.select("carrier", "hour").toArrow(),
         updates={"departures": "t.departures + s.departures"},
         app_id="job/1",
         batch=batch,

@@ -1,9 +1,10 @@
 """What Spark gives for one batch of a query: the rows, and what was observed on their way."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
 
 from headwater_streams.gateway import to_list
 from headwater_streams.sinks.delta_table import WrittenFiles
@@ -16,7 +17,8 @@ class BatchResult:
     """The rows of a batch, and what was observed while they were computed.
 
     Where Spark keeps state for the query, computing the rows updates it, so it is done once: by `kept`, where they are
-    needed more than once, by `written`, where they are only written, or by `metrics`, where none are needed.
+    needed more than once (or `kept_telling`, where some of their columns are wanted here), by `written`, where they are
+    only written, or by `metrics`, where none are needed.
     """
 
     def __init__(self, rows: DataFrame, observe: Callable[[], Metrics]) -> None:
@@ -35,12 +37,15 @@ class BatchResult:
 
     def kept(self) -> DataFrame:
         """The rows, computed and kept until `release`."""
-        self._require_not_computed()
-        self._is_kept = True
-        self.rows = _without_foreign_order(self.rows)
-        self.rows.persist().count()
+        self._keep().count()
         self._metrics = self._observe()
         return self.rows
+
+    def kept_telling(self, columns: Sequence[Column]) -> tuple[DataFrame, pa.Table]:
+        """The rows, computed and kept until `release`, and these columns of all of them."""
+        told = self._keep().select(*columns).toArrow()
+        self._metrics = self._observe()
+        return self.rows, told
 
     def written(self, write: Callable[[DataFrame], WrittenFiles]) -> WrittenFiles:
         """Computes the rows by writing them.
@@ -63,6 +68,12 @@ class BatchResult:
         """Lets go of the rows that are kept."""
         if self._is_kept:
             self.rows.unpersist()
+
+    def _keep(self) -> DataFrame:
+        self._require_not_computed()
+        self._is_kept = True
+        self.rows = _without_foreign_order(self.rows)
+        return self.rows.persist()
 
     def _require_not_computed(self) -> None:
         assert self._metrics is None, "the state was updated by these rows, and would be again"

@@ -40,6 +40,7 @@ _COLLECT = "spark.databricks.delta.stats.collect"
 _WRITING: WeakKeyDictionary[SparkSession, tuple[int, str]] = WeakKeyDictionary()
 """How many threads write with a session, and its own setting of `_COLLECT`."""
 _WRITING_LOCK = Lock()
+_FEW_BYTES = 1 << 20  # tens of thousands of rows
 
 _PROPERTIES = {
     "delta.enableDeletionVectors": "false",  # deltalake and DuckDB do not read them
@@ -364,7 +365,21 @@ def read_files(spark: SparkSession, schema: T.StructType, files: Sequence[Path])
     """Data files of a table, with its columns; of whichever version they are."""
     if not files:
         return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*map(str, files))
+    rows = spark.read.schema(schema).parquet(*map(str, files))
+    # Read by one task they are grouped and joined without an exchange, which costs more than a second task saves.
+    return rows.coalesce(1) if _are_small(files) else rows
+
+
+def _are_small(files: Sequence[Path]) -> bool:
+    size = 0
+    for file in files:
+        try:
+            size += file.stat().st_size
+        except OSError:
+            return False  # Spark says what is wrong with it
+        if size > _FEW_BYTES:
+            return False
+    return True
 
 
 def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:

@@ -23,7 +23,7 @@ def upsert_rows(
     begin: Callable[[], DeltaTransaction],
     *,
     keys: Sequence[str],
-    keyed: DataFrame,
+    keyed: pa.Table,
     updates: Mapping[str, str],
     app_id: str,
     batch: int,
@@ -37,7 +37,7 @@ def upsert_rows(
         df: The rows; one for each key. They are computed once, and again where another commit came first.
         begin: Begins a commit to the table.
         keys: The key columns; NULL equals NULL.
-        keyed: Rows with the same keys that cost less to compute, such as kept ones that `df` was made of.
+        keyed: The key columns of all rows.
         updates: SQL over `t` (the table) and `s` (the rows) for columns that are not simply replaced.
         app_id: The mark's application id.
         batch: The mark's version.
@@ -61,8 +61,7 @@ def upsert_rows(
                 raise
 
 
-def _keys(rows: DataFrame, keys: Sequence[str]) -> pa.Table:
-    found = rows.select(*[F.col(f"`{key}`") for key in keys]).toArrow()
+def _keys(found: pa.Table, keys: Sequence[str]) -> pa.Table:
     distinct = found.group_by(list(keys)).aggregate([])
     if distinct.num_rows < found.num_rows:
         raise JobDefinitionError(

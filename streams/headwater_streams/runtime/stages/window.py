@@ -6,6 +6,7 @@ when the watermark has passed its end.
 
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -43,7 +44,8 @@ from headwater_streams.windows.spec import PLACED_METRIC, SINCE, WINDOW_END, WIN
 
 _NOW, _KNOWN = "_now", "_known"
 EMITTED_METRIC = "headwater_emitted"
-"""The observation of the windows that Spark gave: how many (`windows`), and the rows in them (`rows`)."""
+"""The observation of the windows that Spark gave: how many (`windows`), the rows in them (`rows`), and where these are
+to be found: the bounds of all windows (`start_us`, `end_us`), or the batch that read the first row (`since`)."""
 
 
 class WindowStage:
@@ -100,7 +102,9 @@ class WindowStage:
         result = reveal(result, [ROWS, WINDOW_KEY, *([SINCE] if traced else [])])
         if self._is_final:
             terms = [F.count(F.lit(1)).alias("windows"), F.coalesce(F.sum(ROWS), F.lit(0)).alias("rows")]
-            terms += [F.min(SINCE).alias("since")] if traced else []
+            start, end = (F.unix_micros(F.col(f"{WINDOW_KEY}.window_{bound}")) for bound in ("start", "end"))
+            bounds = [F.min(start).alias("start_us"), F.max(end).alias("end_us")]
+            terms += [F.min(SINCE).alias("since")] if traced else bounds
             result = result.observe(EMITTED_METRIC, *terms)
         return observe_output(self._job, result)
 
@@ -114,7 +118,8 @@ class WindowStage:
         transaction = self._begin()
         if self._name not in inputs or transaction.last_batch(self._app_id) >= batch:
             return
-        df, metrics = result.kept(), result.metrics
+        df, keyed = self._computed(result)
+        metrics = result.metrics
         closed = observed(metrics, EMITTED_METRIC, "windows")
         if not (closed or inputs[self._name].went_on):
             return  # Spark's own batch, to move its watermark, and no window closed
@@ -146,7 +151,7 @@ class WindowStage:
             windows = self._with_all_sources(df, batch, inputs[self._name], metrics) if closed else None
             self._append(transaction, windows, closed, entry)
         else:
-            self._update(self._with_sources(df, batch, split), df, entry)
+            self._update(self._with_sources(df, batch, split), keyed, entry)
         self._context.step(self._job.name, "after commit", batch)
 
     def warm_up(self, result: BatchResult, again: WarmUp) -> None:
@@ -209,14 +214,20 @@ class WindowStage:
             self._newest_us = int(found) if self._newest_us is None else max(int(found), self._newest_us)
         return self._newest_us
 
-    def _update(self, windows: DataFrame, kept: DataFrame, entry: LedgerEntry) -> None:
+    def _computed(self, result: BatchResult) -> tuple[DataFrame, pa.Table | None]:
+        """The windows of a batch, kept, and the keys of those that replace others."""
+        if self._is_final:
+            return result.kept(), None
+        return result.kept_telling([F.col(f"`{key}`") for key in self._job.target.keys])
+
+    def _update(self, windows: DataFrame, keyed: pa.Table, entry: LedgerEntry) -> None:
         self._context.step(self._job.name, "before commit", entry.batch)
         try:
             upsert_rows(
                 windows.withColumns(commit_columns(entry.batch, self._generation)),
                 self._begin,
                 keys=self._job.target.keys,
-                keyed=kept,
+                keyed=keyed,
                 updates={SOURCES: _MERGED_SOURCES},
                 app_id=self._app_id,
                 batch=entry.batch,
@@ -254,9 +265,7 @@ class WindowStage:
         if not isinstance(self._input, KeptInput):
             since = observed(metrics, EMITTED_METRIC, "since")
             return with_ranges(df, self._ranges.between(since, batch))
-        start, end = (F.unix_micros(F.col(f"{WINDOW_KEY}.window_{bound}")) for bound in ("start", "end"))
-        bounds = df.agg(F.min(start).alias("start_us"), F.max(end).alias("end_us")).first()
-        assert bounds is not None
+        bounds = metrics[EMITTED_METRIC]
         assert batch_input.source.versions is not None
         version = batch_input.source.versions[1] - 1
         rows = self._input.in_time_between(version, bounds["start_us"], bounds["end_us"])
