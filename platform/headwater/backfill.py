@@ -275,13 +275,22 @@ def _home(home: _PATH) -> Home:
 
 def _context(home: _PATH, bootstrap: str | None, *, reads: Job | None = None) -> StageContext:
     """The session with the home and the brokers, which there must be where a job's topics are read."""
-    where, spark = _home(home), SparkSession.getActiveSession()
+    where, spark = _home(home), _session()
     needs_broker = reads is not None and bool(reads.topics)
     if spark is None:
         name = "headwater backfill"
         return open_environment(where.root, bootstrap, app_name=name, needs_broker=needs_broker).context
     address = bootstrap or (bootstrap_of if needs_broker else known_bootstrap)(where.root)
     return StageContext(spark, where, KafkaSource(address))
+
+
+def _session() -> SparkSession | None:
+    """The session that the program or the notebook has.
+
+    Not the active one: PySpark calls so, in all threads, the one that a frame was last made with, which may be that of
+    a query, made in a batch; it is a copy with the query's own settings, by which no window is closed at the end.
+    """
+    return SparkSession.builder.getOrCreate() if SparkSession.getActiveSession() is not None else None
 
 
 def _id_of(planned: Planned) -> str:

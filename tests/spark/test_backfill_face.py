@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -78,6 +78,25 @@ def test_backfill_from_python_goes_the_whole_way(driver: JobDriver, tmp_path: Pa
     assert rebuild.mode == "rebuild"
     assert hw.backfill.abort(rebuild, home=driver.home.root)["state"] == "aborted"
     assert [each.batch for each in hw.backfill.versions(function)] == [0]
+
+
+def test_backfill_from_python_uses_no_query_session_that_made_a_frame(
+    spark: SparkSession, drive: Callable[..., JobDriver], closing_batches: None
+) -> None:
+    @hw.job(name="hourly", target=hw.delta("gold.hourly", keys=["who", "window_start"]))
+    def closed(silver_clicks: DataFrame) -> DataFrame:
+        return hw.tumbling(silver_clicks, "at", "1 hour", by=["who"]).agg(F.sum("n").alias("n"))
+
+    driver = drive(clean, closed)
+    clicks = [{"who": "ann", "at": f"2013-01-01T{hour}:10:00Z", "n": hour} for hour in (10, 11, 14)]
+    driver.send("clicks", *clicks, timestamp="2013-01-01T15:00:00Z")
+    driver.run()
+    of_a_query = spark.newSession()
+    of_a_query.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    of_a_query.createDataFrame([(1,)], "n INT")  # PySpark takes its session for the active one from now on
+    planned = hw.backfill.plan(closed, rebuild=True, home=driver.home.root)
+    run = hw.backfill.run(planned, closed, home=driver.home.root)
+    assert (run.accounting["emitted"], run.accounting["open"]) == (2, 1)
 
 
 def test_backfill_from_python_needs_the_job_that_no_module_has(driver: JobDriver) -> None:

@@ -333,7 +333,8 @@ def test_repairs_of_random_ranges_give_the_sessions_of_all_rows(drive: Callable[
         else:
             why = ""
         if why:
-            assert "not all closed" in why or "no row" in why, f"seed {SEED}"
+            known = ("are not all closed yet", "some are not closed yet", "no row")
+            assert any(each in why for each in known), f"seed {SEED}"
             continue
         repaired(driver, planned, job)
         right, now = whole(events), sessions(driver)

@@ -75,3 +75,25 @@ def test_job_runs_a_batch_without_rows_only_where_it_may_write_something(
     assert sorted(path.name for path in offsets.glob("[0-9]*")) == [str(n) for n in range(batches)]
     assert driver.audit() == []
     assert spark.conf.get("spark.sql.streaming.noDataMicroBatches.enabled") == "true"
+
+
+@pytest.mark.parametrize("job", [_windowed("append"), _joining("left")], ids=["append", "left"])
+def test_job_that_ended_before_spark_closed_what_it_could_closes_it_when_it_is_started_again(
+    setting: Callable[[str, str], None], drive: Callable[..., JobDriver], job: Callable[..., DataFrame]
+) -> None:
+    driver, allowed = drive(job), "spark.sql.streaming.noDataMicroBatches.enabled"
+    times = ("2013-01-01T10:00:00Z", "2013-01-02T10:00:00Z")
+    driver.send("departures", *[{"flight": time, "left_at": time} for time in times], timestamp=AT)
+    if len(driver._jobs[0].topics) > 1:
+        driver.send("arrivals", *[{"flight": "c", "landed_at": time} for time in times], timestamp=AT)
+    table, rows = driver._jobs[0].target.name, list[int]()
+    for closes in ("false", "false", "true", "true"):  # as if the first run had been killed just then
+        setting(allowed, closes)
+        driver.run()
+        rows.append(len(driver.rows(table)))
+    assert rows == [0, 0, 1, 1]
+    assert driver.audit() == []
+    batches = sorted(
+        path.name for path in (driver.home.checkpoint(job.__name__, 1) / "commits").glob("[0-9]*")
+    )
+    assert batches == ["0", "1"]

@@ -125,6 +125,22 @@ def plan_first_batch(checkpoint: Path, query_id: str, metadata: str, sources: Se
         file.write("\n".join(["v1", metadata, *(line or "-" for line in sources)]).encode())
 
 
+def plan_closing_batch(checkpoint: Path) -> None:
+    """Writes the offsets of the batch without rows that has to follow, if the query ended before Spark planned it.
+
+    A batch with rows moves the watermark for the next one. Spark plans that where nothing new came, but forgets it when
+    the query is started again: the windows that it closes would wait for the next record.
+    """
+    batch, watermark_ms = next_batch(checkpoint)
+    before = read_offsets(checkpoint, batch - 1) if batch else None
+    if before is None or last_planned(checkpoint) == batch or watermark_ms <= before.watermark_ms:
+        return
+    version, metadata, *sources = (checkpoint / "offsets" / str(batch - 1)).read_text().splitlines()
+    moved = json.dumps({**json.loads(metadata), "batchWatermarkMs": watermark_ms}, separators=(",", ":"))
+    with atomic_file(checkpoint / "offsets" / str(batch)) as file:
+        file.write("\n".join([version, moved, *sources]).encode())
+
+
 def begin_kafka(checkpoint: Path, source: int, offsets: str) -> None:
     """Writes where a Kafka source begins, as it would itself before its first batch."""
     with atomic_file(checkpoint / "sources" / str(source) / "0") as file:

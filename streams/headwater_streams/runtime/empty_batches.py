@@ -14,6 +14,12 @@ _SETTING = "spark.sql.streaming.noDataMicroBatches.enabled"
 _STARTING = threading.Lock()
 
 
+def has_empty_batches(spark: SparkSession) -> bool:
+    """Whether the session's setting allows such batches."""
+    with _STARTING:
+        return str(spark.conf.get(_SETTING)) == "true"
+
+
 @contextmanager
 def empty_batches(spark: SparkSession, *, wanted: bool) -> Iterator[None]:
     """Has a query that is started in it run such batches only if they are wanted and the session's setting allows them.

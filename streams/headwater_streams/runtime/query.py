@@ -21,10 +21,10 @@ from headwater_streams.gateway import to_list
 from headwater_streams.ledger.entry import merge_ranges, spelled
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.batch_result import BatchResult, Metrics
-from headwater_streams.runtime.checkpoint import is_committed, read_offsets
+from headwater_streams.runtime.checkpoint import is_committed, plan_closing_batch, read_offsets
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.empty_batches import empty_batches
+from headwater_streams.runtime.empty_batches import empty_batches, has_empty_batches
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, speaks_of_loss
 from headwater_streams.runtime.generations import (
@@ -146,6 +146,8 @@ class JobQuery:
         self._again = WarmUp.of(last_entry(table, self.job.name, self._generation))
         if self._again is not None and not is_committed(self._checkpoint, 0):
             plan_warm_up(self._context, self._plan, self._checkpoint, self._again)
+        elif self._stage.writes_without_rows and has_empty_batches(self._context.spark):
+            plan_closing_batch(self._checkpoint)
         self._check_positions(there)
         if self.job.branches:
             with self._turn.of_repair():  # one that is going on is waited for; one that died is named
