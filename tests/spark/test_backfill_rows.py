@@ -170,6 +170,9 @@ def test_row_backfill_refusals_are_one_sentence_each(drive: Callable[..., JobDri
 
     by_time = backfill.plan(context, job, event_time=("2013-01-01T10:02:00Z", "2013-01-01T10:05:00Z"))
     assert by_time.ranges == {"departures": {0: (1, 4)}}
+    assert by_time.notes == (
+        "what lies between the first and the last of a partition whose departed_at is in the range is read again, too",
+    )
     since = backfill.plan(context, job, since_version=1)
     assert since.ranges == {"departures": {0: (3, 7)}}
     with pytest.raises(
@@ -191,6 +194,38 @@ def test_row_backfill_refusals_are_one_sentence_each(drive: Callable[..., JobDri
     driver._log.partitions = lambda topic: {0: (2, 7)}  # retention took the beginning
     with pytest.raises(DataLossError, match=r"offsets \[0, 2\) of the range are gone from the topic"):
         backfill.plan(context, job, offsets=RANGE)
+
+
+def test_row_backfill_of_times_tells_of_records_of_that_time_that_are_gone(
+    drive: Callable[..., JobDriver],
+) -> None:
+    def plain(job_name: str, columns: Callable[[DataFrame], DataFrame]) -> Job:
+        @hw.job(name=job_name, target=hw.delta(f"silver.{job_name}"), dedup=hw.by_offset())
+        def copy(departures: DataFrame) -> DataFrame:
+            return columns(departures)
+
+        return bind(copy)
+
+    timed = plain("timed", lambda rows: rows)
+    timeless = plain("timeless", lambda rows: rows.drop("departed_at"))
+    driver = drive(timed, timeless)
+    for n in range(6):
+        driver.send("departures", event(n, 5), timestamp=f"2013-01-01T12:0{n}:00Z")
+    driver.run()
+    driver._log.partitions = lambda topic: {0: (2, 6)}  # retention took the beginning
+    context, gone = driver.context, r"offsets departures 0 \[0, 2\) are gone from the topic"
+    for asked in (
+        {"event_time": ("2013-01-01T10:01:00Z", "2013-01-01T10:04:00Z")},
+        {"timestamps": ("2013-01-01T12:01:00Z", "2013-01-01T12:04:00Z")},
+    ):
+        with pytest.raises(DataLossError, match=f"{gone}, and silver.timed has rows of the range"):
+            backfill.plan(context, timed, **asked)
+    later = backfill.plan(context, timed, timestamps=("2013-01-01T12:02:00Z", "2013-01-01T12:04:00Z"))
+    assert (later.ranges, later.notes) == ({"departures": {0: (2, 4)}}, ())
+    span = ("2013-01-01T10:01:00Z", "2013-01-01T10:04:00Z")
+    cannot_tell = backfill.plan(context, timeless, event_time=span)
+    assert cannot_tell.ranges == {"departures": {0: (2, 4)}}
+    assert "are gone from the topic; what was made of them stays as it is" in cannot_tell.notes[1]
 
 
 coasts = hw.topic("east", "west", schema="flight_id STRING, delay_minutes INT, at TIMESTAMP", event_time="at")

@@ -6,7 +6,7 @@ from typing import Protocol
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.history import TableHistory, intersection
 from headwater_streams.backfill.offsets import Offsets
 from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.selection import Selection
@@ -32,6 +32,9 @@ class RowInput(Protocol):
 
     def of_event_time(self, read: Ranges, span: Span) -> Ranges:
         """From the first to the last of each partition, of what was read, whose event time is in the span."""
+
+    def gone(self, read: Ranges) -> Ranges:
+        """The ranges, of what was read, that nobody can read again."""
 
     def require(self, needed: Ranges) -> None:
         """Sees to it that ranges can be read.
@@ -70,17 +73,24 @@ class _Topics:
         return found
 
     def of_event_time(self, read: Ranges, span: Span) -> Ranges:
-        held = {}
-        for topic, partitions in read.items():
-            there = self._context.source.partitions(topic)
-            known = (
-                (p, max(start, there[p][0]), end) for p, (start, end) in partitions.items() if p in there
-            )
-            held[topic] = {p: (start, end) for p, start, end in known if start < end}
+        held = intersection(read, self._there(read))
         unused = needless(self._declared, value_schema(self._declared))
         decoder = RecordDecoder(self._declared, (), origin=False, unused=unused)
         decoded = decoder.decode(decoder.locate(self.read(held))).frame
         return _between(decoded, F.col(f"{VALUE}.`{self._declared.event_time}`"), span)
+
+    def gone(self, read: Ranges) -> Ranges:
+        there = self._there(read)
+        return intersection(
+            read,
+            {
+                topic: {p: (0, there[topic].get(p, (end, end))[0]) for p, (_, end) in found.items()}
+                for topic, found in read.items()
+            },
+        )
+
+    def _there(self, read: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
+        return {topic: self._context.source.partitions(topic) for topic in read}
 
     def require(self, needed: Ranges) -> None:
         for topic in self._declared.names:
@@ -108,14 +118,22 @@ class _Table:
     def of_event_time(self, read: Ranges, span: Span) -> Ranges:
         return _between(self.read(read), F.col(f"`{self._event_time}`"), span)
 
+    def gone(self, read: Ranges) -> Ranges:
+        return {}  # its version was read when the repair was planned
+
     def require(self, needed: Ranges) -> None:
         """Its version was read when the repair was planned."""
 
 
 def _between(rows: DataFrame, time: Column, span: Span) -> Ranges:
     """From the first to the last row of each partition whose time is in the span."""
+    return first_to_last(rows.filter(in_span(time, span)))
+
+
+def in_span(time: Column, span: Span) -> Column:
+    """True for a time in a span of microseconds."""
     time_us = F.unix_micros(time)
-    return first_to_last(rows.filter((time_us >= span[0]) & (time_us < span[1])))
+    return (time_us >= span[0]) & (time_us < span[1])
 
 
 def first_to_last(rows: DataFrame) -> Ranges:

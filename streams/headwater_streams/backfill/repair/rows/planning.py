@@ -6,13 +6,16 @@ A step reads whole batches where copies are told by their origin, for of two cop
 from collections.abc import Sequence
 from dataclasses import replace
 
+from pyspark.sql import functions as F
+
 from headwater_streams.backfill.history import (
     LiveBatch,
     TableHistory,
     count_of,
     intersection,
 )
-from headwater_streams.backfill.repair.input import asked_of, row_input
+from headwater_streams.backfill.offsets import Offsets
+from headwater_streams.backfill.repair.input import asked_of, in_span, row_input
 from headwater_streams.backfill.repair.pinning import pin_told_apart
 from headwater_streams.backfill.repair.rejected import rejected_records
 from headwater_streams.backfill.repair.selection import Selection
@@ -24,6 +27,8 @@ from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.sinks.delta_table import read_version
+from headwater_streams.sources.coordinates import TIMESTAMP
 
 
 def plan_rows(
@@ -59,6 +64,7 @@ def plan_rows(
         asked = history.read_ranges(since=selection.since_version)
     else:
         asked = asked_of(source, declared, selection, read, draft.job)
+        told = _of_times(context, job_plan, selection, history, source.gone(read))
     ranges = intersection(asked, read)
     if not ranges:
         raise BackfillError(f"no record of {declared.name} is in the range, so there is nothing to mend")
@@ -80,6 +86,44 @@ def plan_rows(
         since=since,
         notes=(*draft.notes, *[_of_old(topic) for topic in since], *notes, *told),
     )
+
+
+def _of_times(
+    context: StageContext, job_plan: JobPlan, selection: Selection, history: TableHistory, gone: Ranges
+) -> tuple[str, ...]:
+    """What a range of times comes to, for a person.
+
+    Raises:
+        DataLossError: Rows of the range were made of records that are gone from the topic.
+    """
+    ((_, declared),) = job_plan.job.inputs.items()
+    span, time = selection.timestamps, TIMESTAMP
+    told: list[str] = []
+    if selection.event_time is not None:
+        span, time = selection.event_time, str(declared.event_time)
+        told = [
+            f"what lies between the first and the last of a partition whose {time} is in the range is read again, too"
+        ]
+    if span is None or not gone:
+        return tuple(told)
+    places = [
+        f"{topic} {partition} [{start}, {end})"
+        for topic, partitions in sorted(gone.items())
+        for partition, (start, end) in sorted(partitions.items())
+    ]
+    which = f"the offsets {', '.join(places)} are gone from the topic"
+    for table in (job_plan.job.target.name, *job_plan.job.other_tables):
+        path = context.home.table(table)
+        version = history.version if table == job_plan.job.target.name else TableHistory(path, table).version
+        rows = read_version(context.spark, path, version).filter(Offsets.of([gone]).condition())
+        if dict(rows.dtypes).get(time) != "timestamp":
+            told.append(f"{which}; what was made of them stays as it is, also where it is of the range")
+        elif not rows.filter(in_span(F.col(f"`{time}`"), span)).isEmpty():
+            raise DataLossError(
+                f"{which}, and {table} has rows of the range that were made of them; what the topic still holds can be "
+                "repaired by its offsets"
+            )
+    return tuple(dict.fromkeys(told))
 
 
 def _of_old(topic: str) -> str:
