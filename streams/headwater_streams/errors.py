@@ -13,6 +13,11 @@ class IncompatibleStateError(JobDefinitionError):
     """The job is not what its checkpoint was made with, and going on would corrupt or lose state."""
 
 
+class SourceReplacedError(IncompatibleStateError):
+    """A backfill put other rows in the place of those that the job has read: it can go on once its own table is made
+    anew, too, and swapped in."""
+
+
 class CheckFailedError(StreamsError):
     """A check with `action="fail"` did not hold; the batch was not committed."""
 

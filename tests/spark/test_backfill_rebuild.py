@@ -18,6 +18,7 @@ import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.runtime.faults import BackOff
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.renewal import begin_generations
@@ -158,6 +159,9 @@ def test_rebuild_of_a_window_takes_table_and_checkpoint_over_and_gives_them_back
 @hw.check("known", "carrier IS NOT NULL", action="quarantine")
 def clean(departures: DataFrame) -> DataFrame:
     return departures
+
+
+cleaned = hw.table("silver.departures", event_time="departed_at", watermark="30 minutes")
 
 
 def cleaner() -> Job:
@@ -347,6 +351,63 @@ def _asked_just_before_it_ends(exception: Callable[[StreamingQuery], Any]) -> Ca
         return exception(query)
 
     return ask
+
+
+def test_job_behind_a_rebuild_waits_for_its_own_beside_others_that_go_on(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(target=hw.delta("gold.copies"))
+    def copies(cleaned: DataFrame) -> DataFrame:
+        return cleaned.select("carrier")
+
+    @hw.job(target=hw.delta("silver.others"), dedup=hw.by_offset())
+    def others(departures: DataFrame) -> DataFrame:
+        return departures.select("carrier")
+
+    driver = drive(clean, others, copies)
+    context, jobs = driver.context, [bind(clean), bind(others), bind(copies)]
+    send(driver, event("10:00", "UA", 60))
+    runner = JobRunner(context, jobs, progress_every_s=None, back_off=BackOff(0.1, 0.5))
+    runner.start(interval_s=0.1)
+
+    def has(table: str, rows: int) -> Callable[[], bool]:
+        return lambda: table in driver.home.tables() and driver.table(table).count() == rows
+
+    try:
+        _watch_until(runner, has("gold.copies", 1))
+        first = backfill.plan_rebuild(context, jobs[0])
+        backfill.run(context, first.id, jobs[0])
+        second = backfill.plan_rebuild(context, jobs[2], behind=[first.id])
+        backfill.run(context, second.id, jobs[2])
+        for planned, job in ((second, jobs[2]), (first, jobs[0])):
+            assert backfill.verify(context, planned.id, job).passed
+        backfill.swap(context, first.id)
+        with pytest.raises(BackfillError, match=r"is swapped in by now, .* is run and verified before that"):
+            backfill.verify(context, second.id, jobs[2])
+        send(driver, event("10:05", "DL", 5))
+        _watch_until(runner, lambda: "copies" not in runner.queries)
+        _watch_until(runner, has("silver.others", 2))
+        _watch_until(runner, has("silver.departures", 2))
+        assert driver.table("gold.copies").count() == 1
+        backfill.swap(context, second.id)
+        _watch_until(runner, has("gold.copies", 2))
+    finally:
+        runner.stop()
+    with pytest.raises(IncompatibleStateError, match=r"the rows of silver\.departures"):
+        _started_behind_a_rebuild(driver, jobs)
+    assert driver.audit() == []
+
+
+def _started_behind_a_rebuild(driver: JobDriver, jobs: list[Job]) -> None:
+    again = backfill.plan_rebuild(driver.context, jobs[0])
+    backfill.run(driver.context, again.id, jobs[0])
+    backfill.verify(driver.context, again.id, jobs[0])
+    backfill.swap(driver.context, again.id)
+    runner = JobRunner(driver.context, jobs, progress_every_s=None, back_off=BackOff(0.1, 0.5))
+    try:
+        runner.start(interval_s=0.1)
+    finally:
+        runner.stop()
 
 
 def _watch_until(runner: JobRunner, done: Callable[[], bool]) -> None:

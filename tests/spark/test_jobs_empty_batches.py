@@ -77,6 +77,33 @@ def test_job_runs_a_batch_without_rows_only_where_it_may_write_something(
     assert spark.conf.get("spark.sql.streaming.noDataMicroBatches.enabled") == "true"
 
 
+@hw.job(target=hw.delta("gold.hours", keys=["window_start"]), dedup=hw.by_offset())
+def _hours_of_one(departures: DataFrame) -> DataFrame:
+    one = departures.where("flight = 'a'")
+    return hw.tumbling(one, "left_at", "1 hour").agg(F.count("*").alias("n"))
+
+
+@hw.job(target=hw.delta("gold.flights"), dedup=hw.by_offset())
+def _one_flight(departures: DataFrame, arrivals: DataFrame) -> DataFrame:
+    times = {"left_time": "left_at", "right_time": "landed_at"}
+    one = departures.where("flight = 'a'")
+    return hw.join(one, arrivals.where("flight = 'a'"), on=["flight"], within="2 hours", how="left", **times)
+
+
+@pytest.mark.parametrize("job", [_hours_of_one, _one_flight], ids=["window", "left join"])
+def test_rows_that_the_function_filters_move_the_watermark_as_others_do(
+    closing_batches: None, drive: Callable[..., JobDriver], job: Callable[..., DataFrame]
+) -> None:
+    driver = drive(job)
+    for flight, time in (("a", "2013-01-01T10:00:00Z"), ("b", "2013-01-02T10:00:00Z")):
+        driver.send("departures", {"flight": flight, "left_at": time}, timestamp=AT)
+        if len(driver._jobs[0].topics) > 1:
+            driver.send("arrivals", {"flight": "b", "landed_at": time}, timestamp=AT)
+        driver.run()
+    assert len(driver.rows(driver._jobs[0].target.name)) == 1
+    assert driver.audit() == []
+
+
 @pytest.mark.parametrize("job", [_windowed("append"), _joining("left")], ids=["append", "left"])
 def test_job_that_ended_before_spark_closed_what_it_could_closes_it_when_it_is_started_again(
     setting: Callable[[str, str], None], drive: Callable[..., JobDriver], job: Callable[..., DataFrame]

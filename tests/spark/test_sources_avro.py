@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.errors import JobDefinitionError, UnavailableError
 from headwater_streams.sources.decode import value_schema
 
 Decoded = tuple[tuple[object, ...] | None, str | None]
@@ -210,6 +210,15 @@ def test_avro_registry_is_asked_once_for_each_new_schema(decode: Decode) -> None
         (None, UNKNOWN),
     ]
     assert asked == [1, 3, 2]
+
+
+def test_avro_registry_that_does_not_answer_is_a_fault_that_passes(decode: Decode) -> None:
+    def registry(number: int) -> str:
+        raise ConnectionError("no route")
+
+    declared = hw.topic("t", format=hw.avro(READER, writers=registry))
+    with pytest.raises(UnavailableError, match=r"could not say the one of id 1: no route"):
+        decode(declared, [wire(1, b"\x04UA")])
 
 
 def test_avro_schema_of_a_registry_that_cannot_be_read_is_a_reason_for_quarantine(

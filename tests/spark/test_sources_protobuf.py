@@ -181,7 +181,7 @@ def test_protobuf_confluent_header_is_taken_off(decode: Decode, departures: Path
     declared = hw.topic("t", format=hw.protobuf(departures, "flights.Departure", header=True))
     values = [
         header + b"\x00" + UA,
-        header + b"\x04\x02\x00" + UA,
+        header + b"\x02\x00" + UA,
         UA,
         header,
         header + b"\x04\x02",
@@ -189,6 +189,20 @@ def test_protobuf_confluent_header_is_taken_off(decode: Decode, departures: Path
         header + b"\x03",
     ]
     assert decode(declared, values) == [(("UA", -3, None), None)] * 2 + [no_header] * 5
+
+
+def test_protobuf_message_of_another_place_in_the_file_is_rejected(decode: Decode, tmp_path: Path) -> None:
+    file = tmp_path / "two.desc"
+    carrier = [("carrier", FieldDescriptor.TYPE_STRING, "")]
+    file.write_bytes(descriptors(("Arrival", carrier), ("Departure", carrier)))
+    header = struct.pack(">bI", 0, 17)
+    declared = hw.topic("t", format=hw.protobuf(file, "flights.Departure", header=True))
+    values = [header + way + b"\x0a\x02UA" for way in (b"\x02\x02", b"\x00", b"\x04\x02\x00", b"\x02\x01")]
+    told = "its header says message {} of its file, and flights.Departure is [1]"
+    assert decode(declared, values) == [
+        (("UA",), None),
+        *[(None, told.format(way)) for way in ("[0]", "[1, 0]", "[-1]")],
+    ]
 
 
 def test_protobuf_generated_class_brings_its_imports(decode: Decode, departures: Path) -> None:

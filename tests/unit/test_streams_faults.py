@@ -11,6 +11,7 @@ from headwater_streams.errors import (
     JobDefinitionError,
     LeaseLostError,
     OwnershipError,
+    SourceReplacedError,
     StreamsError,
     UnavailableError,
 )
@@ -25,6 +26,7 @@ AWAY = "org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a
     [
         UnavailableError("the broker does not answer"),
         LeaseLostError("the session may be over"),
+        SourceReplacedError("version 3 put other rows in the place"),
         RuntimeError(AWAY),
         RuntimeError("Cannot fetch record for offset 17 in 30000 milliseconds"),
         RuntimeError("java.net.ConnectException: Connection refused"),

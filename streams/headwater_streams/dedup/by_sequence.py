@@ -19,8 +19,10 @@ from headwater_streams.errors import JobDefinitionError
 class BySequence:
     """Each (producer id, epoch, sequence) counts once, in whatever order records come.
 
-    A record without the three headers counts by its own topic, partition and offset; one with some of them, or with
-    numbers that are none, goes to quarantine. State, in the ledger: the sequences seen of each id and epoch, as
+    The headers are `headwater-producer-id` (any text), `headwater-producer-epoch` and `headwater-producer-sequence`
+    (decimal numbers; a producer begins a greater epoch each time that it starts anew, and numbers each epoch's records
+    one by one). A record without these three counts by its own topic, partition and offset; one with some of them, or
+    with numbers that are none, goes to quarantine. State, in the ledger: the sequences seen of each id and epoch, as
     intervals, one as long as none is missing; it grows with the number of producers and of their starts.
 
     Attributes:

@@ -138,7 +138,9 @@ def as_of(
 
     Args:
         left: Rows with the columns `by` and `left_time`.
-        right: Rows with the columns `by` and `right_time`: a look-up, or a second stream with a watermark.
+        right: Rows with the columns `by` and `right_time`: a look-up, or a second stream with a watermark. Of a table
+            that `scd2` writes, with `right_time="valid_from"`, the answer is the last version that began; where keys
+            may be deleted it holds only if `valid_to` is NULL or after `left_time`.
         left_time: The left rows' event time.
         right_time: The right rows' event time.
         by: The columns that must be equal, by one name, `["origin"]`, or by two, `{"origin": "airport"}`.

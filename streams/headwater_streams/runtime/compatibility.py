@@ -14,7 +14,7 @@ from typing import Literal
 from pyspark.sql import types as T
 
 from headwater_streams.durations import parse_duration
-from headwater_streams.errors import IncompatibleStateError
+from headwater_streams.errors import IncompatibleStateError, SourceReplacedError
 from headwater_streams.ledger.log import last_entry, next_commit
 from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
@@ -35,6 +35,7 @@ REMEDIES: dict[Remedy, str] = {
 }
 """What can be done, from the least to the most."""
 _STRENGTH: tuple[Remedy, ...] = tuple(REMEDIES)
+_ROWS_OF = "the rows of "
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,14 @@ def require_compatible(job: str, differences: Sequence[Difference]) -> None:
     """Refuses to go on where that would corrupt or lose state.
 
     Raises:
+        SourceReplacedError: Nothing differs but rows that it has read, which a backfill replaced.
         IncompatibleStateError: The message names each difference and the remedy.
     """
     told = why_incompatible(job, differences)
     if told is not None:
-        raise IncompatibleStateError(told)
+        wrong = [each for each in differences if each.remedy != "keep"]
+        waits = all(each.what.startswith(_ROWS_OF) for each in wrong)
+        raise SourceReplacedError(told) if waits else IncompatibleStateError(told)
 
 
 def why_incompatible(job: str, differences: Sequence[Difference]) -> str | None:
@@ -190,7 +194,7 @@ def _replaced(context: StageContext, plan: JobPlan, checkpoint: Path) -> Iterato
         if replaced is not None and replaced.entry is not None:
             now = f"those of the backfill {replaced.entry.extra['backfill']} (version {replaced.version})"
             why = "what was made of the rows before would stay"
-            yield Difference(f"the rows of {declared.name}", "those that it has read", now, "rebuild", why)
+            yield Difference(f"{_ROWS_OF}{declared.name}", "those that it has read", now, "rebuild", why)
 
 
 def _whole(before: RunFacts, now: RunFacts, *, renewable: bool) -> Iterator[Difference]:

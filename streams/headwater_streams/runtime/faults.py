@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headwater_streams.errors import LeaseLostError, StreamsError, UnavailableError
+from headwater_streams.errors import LeaseLostError, SourceReplacedError, StreamsError, UnavailableError
 from headwater_streams.sinks.delta_table import conflicts
 
 # Classes of Kafka's Java client and of the JVM, as they stand in Spark's messages and stack traces.
@@ -38,8 +38,8 @@ def text_of(error: BaseException) -> str:
 
 
 def passes(error: BaseException) -> bool:
-    """Whether the fault goes away by itself, so that the job may be tried again: nothing of it was committed."""
-    if isinstance(error, UnavailableError | LeaseLostError):
+    """Whether the fault goes away without the job, so that it may be tried again: nothing of it was committed."""
+    if isinstance(error, UnavailableError | LeaseLostError | SourceReplacedError):
         return True
     if isinstance(error, StreamsError):
         return False

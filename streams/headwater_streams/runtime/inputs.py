@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
 from headwater_streams.delta_rows import table_id
-from headwater_streams.errors import DataLossError, IncompatibleStateError, SupersededError
+from headwater_streams.errors import DataLossError, SourceReplacedError, SupersededError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import Commit, commits, first_version, lineage, next_commit, replacements
 from headwater_streams.runtime.checkpoint import BatchOffsets, next_version, version_read
@@ -223,7 +223,7 @@ class InputReader:
         replaced = self.replaced_by(self._target, since)
         if replaced is not None:
             assert replaced.entry is not None
-            raise IncompatibleStateError(
+            raise SourceReplacedError(
                 f"job {self.job!r}: version {replaced.version} of {self.declared.name} put other rows in the place of "
                 f"those that it has read (backfill {replaced.entry.extra['backfill']}), and what it made of these "
                 f"would stay; make its table anew, too: headwater backfill plan {self.job} --rebuild"

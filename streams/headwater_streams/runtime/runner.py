@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from headwater_streams.errors import StreamsError, SupersededError
+from headwater_streams.errors import SourceReplacedError, StreamsError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.compatibility import require_compatible, since_last_run
 from headwater_streams.runtime.context import StageContext
@@ -91,7 +91,7 @@ class JobRunner:
         self._interval_s = interval_s
         for plan in self.plans:
             if jobs is None or plan.job.name in jobs:
-                self._start_or_wait(plan)
+                self._start_or_wait(plan, first=True)
 
     def run_once(
         self, *, jobs: Sequence[str] | None = None, stopping: Callable[[], bool] = lambda: False
@@ -184,11 +184,15 @@ class JobRunner:
     def _plan(self, name: str) -> JobPlan:
         return next(plan for plan in self.plans if plan.job.name == name)
 
-    def _start_or_wait(self, plan: JobPlan) -> None:
+    def _start_or_wait(self, plan: JobPlan, *, first: bool = False) -> None:
         try:
             self._start(plan, once=False, interval_s=self._interval_s)
         except Exception as error:
-            self._wait_or_raise(plan.job.name, current_generation(self._context, plan.job), error)
+            # Who starts it now is told; one that ran beside others waits for its own table to be swapped in, too.
+            waits = not (first and isinstance(error, SourceReplacedError))
+            self._wait_or_raise(
+                plan.job.name, current_generation(self._context, plan.job), error, waits=waits
+            )
 
     def _follow(self, plan: JobPlan) -> None:
         """Goes on with the generation that a rebuild made of a running job."""
@@ -199,8 +203,10 @@ class JobRunner:
         del self.queries[plan.job.name]
         self._start_or_wait(plan)
 
-    def _wait_or_raise(self, name: str, generation: int, failure: BaseException) -> None:
-        pause_s = self._restarts.after(name, failure)
+    def _wait_or_raise(
+        self, name: str, generation: int, failure: BaseException, *, waits: bool = True
+    ) -> None:
+        pause_s = self._restarts.after(name, failure) if waits else None
         event: Event = "failed" if pause_s is None else "waiting"
         why = _why(name, failure)
         self._tell(self._plan(name).job, generation, event, why)

@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from headwater_streams.errors import JobDefinitionError
+from headwater_streams.errors import JobDefinitionError, UnavailableError
 from headwater_streams.gateway import jvm_class
 from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
@@ -103,7 +103,8 @@ def avro(
             module that names it, or from the current folder.
         writers: For values with the header of Confluent's wire format: the schemas that they were written with, by
             id, or a function from an id to its schema, which is where a schema registry is asked. The function is
-            called once for each new id, and raises `LookupError` for one that it does not know; a batch is then read
+            called once for each new id, and raises `LookupError` for one that it does not know, and an `OSError`, as
+            clients of HTTP do, where the registry does not answer: the job then waits and asks again. A batch is read
             once more, for its ids. Values of an id that it does not know, or whose schema cannot be read as the
             job's, go to quarantine.
 
@@ -171,6 +172,10 @@ class AvroReader:
             text = self._form.lookup(number)
         except LookupError:
             return None
+        except OSError as error:
+            raise UnavailableError(
+                f"hw.avro: the function that finds writers' schemas could not say the one of id {number}: {error}"
+            ) from error
         # Any producer can register a schema, and none of them may stop the job.
         try:
             text = _record_schema(text)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from google.protobuf import descriptor_pb2
-from google.protobuf.descriptor import FileDescriptor
+from google.protobuf.descriptor import Descriptor, FileDescriptor
 from google.protobuf.message import DecodeError, Message
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -73,7 +73,8 @@ def protobuf(descriptors: str | Path | type[Message], message: str = "", *, head
             that names it, or from the current folder; or a message's class from a module that protoc generated.
         message: The message's full name, `"flights.Departure"`; a class knows its own.
         header: Whether values begin with the header of Confluent's wire format. The schema's id in it is not asked
-            for: a Protobuf reader needs its own schema alone.
+            for, as a Protobuf reader needs its own schema alone; a value whose header names another place in the file
+            than the message's is another message, and goes to quarantine.
 
     Raises:
         JobDefinitionError: The file is not there, is no descriptor set, or lacks the message or an import.
@@ -131,14 +132,18 @@ def _reader(
     descriptors: bytes, message: str, header: bool
 ) -> Callable[[bytes | None], dict[str, Any] | None]:
     kind = message_class(descriptors, message)
-    row = row_of(kind.DESCRIPTOR)
+    row, way = row_of(kind.DESCRIPTOR), _way_to(kind.DESCRIPTOR)
 
     def read(value: bytes | None) -> dict[str, Any] | None:
         if value is None:
             return None
-        start = _after_header(value) if header else 0
-        if start is None:
-            return {REASON: NO_HEADER}
+        start = 0
+        if header:
+            told, start = _after_header(value)
+            if told is None:
+                return {REASON: NO_HEADER}
+            if told != way:
+                return {REASON: f"its header says message {told} of its file, and {message} is {way}"}
         try:
             found = kind.FromString(value[start:])
         except DecodeError:
@@ -156,16 +161,26 @@ def _reader(
     return read
 
 
-def _after_header(value: bytes) -> int | None:
-    """Where the message begins; None for a value without a whole header."""
+def _way_to(message: Descriptor) -> list[int]:
+    """The place of a message in its file, and of one inside another in that one."""
+    outer = message.containing_type
+    if outer is None:
+        return [[*message.file.message_types_by_name].index(message.name)]
+    return [*_way_to(outer), [each.name for each in outer.nested_types].index(message.name)]
+
+
+def _after_header(value: bytes) -> tuple[list[int] | None, int]:
+    """The way to the message that the header tells, and where it begins; None for a value without a whole header."""
     if len(value) <= HEADER_BYTES or value[0]:
-        return None
+        return None, 0
     count, place = _varint(value, HEADER_BYTES)
     if count % 2 or count // 2 > _MOST_STEPS:
-        return None
+        return None, 0
+    way = []
     for _ in range(count // 2):
-        _, place = _varint(value, place)
-    return None if place > len(value) else place
+        step, place = _varint(value, place)
+        way.append(step >> 1 if step % 2 == 0 else -(step + 1 >> 1))
+    return (None, 0) if place > len(value) else (way or [0], place)
 
 
 def _varint(value: bytes, place: int) -> tuple[int, int]:

@@ -26,7 +26,7 @@ def _asking(bootstrap: str) -> Iterator[Consumer]:
         "allow.auto.create.topics": False,
         "enable.auto.commit": False,
     }
-    consumer = Consumer(settings, logger=None)
+    consumer = Consumer(settings, logger=SILENT)
     try:
         yield consumer
     except KafkaException as error:

@@ -260,7 +260,7 @@ class JobDriver:
         return self._spark.read.format("delta").load(str(self.home.table(name)))
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        """A table's rows, sorted; all columns by default."""
+        """A table's rows, in the order of their `repr` (so 100 is before 7); all columns by default."""
         plain = self._plain_rows(name, columns)
         if plain is not None:
             return sorted(plain, key=repr)
@@ -297,7 +297,7 @@ class JobDriver:
         return [(row["_reason"], None if row["_raw"] is None else bytes(row["_raw"])) for row in rows]
 
     def late(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
-        """The rows that came too late for a table, sorted; all columns by default."""
+        """The rows that came too late for a table, in the order of `rows`; all columns by default."""
         return self.rows(f"{table}{LATE_SUFFIX}", *columns)
 
     def audit(self) -> list[str]:

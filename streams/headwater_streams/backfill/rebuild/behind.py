@@ -93,7 +93,8 @@ def require_unswapped(context: StageContext, planned: RebuildPlan) -> None:
     for each in made_aside(context.home, planned.behind):
         if made_by(context.home.table(each.name), each.rebuild):
             raise BackfillError(
-                f"the backfill {each.rebuild!r} is swapped in by now; plan again without it, to read the live table"
+                f"the backfill {each.rebuild!r} is swapped in by now, and {planned.id!r}, which reads what it made, is "
+                "run and verified before that; plan again without it, to read the live table"
             )
 
 

@@ -4,7 +4,7 @@ from headwater_streams.backfill.change import changes_of, newest_of
 from headwater_streams.backfill.handover import made_by
 from headwater_streams.backfill.history import TableHistory, count_of
 from headwater_streams.backfill.progress import summed
-from headwater_streams.backfill.rebuild.behind import unread
+from headwater_streams.backfill.rebuild.behind import require_unswapped, unread
 from headwater_streams.backfill.rebuild.parts import planned_part
 from headwater_streams.backfill.rebuild.running import require_caught_up, shadow_context, shadow_entries
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
@@ -32,11 +32,13 @@ def verify(
     live tables, by key.
 
     Raises:
-        BackfillError: The run has not caught up yet, or the job is not the one that was planned.
+        BackfillError: The run has not caught up yet, the job is not the one that was planned, or what the rebuild was
+            made of is swapped in by now.
     """
     stored = folder.read("verdict")
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
+    require_unswapped(context, planned)
     found = planned_part(context, job, planned)
     require_caught_up(folder, planned)
     home = shadow_context(context, folder, planned).home

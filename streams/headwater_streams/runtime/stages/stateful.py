@@ -159,7 +159,10 @@ class StatefulInput(ABC):
             return rows
         assert self._declared.event_time is not None
         assert self._declared.watermark is not None
-        return rows.withWatermark(self._declared.event_time, self._declared.watermark)
+        seen = rows.withWatermark(self._declared.event_time, self._declared.watermark)
+        # Always true, and as Spark does not know that, none of the function's filters are moved below the watermark:
+        # with them there, only rows that pass them would move it, and what is closed would wait for the next of these.
+        return seen.filter(F.spark_partition_id() >= 0)
 
     def _quarantine(self, rejected: DataFrame, batch: int, batch_input: BatchInput, expected: int) -> None:
         self._context.step(self._plan.job.name, "before quarantine", batch)
