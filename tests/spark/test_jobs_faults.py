@@ -21,7 +21,7 @@ from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.ownership import NoLease
 from headwater_streams.runtime.positions import records_gone
-from headwater_streams.runtime.renewal import begin_generations
+from headwater_streams.runtime.renewal import begin_generations, gone_since_read
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
 
@@ -176,6 +176,22 @@ def test_job_topic_made_again_and_longer_is_refused_and_renewed_is_read_whole(st
     stage.run_once()
     assert stage.numbers() == [*range(5), *range(100, 120)]
     assert stage.audit() == ([], [])
+    told = {"silver.clicks": ["the topic clicks before it was made again"]}
+    assert gone_since_read(stage.context, [JOB]) == told
+
+
+def test_job_is_told_what_a_rebuild_does_not_make_again(stage: Stage) -> None:
+    stage.make()
+    stage.send(*range(10))
+    stage.run_once()
+    assert gone_since_read(stage.context, [JOB]) == {}
+    (deleted,) = stage.admin.delete_records([TopicPartition("clicks", 0, 4)]).values()
+    deleted.result(10)
+    assert gone_since_read(stage.context, [JOB]) == {"silver.clicks": ["clicks 0 [0, 4)"]}
+    stage.remove()
+    assert gone_since_read(stage.context, [JOB]) == {
+        "silver.clicks": ["the topic clicks, which is not there"]
+    }
 
 
 def test_job_of_several_topics_one_made_again_is_named_and_renewed_the_others_go_on(stage: Stage) -> None:

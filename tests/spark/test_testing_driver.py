@@ -1,6 +1,7 @@
 """The test driver beyond what the page of `headwater_streams.testing` shows: what it refuses, and what it finds."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow.compute as pc
@@ -152,3 +153,16 @@ def test_driver_audit_names_rows_that_stand_there_twice(drive: Callable[..., Job
         "silver.clicks: 2 rows stand there twice: clicks 0 offset 0, clicks 0 offset 2",
         "silver.clicks batch 0: 2 rows slipped in: clicks 0 offset 0, clicks 0 offset 2",
     ]
+
+
+def test_driver_names_a_job_or_a_column_that_is_not_there(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(clean)
+    with pytest.raises(ValueError, match=r"^no job here is named 'claen'; there are clean$"):
+        driver.crash_at("start", "claen")
+    driver.send("clicks", {"id": "a", "at": datetime(2013, 1, 1, 10, tzinfo=UTC)})
+    driver.run()
+    assert driver.rows("silver.clicks", "id", "at") == [("a", datetime(2013, 1, 1, 10))]
+    with pytest.raises(ValueError, match=r"^silver\.clicks has no column 'nope'; it has id, at$"):
+        driver.rows("silver.clicks", "id", "nope")
+    with pytest.raises(TypeError, match=r"is no value of JSON; give a text, a number or the record's bytes"):
+        driver.send("clicks", {"id": {1, 2}})

@@ -90,7 +90,7 @@ def _begin(
 ) -> None:
     from headwater.running.environment import find_jobs, open_environment
     from headwater_streams.errors import StreamsError
-    from headwater_streams.runtime.renewal import begin_generations, ingest_of_other_code
+    from headwater_streams.runtime.renewal import begin_generations, gone_since_read, ingest_of_other_code
     from headwater_streams.runtime.warm_up import WarmUp
 
     jobs = find_jobs(references)
@@ -99,6 +99,7 @@ def _begin(
             home, bootstrap, app_name=f"headwater jobs {action}", needs_broker=action == "renew"
         )
     try:
+        gone = gone_since_read(environment.context, jobs) if action == "rebuild" else {}
         begun = begin_generations(environment.context, jobs, action, environment.leases, ingest=ingest)
         emptied = {entry.table for entry in begun}
         others = ingest_of_other_code(environment.context, jobs) if action == "rebuild" else []
@@ -115,6 +116,7 @@ def _begin(
             "starts": entry.extra["starts"],
             "lost": entry.extra["lost"],
             "warm_up": entry.extra.get("warm_up"),
+            "not_made_again": gone.get(entry.table, []),
         }
         for entry in begun
     ]
@@ -135,6 +137,12 @@ def _begin(
     print_table(columns, rows, empty="no job")
     print_notes(
         [
+            f"{each['table']} had rows of {', '.join(each['not_made_again'])}: of these none is made again; Delta's "
+            "time travel shows them until they are vacuumed"
+            for each in found
+            if each["not_made_again"]
+        ]
+        + [
             f"{name} is kept, with rows of when the job's code, its topics' columns or its checks were others; "
             "--ingest empties it, too, and reads the topic again"
             for name in kept

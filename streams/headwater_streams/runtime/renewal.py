@@ -1,11 +1,12 @@
 """New generations of several jobs at once: which of them must begin one together."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
-from headwater_streams.errors import StreamsError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.errors import JobDefinitionError, StreamsError, UnavailableError
+from headwater_streams.ledger.entry import LedgerEntry, merge_ranges, spelled
 from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
+from headwater_streams.ledger.shared import made_again
 from headwater_streams.runtime.compatibility import (
     asks_to_be_renewed,
     remedy_of,
@@ -72,6 +73,42 @@ def begin_generations(
     finally:
         for held in leases.values():
             held.release()
+
+
+def gone_since_read(context: StageContext, jobs: Sequence[Job]) -> dict[str, list[str]]:
+    """What each table has rows of that its topics do not hold any more, so that a rebuild does not make these again.
+
+    Returns:
+        By table, the offsets and topics; a topic whose broker does not answer is passed over.
+    """
+    found = {}
+    for plan in plan_jobs(context, jobs):
+        table = context.home.table(plan.job.target.name)
+        if not plan.job.topics or not next_commit(table):
+            continue
+        entries = [commit.entry for commit in since_rebuilt(lineage(table)) if commit.entry is not None]
+        again = sorted(made_again(entries))
+        told = [f"the topic {topic} before it was made again" for topic in again]
+        read = merge_ranges([source.ranges for entry in entries for source in entry.sources])
+        for topic in sorted({*read} & {*plan.job.topic_names} - {*again}):
+            told += _gone(context, topic, read[topic])
+        if told:
+            found[plan.job.target.name] = told
+    return found
+
+
+def _gone(context: StageContext, topic: str, read: Mapping[int, tuple[int, int]]) -> list[str]:
+    try:
+        there = context.source.partitions(topic)
+    except UnavailableError:
+        return []
+    except JobDefinitionError:
+        return [f"the topic {topic}, which is not there"]
+    earliest = {partition: there.get(partition, (end, end))[0] for partition, (_, end) in read.items()}
+    gone = {
+        p: (start, min(end, earliest[p])) for p, (start, end) in sorted(read.items()) if start < earliest[p]
+    }
+    return spelled({topic: gone})
 
 
 def ingest_of_other_code(context: StageContext, jobs: Sequence[Job]) -> list[str]:

@@ -4,7 +4,8 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,12 @@ from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job, bind, is_job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.runner import JobRunner
-from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX
+from headwater_streams.sinks.target import LATE_SUFFIX, QUARANTINE_SUFFIX, declared_name
 from headwater_streams.sources.coordinates import OFFSET, PARTITION, TOPIC
 from headwater_streams.testing.record_log import RecordLog
 
 Value = Mapping[str, Any] | bytes | str | None
-"""A record's value: an object to be written as JSON, or the very bytes; None is a null value."""
+"""A record's value: an object to be written as JSON, its times as ISO 8601, or the very bytes; None is a null value."""
 
 
 STEPS = (
@@ -244,7 +245,14 @@ class JobDriver:
         self._unread.clear()
 
     def crash_at(self, step: str, job: str | None = None) -> None:
-        """Makes the next run die at one of `STEPS` (or a backfill's), of any job or of the one named."""
+        """Makes the next run die at one of `STEPS` (or a backfill's), of any job or of the one named.
+
+        Raises:
+            ValueError: No job here is of that name.
+        """
+        names = [each.name for each in self._jobs]
+        if job is not None and declared_name(job) not in names:
+            raise ValueError(f"no job here is named {job!r}; there are {nearest(job, names) or 'none'}")
         self._crash = (step, job)
 
     def table(self, name: str) -> DataFrame:
@@ -260,11 +268,19 @@ class JobDriver:
         return self._spark.read.format("delta").load(str(self.home.table(name)))
 
     def rows(self, name: str, *columns: str) -> list[tuple[Any, ...]]:
-        """A table's rows, in the order of their `repr` (so 100 is before 7); all columns by default."""
+        """A table's rows, in the order of their `repr` (so 100 is before 7); all columns by default.
+
+        Raises:
+            ValueError: There is no such table, or it has no such column.
+        """
         plain = self._plain_rows(name, columns)
         if plain is not None:
             return sorted(plain, key=repr)
         frame = self.table(name)
+        wrong = [column for column in columns if column.isidentifier() and column not in frame.columns]
+        if wrong:
+            own = [column for column in frame.columns if not column.startswith("_")]
+            raise ValueError(f"{name} has no column {wrong[0]!r}; it has {nearest(wrong[0], own)}")
         collected = frame.select(*columns).collect() if columns else frame.collect()
         return sorted((tuple(row) for row in collected), key=repr)
 
@@ -342,7 +358,16 @@ def _job_of(job: Any) -> Job:
 def _encode(value: Value) -> bytes | None:
     if value is None or isinstance(value, bytes):
         return value
-    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+    return value.encode() if isinstance(value, str) else json.dumps(value, default=_as_text).encode()
+
+
+def _as_text(value: Any) -> str:
+    """What JSON has no kind for, as jobs read it."""
+    if isinstance(value, date | time):  # a datetime is a date
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return str(value)
+    raise TypeError(f"{value!r} is no value of JSON; give a text, a number or the record's bytes")
 
 
 def _headers(

@@ -69,6 +69,7 @@ def run(
             told("running")
         context.step(name, f"shadow {what}", batch)
 
+    told("running")
     runner = JobRunner(replace(shadow, step=step), [job], progress_every_s=None, plans=[found])
     try:
         before = begun_with

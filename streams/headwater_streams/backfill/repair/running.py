@@ -37,6 +37,7 @@ def run(
     steps = steps_of(context, planned, job)
     steps.prepare(folder)
     started, read, rate = time.monotonic(), 0, 0.0
+    _told(folder, planned, "running", rate, on_progress)
     for chunk in planned.chunks:
         transaction = context.transaction(folder.shadow)
         if transaction.last_batch(planned.app_id) >= chunk.number:
