@@ -130,7 +130,7 @@ def plan(
         raise BackfillError(
             "table= says which table rewind='s version is of, or what rebuild= makes; give one"
         )
-    found, reference = _job_of(job)
+    found, reference = _job_of(job, home)
     context = _context(home, bootstrap, reads=found)
     if rebuild:
         return _backfill.plan_rebuild(
@@ -266,7 +266,7 @@ def list(*, home: _PATH = None) -> "builtins.list[dict[str, Any]]":  # noqa: A00
 
 def versions(job: AnyJob, *, table: str | None = None, home: _PATH = None) -> "builtins.list[BatchVersion]":
     """The versions of a job's table that its batches made, for `plan(job, rewind=VERSION)`."""
-    return _backfill.versions(_home(home), _job_of(job)[0], table=table)
+    return _backfill.versions(_home(home), _job_of(job, home)[0], table=table)
 
 
 def _home(home: _PATH) -> Home:
@@ -297,10 +297,10 @@ def _id_of(planned: Planned) -> str:
     return planned if isinstance(planned, str) else planned.id
 
 
-def _job_of(job: AnyJob) -> tuple[Job, str]:
+def _job_of(job: AnyJob, home: _PATH) -> tuple[Job, str]:
     """The job, and where the command line finds it again; empty where it does not."""
     if isinstance(job, str):
-        return one_job(job)
+        return one_job(job, _home(home).root)
     found = job if isinstance(job, Job) else bind(job)
     code = found.function.__code__
     # A program or a notebook is not run a second time for a job in it, and nobody finds one within a function.
@@ -311,7 +311,7 @@ def _job_of(job: AnyJob) -> tuple[Job, str]:
 
 def _planned_job(home: _PATH, planned: Planned, job: AnyJob | None) -> Job:
     if job is not None:
-        return _job_of(job)[0]
+        return _job_of(job, home)[0]
     stored = BackfillFolder(_home(home), _id_of(planned)).plan()
     if not stored.reference:
         raise BackfillError(f"{stored.id} does not say where its job is; give the job behind the plan, too")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import UsageError
-from headwater.running.environment import find_jobs, one_job
+from headwater.running.environment import find_jobs, one_job, remember_modules
 
 MODULE = """
 import headwater as hw
@@ -57,3 +57,17 @@ def test_find_jobs_name_of_a_module_is_that_module(here: Path, monkeypatch: pyte
     (here / "my_own_jobs.py").write_text(MODULE.format(table="own", name="clean"))
     monkeypatch.syspath_prepend(here)
     assert [job.target.name for job in find_jobs(["my_own_jobs"])] == ["silver.own"]
+
+
+def test_find_jobs_name_of_a_job_that_was_run_from_another_file_is_that_one(here: Path) -> None:
+    home, file = here / "home", here / "delays.py"
+    file.write_text(MODULE.format(table="delays", name="delays"))
+    remember_modules(home, find_jobs(["delays.py"]))
+    assert find_jobs(["delays__ingest_clicks"], home)[0].target.name == "silver.delays"
+    assert one_job("delays", home)[1] == f"{file}:delays"
+    for there in (here / "another home", None):
+        with pytest.raises(UsageError, match="no job or module 'delays'"):
+            find_jobs(["delays"], there)
+    file.unlink()
+    with pytest.raises(UsageError, match="no job or module 'delays'"):
+        find_jobs(["delays"], home)

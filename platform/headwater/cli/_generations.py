@@ -25,7 +25,7 @@ ReferencesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="PATH_OR_MODULE[:job]...",
-        help="Job modules, or jobs of them; a job of ./jobs also by its name alone.",
+        help="Job modules, or jobs of them; one of ./jobs, or that was run, also by its name.",
         show_default=False,
     ),
 ]
@@ -93,7 +93,7 @@ def _begin(
     from headwater_streams.runtime.renewal import begin_generations, gone_since_read, ingest_of_other_code
     from headwater_streams.runtime.warm_up import WarmUp
 
-    jobs = find_jobs(references)
+    jobs = find_jobs(references, home)
     with waiting("starting Spark"):
         environment = open_environment(
             home, bootstrap, app_name=f"headwater jobs {action}", needs_broker=action == "renew"

@@ -51,7 +51,7 @@ def plan_backfill(
         str,
         typer.Argument(
             metavar="PATH_OR_MODULE[:job]",
-            help="The job, with the code that is to run; one of ./jobs also by its name alone.",
+            help="The job, with the code that is to run; one of ./jobs, or that was run, also by its name.",
         ),
     ],
     offsets: Annotated[
@@ -174,7 +174,7 @@ def plan_backfill(
         Selection.of(ranges, timestamps, event_time, since_version)  # before Spark starts
     except BackfillError as error:
         raise UsageError(str(error)) from error
-    job, where = one_job(reference)
+    job, where = one_job(reference, home)
     with errors(), session_of(home, bootstrap, needs_broker=bool(job.topics)) as context:
         from headwater_streams import backfill
 
@@ -336,7 +336,9 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
 def list_versions(
     reference: Annotated[
         str,
-        typer.Argument(metavar="PATH_OR_MODULE[:job]", help="The job; one of ./jobs also by its name alone."),
+        typer.Argument(
+            metavar="PATH_OR_MODULE[:job]", help="The job; one of ./jobs, or that was run, also by its name."
+        ),
     ],
     table: Annotated[
         str | None,
@@ -357,7 +359,7 @@ def list_versions(
     from headwater.running.environment import one_job
     from headwater_streams import backfill
 
-    job, _ = one_job(reference)
+    job, _ = one_job(reference, home)
     with errors():
         found = backfill.versions(home_of(home), job, table=table)[: -limit - 1 : -1]
     if json_output:

@@ -37,7 +37,7 @@ ReferencesArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[PATH_OR_MODULE[:job]]...",
-        help="Job modules; by default those of ./jobs, else the shipped ones. One job of these by its name alone.",
+        help="Job modules, by default ./jobs, else the shipped ones; one job of these, or that was run, by its name.",
         show_default=False,
     ),
 ]
@@ -94,7 +94,7 @@ def check(
     from headwater_streams.runtime.positions import records_gone
     from headwater_streams.runtime.tables import table_problems
 
-    jobs = _jobs(references)
+    jobs = _jobs(references, home)
     with waiting("starting Spark"):
         environment = open_environment(home, None, app_name="headwater jobs check", needs_broker=False)
     try:
@@ -251,7 +251,7 @@ def run(
       headwater jobs run jobs/flights.py
       headwater jobs run jobs/flights.py:clean_departures --once --bootstrap 127.0.0.1:9092
     """
-    from headwater.running.environment import job_settings, open_environment
+    from headwater.running.environment import job_settings, open_environment, remember_modules
     from headwater.running.signals import stop_requested
     from headwater.running.status import log_ends
     from headwater_streams.errors import JobDefinitionError
@@ -260,12 +260,13 @@ def run(
     from headwater_streams.runtime.runner import JobRunner
     from headwater_streams.runtime.upkeep import Upkeep
 
-    jobs = _jobs(references)
+    jobs = _jobs(references, home)
     settings = job_settings()
     with waiting("starting Spark"):
         environment = open_environment(
             home, bootstrap, app_name="headwater jobs run", master=master, jobs=jobs
         )
+    remember_modules(home, jobs)
     runner: JobRunner | None = None
     ends = log_ends(home)
     try:
@@ -365,7 +366,7 @@ def status(
     from headwater.running.progress import progress_of
     from headwater.running.status import job_status
 
-    names = [job.name for job in _jobs(references)] if references else None
+    names = [job.name for job in _jobs(references, home)] if references else None
     if watch:
         from headwater.cli._watch import watch_jobs
 
@@ -435,10 +436,10 @@ def _is_of(job: str, names: list[str]) -> bool:
     return job in names or declared_name(job) in names
 
 
-def _jobs(references: list[str] | None) -> "list[Job]":
+def _jobs(references: list[str] | None, home: Path | None = None) -> "list[Job]":
     from headwater.running.environment import default_references, find_jobs
 
-    return find_jobs(references or default_references())
+    return find_jobs(references or default_references(), home)
 
 
 def _described(job: "Job") -> dict[str, Any]:

@@ -14,6 +14,7 @@ from headwater.stack.local import bootstrap_of, data_dir
 from headwater.stack.packages import modules_beside
 from headwater.stack.session import spark_session
 from headwater.stack.state import running_state
+from headwater_streams.atomic_file import atomic_file
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.nearest import nearest
 from headwater_streams.runtime.context import StageContext
@@ -76,27 +77,37 @@ def open_environment(
     return JobEnvironment(context, lease_factory(home, zookeeper, address), address)
 
 
-def find_jobs(references: Sequence[str]) -> list[Job]:
+def find_jobs(references: Sequence[str], home: Path | None = None) -> list[Job]:
     """Loads jobs; a relative path is looked for in the current folder, then among the shipped ones.
 
-    A name alone is that of a job of the default modules, as messages print it, else a module's.
+    A name alone, as messages print it, is that of a job of the default modules, else a module's, else that of a job
+    which was run over the home.
 
     Raises:
         UsageError: A module or a job is wrong.
     """
     try:
-        return load_jobs([*map(_with_file, references)], search=[shipped_dir("jobs").parent])
+        return load_jobs([_with_file(each, home) for each in references], search=[shipped_dir("jobs").parent])
     except JobDefinitionError as error:
         raise UsageError(str(error)) from error
 
 
-def one_job(reference: str) -> tuple[Job, str]:
+def remember_modules(home: Path, jobs: Sequence[Job]) -> None:
+    """Notes in which files jobs are, so that their names alone will do for `find_jobs`."""
+    for job in jobs:
+        note = Home(home).module(job.name)
+        note.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(note) as file:
+            file.write(str(Path(job.function.__code__.co_filename).resolve()).encode())
+
+
+def one_job(reference: str, home: Path | None = None) -> tuple[Job, str]:
     """The job that a person names, and the words for it that hold in any folder.
 
     Raises:
         UsageError: There is none, or there are several.
     """
-    reference = _with_file(reference)
+    reference = _with_file(reference, home)
     jobs = find_jobs([reference])
     if len(jobs) != 1:
         names = ", ".join(job.name for job in jobs)
@@ -107,7 +118,7 @@ def one_job(reference: str) -> tuple[Job, str]:
     return jobs[0], f"{where}:{jobs[0].name}"
 
 
-def _with_file(reference: str) -> str:
+def _with_file(reference: str, home: Path | None) -> str:
     """The file and the name of a job that is named alone; any other reference as it is.
 
     Raises:
@@ -134,6 +145,9 @@ def _with_file(reference: str) -> str:
         return found[0]
     if _is_module(reference):
         return reference
+    last = _module_of_last_run(home, wanted)
+    if last is not None:
+        return f"{last}:{wanted}"
     where = (
         "jobs/ has" if Path("jobs").is_dir() else "there is no folder jobs/ here, and the shipped jobs are"
     )
@@ -143,6 +157,12 @@ def _with_file(reference: str) -> str:
         f"no job or module {reference!r}: {where} {has}{others}; a job of another file is named with it, "
         f"FILE.py:{reference}"
     )
+
+
+def _module_of_last_run(home: Path | None, job: str) -> str | None:
+    note = Home(home).module(job) if home is not None else None
+    module = note.read_text(encoding="utf-8") if note is not None and note.is_file() else ""
+    return module if module and Path(module).is_file() else None
 
 
 def _is_module(name: str) -> bool:

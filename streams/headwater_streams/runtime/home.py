@@ -27,6 +27,10 @@ class Home:
         """The checkpoint folder of a job's generation."""
         return self.root / "checkpoints" / job / str(generation)
 
+    def module(self, job: str) -> Path:
+        """The file that says in which file a job was when it was last run."""
+        return self.root / "checkpoints" / job / "module"
+
     def last_generation(self, job: str) -> int:
         """The last generation of a job that has a checkpoint; 0 where none has."""
         found = (self.root / "checkpoints" / job).glob("*")
