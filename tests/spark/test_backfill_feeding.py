@@ -174,7 +174,11 @@ def test_rebuilds_of_what_others_have_made_are_swapped_in_one_after_the_other_an
     ran.send("departures", event("11:30", "DL", 10))
     ran.run()  # with the code of before, while all is ready
     backfill.swap(ran.context, first)
-    with pytest.raises(BackfillError, match=rf"'{first}' is swapped in by now.*plan again without it"):
+    told = (
+        f"'{first}' is swapped in by now, and '{second}', which reads what it made, is run and verified before that; "
+        "plan again without it, to read the live table"
+    )
+    with pytest.raises(BackfillError, match=told):
         backfill.run(ran.context, second, bind(long))
     for step in ("before rebuild of the table", "after rebuild of the table"):
         ran.crash_at(step, "long")

@@ -275,6 +275,22 @@ def merge_ranges(parts: list[Ranges]) -> dict[str, dict[int, tuple[int, int]]]:
     return merged
 
 
+def gone_of(
+    read: Mapping[int, tuple[int, int]], there: Mapping[int, tuple[int, int]]
+) -> dict[int, tuple[int, int]]:
+    """What was read of a topic's partitions and they do not hold any more, in their order; all of a partition that is
+    not there.
+
+    Example:
+        >>> gone_of({0: (2, 9), 1: (0, 5), 2: (0, 3)}, {0: (4, 12), 1: (0, 7)})
+        {0: (2, 4), 2: (0, 3)}
+    """
+    earliest = {partition: there.get(partition, (end, end))[0] for partition, (_, end) in read.items()}
+    return {
+        p: (start, min(end, earliest[p])) for p, (start, end) in sorted(read.items()) if start < earliest[p]
+    }
+
+
 def source_to_json(source: SourceRange) -> dict[str, Any]:
     """A source as it stands in an entry."""
     value: dict[str, Any] = {"input": source.input}

@@ -131,12 +131,15 @@ def plan_closing_batch(checkpoint: Path) -> None:
     A batch with rows moves the watermark for the next one. Spark plans that where nothing new came, but forgets it when
     the query is started again: the windows that it closes would wait for the next record.
     """
-    batch, watermark_ms = next_batch(checkpoint)
-    before = read_offsets(checkpoint, batch - 1) if batch else None
-    if before is None or last_planned(checkpoint) == batch or watermark_ms <= before.watermark_ms:
+    last = last_planned(checkpoint)
+    if last is None or not is_committed(checkpoint, last):
         return
-    version, metadata, *sources = (checkpoint / "offsets" / str(batch - 1)).read_text().splitlines()
-    moved = json.dumps({**json.loads(metadata), "batchWatermarkMs": watermark_ms}, separators=(",", ":"))
+    batch, watermark_ms = next_batch(checkpoint)
+    version, metadata, *sources = (checkpoint / "offsets" / str(last)).read_text().splitlines()
+    before = json.loads(metadata)
+    if watermark_ms <= before["batchWatermarkMs"]:
+        return
+    moved = json.dumps({**before, "batchWatermarkMs": watermark_ms}, separators=(",", ":"))
     with atomic_file(checkpoint / "offsets" / str(batch)) as file:
         file.write("\n".join([version, moved, *sources]).encode())
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from headwater_streams.errors import JobDefinitionError, StreamsError, UnavailableError
-from headwater_streams.ledger.entry import LedgerEntry, merge_ranges, spelled
+from headwater_streams.ledger.entry import LedgerEntry, gone_of, merge_ranges, spelled
 from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
 from headwater_streams.ledger.shared import made_again
 from headwater_streams.runtime.compatibility import (
@@ -104,11 +104,7 @@ def _gone(context: StageContext, topic: str, read: Mapping[int, tuple[int, int]]
         return []
     except JobDefinitionError:
         return [f"the topic {topic}, which is not there"]
-    earliest = {partition: there.get(partition, (end, end))[0] for partition, (_, end) in read.items()}
-    gone = {
-        p: (start, min(end, earliest[p])) for p, (start, end) in sorted(read.items()) if start < earliest[p]
-    }
-    return spelled({topic: gone})
+    return spelled({topic: gone_of(read, there)})
 
 
 def ingest_of_other_code(context: StageContext, jobs: Sequence[Job]) -> list[str]:

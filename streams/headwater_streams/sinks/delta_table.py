@@ -371,15 +371,10 @@ def read_files(spark: SparkSession, schema: T.StructType, files: Sequence[Path])
 
 
 def _are_small(files: Sequence[Path]) -> bool:
-    size = 0
-    for file in files:
-        try:
-            size += file.stat().st_size
-        except OSError:
-            return False  # Spark says what is wrong with it
-        if size > _FEW_BYTES:
-            return False
-    return True
+    try:
+        return sum(file.stat().st_size for file in files) <= _FEW_BYTES
+    except OSError:
+        return False  # Spark says what is wrong with it
 
 
 def read_version(spark: SparkSession, path: Path, version: int) -> DataFrame:

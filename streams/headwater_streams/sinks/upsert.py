@@ -46,7 +46,7 @@ def upsert_rows(
     Raises:
         JobDefinitionError: Two of the rows have the same key.
     """
-    wanted = _keys(keyed, keys)
+    wanted = _distinct(keyed, keys)
     for tries_left in reversed(range(_TRIES)):
         transaction = begin()
         if transaction.last_batch(app_id) >= batch:
@@ -61,7 +61,7 @@ def upsert_rows(
                 raise
 
 
-def _keys(found: pa.Table, keys: Sequence[str]) -> pa.Table:
+def _distinct(found: pa.Table, keys: Sequence[str]) -> pa.Table:
     distinct = found.group_by(list(keys)).aggregate([])
     if distinct.num_rows < found.num_rows:
         raise JobDefinitionError(

@@ -179,7 +179,7 @@ def _after_header(value: bytes) -> tuple[list[int] | None, int]:
     way = []
     for _ in range(count // 2):
         step, place = _varint(value, place)
-        way.append(step >> 1 if step % 2 == 0 else -(step + 1 >> 1))
+        way.append(step >> 1 ^ -(step & 1))
     return (None, 0) if place > len(value) else (way or [0], place)
 
 

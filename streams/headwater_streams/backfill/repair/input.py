@@ -14,7 +14,7 @@ from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import Span
 from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import Ranges
+from headwater_streams.ledger.entry import Ranges, gone_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.sources.coordinates import BATCH, GENERATION, OFFSET, PARTITION, TIMESTAMP, TOPIC
 from headwater_streams.sources.decode import VALUE, RecordDecoder, needless, value_schema
@@ -81,13 +81,8 @@ class _Topics:
 
     def gone(self, read: Ranges) -> Ranges:
         there = self._there(read)
-        return intersection(
-            read,
-            {
-                topic: {p: (0, there[topic].get(p, (end, end))[0]) for p, (_, end) in found.items()}
-                for topic, found in read.items()
-            },
-        )
+        found = {topic: gone_of(partitions, there[topic]) for topic, partitions in sorted(read.items())}
+        return {topic: partitions for topic, partitions in found.items() if partitions}
 
     def _there(self, read: Ranges) -> dict[str, dict[int, tuple[int, int]]]:
         return {topic: self._context.source.partitions(topic) for topic in read}

@@ -15,7 +15,7 @@ from headwater_streams.backfill.history import (
     intersection,
 )
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.repair.input import asked_of, in_span, row_input
+from headwater_streams.backfill.repair.input import RowInput, asked_of, in_span, row_input
 from headwater_streams.backfill.repair.pinning import pin_told_apart
 from headwater_streams.backfill.repair.rejected import rejected_records
 from headwater_streams.backfill.repair.selection import Selection
@@ -23,7 +23,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan, Chunk
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId
 from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import Ranges, merge_ranges
+from headwater_streams.ledger.entry import Ranges, merge_ranges, spelled
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
@@ -64,7 +64,7 @@ def plan_rows(
         asked = history.read_ranges(since=selection.since_version)
     else:
         asked = asked_of(source, declared, selection, read, draft.job)
-        told = _of_times(context, job_plan, selection, history, source.gone(read))
+        told = _of_times(context, job_plan, selection, history, source)
     ranges = intersection(asked, read)
     if not ranges:
         raise BackfillError(f"no record of {declared.name} is in the range, so there is nothing to mend")
@@ -89,7 +89,11 @@ def plan_rows(
 
 
 def _of_times(
-    context: StageContext, job_plan: JobPlan, selection: Selection, history: TableHistory, gone: Ranges
+    context: StageContext,
+    job_plan: JobPlan,
+    selection: Selection,
+    history: TableHistory,
+    source: RowInput,
 ) -> tuple[str, ...]:
     """What a range of times comes to, for a person.
 
@@ -104,14 +108,11 @@ def _of_times(
         told = [
             f"what lies between the first and the last of a partition whose {time} is in the range is read again, too"
         ]
+    # A topic is asked for each of its partitions, so only where the answer matters.
+    gone = source.gone(history.read_ranges()) if span is not None else {}
     if span is None or not gone:
         return tuple(told)
-    places = [
-        f"{topic} {partition} [{start}, {end})"
-        for topic, partitions in sorted(gone.items())
-        for partition, (start, end) in sorted(partitions.items())
-    ]
-    which = f"the offsets {', '.join(places)} are gone from the topic"
+    which = f"the offsets {', '.join(spelled(gone))} are gone from the topic"
     for table in (job_plan.job.target.name, *job_plan.job.other_tables):
         path = context.home.table(table)
         version = history.version if table == job_plan.job.target.name else TableHistory(path, table).version
