@@ -17,6 +17,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import headwater as hw
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
+from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.errors import IncompatibleStateError
 from headwater_streams.runtime.faults import BackOff
 from headwater_streams.runtime.job import Job, bind
@@ -117,11 +118,17 @@ def test_rebuild_of_a_window_takes_table_and_checkpoint_over_and_gives_them_back
     assert verdict.passed, verdict.findings
     assert (verdict.diff.added, verdict.diff.changed, verdict.diff.unchanged) == (1, 3, 0)
     assert verdict.diff.digest == previewed.digest
+    assert verdict.ranges == {"departures": {0: (0, 6)}}
+    assert verdict.notes == ("only one of the two has the column max_delay",)
 
     # The live job goes on meanwhile, and what it wrote is written by the new generation once more.
     send(driver, event("12:31", "UA", 9))
     driver.run()
     assert ("UA", "12:00", 2) in windows(driver)
+    later = backfill.verify(context, planned.id, job)
+    assert (later.passed, later.ranges) == (True, verdict.ranges)
+    assert "the live job has read 1 offset since the rebuild ran" in " ".join(later.notes)
+    assert Verdict.from_json(later.to_json()) == later
     swapped = backfill.swap(context, planned.id)
     assert swapped["held_s"] > 0
     assert backfill.swap(context, planned.id) == swapped

@@ -1,7 +1,9 @@
 """What is easily got wrong in a job's function is refused when the job is planned, in a sentence, and not by Spark in a
 batch: there it would be a stack trace, or a column that nobody finds again."""
 
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -134,6 +136,58 @@ def test_jobs_mistakes_are_told_when_planned(
         plan_jobs(driver.context, driver._jobs)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def shortened(frame: DataFrame, column: str) -> DataFrame:
+    return frame.select(F.substring(column, 1, 3))
+
+
+@hw.job(target=hw.delta("gold.short"))
+def column_that_is_not_there(clicks: DataFrame) -> DataFrame:
+    return clicks.select(
+        F.col("who"),
+    )
+
+
+@hw.job(target=hw.delta("gold.short"))
+def column_that_a_helper_does_not_find(clicks: DataFrame) -> DataFrame:
+    return shortened(clicks, "who")
+
+
+@hw.job(target=hw.delta("gold.short", keys=["window_start"]))
+def window_of_no_length(clicks: DataFrame) -> DataFrame:
+    return hw.tumbling(clicks, "at", "an hour").agg(F.count("*").alias("n"))
+
+
+@pytest.mark.parametrize(
+    ("job", "made_by", "message"),
+    [
+        (column_that_is_not_there, "return clicks.select(", "with name `who` cannot be resolved"),
+        (
+            column_that_a_helper_does_not_find,
+            "return frame.select(F.substring(column, 1, 3))",
+            "with name `who` cannot be resolved",
+        ),
+        (
+            window_of_no_length,
+            'return hw.tumbling(clicks, "at", "an hour").agg(F.count("*").alias("n"))',
+            "'an hour'",
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_mistake_is_told_with_the_line_that_made_it(
+    drive: Callable[..., JobDriver], job: Callable[..., DataFrame], made_by: str, message: str
+) -> None:
+    driver = drive(job)
+    with pytest.raises(JobDefinitionError) as error:
+        plan_jobs(driver.context, driver._jobs)
+    said = str(error.value)
+    found = re.match(rf"job '{job.__name__}': {re.escape(__file__)}, line (\d+): (.*)", said)
+    assert found, said
+    line = Path(__file__).read_text(encoding="utf-8").splitlines()[int(found[1]) - 1]
+    assert line.strip() == made_by
+    assert message in found[2]
 
 
 def keyed(keys: list[str], *columns: str, windows: str = "tumbling") -> Callable[..., DataFrame]:

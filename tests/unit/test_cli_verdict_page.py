@@ -93,12 +93,18 @@ def test_verdict_page_shows_findings_diff_and_timeline_and_no_markup_of_the_data
     assert "m: 5" not in reader.text, "what is the same is left out"
 
 
-def test_verdict_page_of_a_rebuild_has_no_timeline() -> None:
+def test_verdict_page_of_a_rebuild_shows_the_offsets_that_it_read() -> None:
     plan = {name: value for name, value in PLAN.items() if name not in ("windows", "ranges")}
+    plan["mode"] = "rebuild"
     reader = Reader()
-    reader.feed(page(plan | {"mode": "rebuild"}, VERDICT))
-    assert "svg" not in reader.tags
+    reader.feed(page(plan, VERDICT | {"ranges": {"departures": {"0": [0, 2_300], "1": [7, 500]}}}))
     assert "A rebuild of gold.delays" in reader.text
+    assert reader.tags.count("rect") == 2
+    assert "departures 0 [0, 2,300)" in reader.text
+    assert "Replaced, by event time" not in reader.text
+    of_an_older_version = Reader()
+    of_an_older_version.feed(page(plan, VERDICT))
+    assert "svg" not in of_an_older_version.tags
 
 
 def test_verdict_page_of_several_tables_has_the_diff_of_each_and_one_digest() -> None:

@@ -200,6 +200,15 @@ def test_explain_several_topics_of_an_input_names_the_partition_that_waits_most(
     assert "topics clicks, taps: 8 records wait, most in taps 0 (5)" in text
 
 
+def test_explain_counts_what_is_there_where_retention_or_a_new_topic_has_overtaken_the_job(
+    place: Place,
+) -> None:
+    place.facts()
+    place.batch(told(0, read=20, there=90))
+    assert "topic clicks: 60 records wait" in _sentences(place, lambda _topic: {0: (40, 100)})
+    assert "topic clicks: 7 records wait" in _sentences(place, lambda _topic: {0: (5, 12)}), "made again"
+
+
 def test_explain_job_that_commits_nothing_though_there_is_more_is_stuck(joined: Place) -> None:
     there: Callable[[str], dict[int, tuple[int, int]]] = lambda _topic: {0: (0, 100)}  # noqa: E731
     assert "stuck or in a long batch: none has ended for 0:09:56" in _sentences(

@@ -275,6 +275,12 @@ def test_sql_files_that_are_not_utf8_or_name_a_job_twice_are_refused(tmp_path: P
     (tmp_path / "two.sql").write_text("CREATE STREAMING TABLE d.b AS SELECT x FROM a.c")
     assert len(load_jobs([str(tmp_path / "one.sql"), f"{tmp_path}/one.sql:b"])) == 1
     with pytest.raises(
-        JobDefinitionError, match=r"two jobs are named 'b': .*one\.sql, line 1 and .*two\.sql"
+        JobDefinitionError,
+        match=r"two jobs are named 'b': .*one\.sql, line 1 and .*two\.sql, line 1; give one .* WITH \(name = \.\.\.\)",
     ):
         load_jobs([str(tmp_path / "one.sql"), str(tmp_path / "two.sql")])
+    (tmp_path / "two.sql").write_text("CREATE STREAMING TABLE a.b AS SELECT x FROM a.c;\n" * 2)
+    with pytest.raises(
+        JobDefinitionError, match=r"line 1 and .*, line 2; both write a\.b, and a table has one writer"
+    ):
+        load_jobs([str(tmp_path / "two.sql")])

@@ -59,7 +59,7 @@ def page(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
         *_accounts(plan, verdict),
         "<h2>Diff</h2>",
         *_diffs(plan, verdict),
-        *_timeline(plan),
+        *_timeline(plan, verdict),
     ]
     if verdict["notes"]:
         notes = "".join(f"<li>{escape(note)}</li>" for note in verdict["notes"])
@@ -131,15 +131,17 @@ def _named(value: Mapping[str, Any]) -> str:
     return ", ".join(f"{escape(name)}={escape(value_text(part))}" for name, part in value.items())
 
 
-def _timeline(plan: Mapping[str, Any]) -> Iterator[str]:
-    """What is replaced along the event time, and what is read along the offsets; half-open, as everywhere."""
+def _timeline(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> Iterator[str]:
+    """What is replaced along the event time, and what is read along the offsets; half-open, as everywhere.
+
+    A repair's plan says what it reads; a rebuild reads all that there is when it runs."""
     windows = [
         Bar("windows", _micros(start), _micros(end), f"[{start}, {end})")
         for start, end in plan.get("windows", [])
     ]
     offsets = [
         Bar(f"{topic} {partition}", start, end, f"[{start:,}, {end:,})")
-        for topic, partitions in plan.get("ranges", {}).items()
+        for topic, partitions in (plan.get("ranges") or verdict.get("ranges", {})).items()
         for partition, (start, end) in partitions.items()
     ]
     if windows:

@@ -145,11 +145,12 @@ def _there(
 def _partitions_behind(
     there: dict[str, dict[int, tuple[int, int]]], read: dict[str, dict[str, int]]
 ) -> dict[str, int]:
-    behind = {
-        f"{topic} {partition}": end - int(read.get(topic, {}).get(str(partition), low))
-        for topic, found in there.items()
-        for partition, (low, end) in found.items()
-    }
+    """What waits in each partition. Of a topic that was made again since, where that shows, all of it."""
+    behind = {}
+    for topic, found in there.items():
+        for partition, (low, end) in found.items():
+            at = int(read.get(topic, {}).get(str(partition), low))
+            behind[f"{topic} {partition}"] = end - (max(at, low) if at <= end else low)
     return {p: n for p, n in sorted(behind.items(), key=lambda each: -each[1]) if n > 0}
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import Diff
 from headwater_streams.backfill.store import BackfillError
+from headwater_streams.backfill.values import ranges_from_json, ranges_to_json
+from headwater_streams.ledger.entry import Ranges
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,7 @@ class Verdict:
         verified_at: When.
         table_version: The live table's version that the diff speaks of; None where a swap looks for itself.
         beside: What the swap changes in the job's other tables, where it writes several.
+        ranges: The offsets that a rebuild has read; a repair's are in its plan.
     """
 
     backfill: str
@@ -47,6 +50,7 @@ class Verdict:
     verified_at: str
     table_version: int | None = None
     beside: Mapping[str, Change] = field(default_factory=dict)
+    ranges: Ranges = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -69,6 +73,7 @@ class Verdict:
             "verified_at": self.verified_at,
             "table_version": self.table_version,
             "beside": {name: change.to_json() for name, change in self.beside.items()},
+            "ranges": ranges_to_json(self.ranges),
             "digest": self.digest,
         }
 
@@ -86,6 +91,7 @@ class Verdict:
             value["verified_at"],
             value.get("table_version"),
             {name: Change.from_json(change) for name, change in value.get("beside", {}).items()},
+            ranges_from_json(value.get("ranges", {})),
         )
 
 

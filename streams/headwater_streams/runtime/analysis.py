@@ -172,13 +172,16 @@ def _chain(
 
 
 def _told(job: Job, error: Exception) -> JobDefinitionError:
-    """What a job's function failed with, in a sentence."""
+    """What a job's function failed with, in a sentence; with its line, but for SQL, whose statement has one."""
     if isinstance(error, PySparkException):
-        return JobDefinitionError(f"job {job.name!r}: {first_sentence(error)}")
-    if isinstance(error, StreamsError):
-        return JobDefinitionError(f"job {job.name!r}: {error}")
-    place = f"{job.function.__code__.co_filename}, line {_line_of(job, error)}"
-    return JobDefinitionError(f"job {job.name!r}: {place}: {type(error).__name__}: {error}")
+        told = first_sentence(error)
+    elif isinstance(error, StreamsError):
+        told = str(error)
+    else:
+        told = f"{type(error).__name__}: {error}"
+    line = 0 if job.text else _line_of(job, error)
+    place = f"{job.function.__code__.co_filename}, line {line}: " if line else ""
+    return JobDefinitionError(f"job {job.name!r}: {place}{told}")
 
 
 @contextmanager
@@ -242,9 +245,10 @@ def _refuse_branches(job: Job) -> NoReturn:
 
 
 def _line_of(job: Job, error: BaseException) -> int:
-    """The line of the job's function that an error passed through."""
-    frames = walk_tb(error.__traceback__)
-    return next((line for frame, line in frames if frame.f_code is job.function.__code__), 0)
+    """The innermost line of the function's file that an error passed through; 0 if it came from elsewhere."""
+    file = job.function.__code__.co_filename
+    lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == file]
+    return lines[-1] if lines else 0
 
 
 def _understand(

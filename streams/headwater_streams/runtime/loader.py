@@ -33,9 +33,7 @@ def load_jobs(references: Sequence[str], *, search: Sequence[Path] = ()) -> list
         for job in _load(reference, search):
             known = jobs.setdefault(job.name, job)
             if _place(known) != _place(job):
-                raise JobDefinitionError(
-                    f"two jobs are named {job.name!r}: {_place(known)} and {_place(job)}; give one another name="
-                )
+                raise _of_one_name(known, job)
     by_table: dict[str, Job] = {}
     for job in jobs.values():
         for target in job.targets:
@@ -53,15 +51,26 @@ def _load(reference: str, search: Sequence[Path]) -> list[Job]:
         where, wanted = reference, ""
     jobs = load_sql(_find(where, search)) if where.endswith(".sql") else _load_module(where, search)
     names = [job.name for job in jobs]
-    for name in names:
-        if names.count(name) > 1:
-            places = " and ".join(_place(job) for job in jobs if job.name == name)
-            raise JobDefinitionError(f"two jobs are named {name!r}: {places}; give one another name=")
+    for place, job in enumerate(jobs):
+        if job.name in names[:place]:
+            raise _of_one_name(jobs[names.index(job.name)], job)
     if wanted:
         jobs = [job for job in jobs if job.name == wanted]
         if not jobs:
             raise JobDefinitionError(f"{where}: no job {wanted!r}; its jobs are {', '.join(names)}")
     return jobs
+
+
+def _of_one_name(one: Job, other: Job) -> JobDefinitionError:
+    """Two jobs that share a name: in SQL that is the table's, where none is given."""
+    shared = {target.name for target in one.targets} & {target.name for target in other.targets}
+    if shared:
+        remedy = f"both write {min(shared)}, and a table has one writer"
+    else:
+        remedy = f"give one another name{' WITH (name = ...)' if other.text else '='}"
+    return JobDefinitionError(
+        f"two jobs are named {other.name!r}: {_place(one)} and {_place(other)}; {remedy}"
+    )
 
 
 def _load_module(where: str, search: Sequence[Path]) -> list[Job]:

@@ -13,6 +13,7 @@ from headwater_streams.backfill.store import BackfillFolder, utc_text
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.ledger.entry import Ranges
+from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import generation_now
 from headwater_streams.runtime.job import Job
@@ -48,7 +49,8 @@ def verify(
     problems = [finding for audit in audits for finding in audit.findings]
     terms = summed(shadow_entries(folder, planned))
     wanted = TableHistory(table, planned.target, planned.job, until=planned.base_version).read_ranges()
-    missing = _missing(wanted, TableHistory(shadow, planned.target, planned.job).read_ranges())
+    read = TableHistory(shadow, planned.target, planned.job).read_ranges()
+    missing = _missing(wanted, read)
     generation = generation_now(context, found.job)
     findings: tuple[Finding, ...] = (
         Finding(
@@ -82,6 +84,8 @@ def verify(
     recomputed = recompute_rebuild(context, home, job, found, planned, made, recompute)
     findings += recomputed.findings
     notes = [note for change in (of_target, *changes.values()) for note in change.notes]
+    compared = TableHistory(table, planned.target, planned.job, until=of_target.table_version)
+    notes += _not_read_yet(compared.read_ranges(), read)
     verdict = Verdict(
         planned.id,
         all(finding.ok for finding in findings),
@@ -93,9 +97,27 @@ def verify(
         utc_text(context.now_ms()),
         of_target.table_version,
         changes,
+        read,
     )
     folder.write("verdict", verdict.to_json())
     return verdict
+
+
+def _not_read_yet(live: Ranges, read: Ranges) -> list[str]:
+    """What the live job has read behind the end of the rebuild: rows that the diff has and the swap does not remove."""
+    since = sum(
+        max(0, end - max(start, read.get(topic, {}).get(partition, (0, start))[1]))
+        for topic, partitions in live.items()
+        for partition, (start, end) in partitions.items()
+    )
+    if not since:
+        return []
+    return [
+        (
+            f"the live job has read {counted(since, 'offset')} since the rebuild ran: what it made of them counts as "
+            "removed or changed in the diff, and the job makes it again as soon as the rebuild is swapped in"
+        )
+    ]
 
 
 def _missing(wanted: Ranges, read: Ranges) -> list[str]:
