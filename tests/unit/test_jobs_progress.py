@@ -150,6 +150,9 @@ def test_progress_states_follow_events_and_the_lock(place: Place) -> None:
     (found,) = progress_of(place.home.root, ["pairs"])
     assert (found.state, found.message) == ("waiting", "the broker does not answer")
     assert progress_of(place.home.root, ["others"]) == []
+    place.log.event("pairs__ingest_raw", "gold.pairs__ingest_raw", 1, "failed", "no such column")
+    place.log.flush(now=True)
+    assert [each.job for each in progress_of(place.home.root, ["pairs"])] == ["pairs", "pairs__ingest_raw"]
 
 
 def _sentences(place: Place, partitions: Any, now: datetime = BEGIN) -> str:

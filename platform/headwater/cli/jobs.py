@@ -363,7 +363,7 @@ def status(
       headwater jobs status jobs/flights.py --watch
     """
     from headwater.cli._accounts import terms_told
-    from headwater.running.progress import progress_of
+    from headwater.running.progress import is_of, progress_of
     from headwater.running.status import job_status
 
     names = [job.name for job in _jobs(references, home)] if references else None
@@ -372,7 +372,7 @@ def status(
 
         watch_jobs(home, names, json_output=json_output)
         return
-    found = [each for each in job_status(home, bootstrap) if names is None or _is_of(each["job"], names)]
+    found = [each for each in job_status(home, bootstrap) if names is None or is_of(each["job"], names)]
     if json_output:
         print_json(found)
         return
@@ -387,7 +387,7 @@ def status(
     ]
     columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
     failed = [each for each in progress_of(home, names) if each.state == "failed"]
-    without = [each for each in failed if not any(_is_of(of["job"], [each.job]) for of in found)]
+    without = [each for each in failed if not any(is_of(of["job"], [each.job]) for of in found)]
     if rows or not without:
         print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
     for each in without:
@@ -429,11 +429,6 @@ def explain(
         console().print(f"{each.job}: {each.state}", markup=False)
         for sentence in each.sentences:
             console().print(f"  {sentence}", markup=False)
-
-
-def _is_of(job: str, names: list[str]) -> bool:
-    """Whether it is one of the jobs, or a part of one."""
-    return job in names or declared_name(job) in names
 
 
 def _jobs(references: list[str] | None, home: Path | None = None) -> "list[Job]":

@@ -1,6 +1,6 @@
 """What running jobs do now, from `headwater.progress` and their locks; no Spark and no broker is needed."""
 
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import Any
 
 from headwater.running.leases import is_running
 from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.target import declared_name
 
 _LATEST = 100
 
@@ -63,8 +64,14 @@ class JobProgress:
         }
 
 
-def progress_of(home: Path, jobs: Sequence[str] | None = None) -> list[JobProgress]:
-    """What the jobs of a home did last, those named or all that ever ran, by name."""
+def is_of(job: str, names: Collection[str]) -> bool:
+    """Whether it is one of the jobs named, or a part of one: what ingests a topic for it, or a step of it."""
+    return job in names or declared_name(job) in names
+
+
+def progress_of(home: Path, jobs: Collection[str] | None = None) -> list[JobProgress]:
+    """What the jobs of a home did last, those named with their parts or all that ever ran, by name."""
+    import pyarrow as pa
     import pyarrow.compute as pc
 
     from headwater_streams.delta_rows import dataset_of
@@ -73,10 +80,13 @@ def progress_of(home: Path, jobs: Sequence[str] | None = None) -> list[JobProgre
     path = Home(home).table(PROGRESS_TABLE)
     if not (path / "_delta_log").exists():
         return []
-    wanted = pc.field("job").isin(list(jobs)) if jobs is not None else None
-    table = dataset_of(path).to_table(filter=wanted)
     rows: dict[str, list[dict[str, Any]]] = {}
-    for row in table.sort_by("happened_at").to_pylist():
+    dataset, wanted = dataset_of(path), None
+    if jobs is not None:
+        there = pc.unique(dataset.to_table(columns=["job"])["job"]).to_pylist()
+        asked = pa.array([job for job in there if is_of(job, jobs)], pa.string())
+        wanted = pc.field("job").isin(asked)
+    for row in dataset.to_table(filter=wanted).sort_by("happened_at").to_pylist():
         rows.setdefault(row["job"], []).append(row)
     return [_of(home, job, found[-_LATEST:]) for job, found in sorted(rows.items())]
 
