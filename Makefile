@@ -18,7 +18,7 @@ demo: setup  ## The flights of one month, from events to Delta tables, rebuilt b
 	@$(BIN)/headwater demo $(ARGS)
 
 test: setup lint types contracts
-	@$(BIN)/python -m pytest -n 2 --dist loadscope $(addprefix tests/,unit property docs clients spark crash e2e) $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(addprefix tests/,unit property docs clients spark crash e2e) $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

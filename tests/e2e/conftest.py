@@ -17,6 +17,12 @@ Headwater = Callable[..., subprocess.CompletedProcess[str]]
 _TIMEOUT_S = 120
 
 
+@pytest.fixture(autouse=True)
+def first_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each command is a new JVM over a few rows, whose second compiler would take two fifths of all CPU time."""
+    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+
+
 def _environ() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_STACK_")}
 

@@ -63,11 +63,6 @@ def at_terminal(folder: Path, *arguments: str) -> tuple[int, str, str]:
 def send(tmp_path: Path) -> Iterator[Callable[[], str]]:
     """Sends nine requests of people, three of bots and a bad one; gives the broker's address."""
     (tmp_path / "requests.py").write_text(JOBS)
-    (tmp_path / "conf").mkdir()
-    compile_once = (
-        '"spark.driver.defaultJavaOptions" = "-XX:TieredStopAtLevel=1"'  # each command is a new JVM
-    )
-    (tmp_path / "conf" / "headwater.toml").write_text(f"[spark.conf]\n{compile_once}\n")
     with broker(tmp_path / "data") as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         admin.create_topics([NewTopic("requests", 1, 1)])["requests"].result(10)

@@ -46,10 +46,8 @@ class Place:
         self.folder, self.bootstrap = folder, running.bootstrap
         (folder / "clicks.py").write_text(JOBS)
         (folder / "changed.py").write_text(JOBS.replace('F.sum("n")', 'F.max("n")'))
-        conf = "[jobs]\nprogress_every_s = 0.5\n[spark.conf]\n"
-        conf += '"spark.driver.defaultJavaOptions" = "-XX:TieredStopAtLevel=1"\n'
         (folder / "conf").mkdir()
-        (folder / "conf" / "headwater.toml").write_text(conf)
+        (folder / "conf" / "headwater.toml").write_text("[jobs]\nprogress_every_s = 0.5\n")
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         admin.create_topics([NewTopic("clicks", 1, 1, config={"retention.ms": "-1"})])["clicks"].result(10)
 

@@ -36,13 +36,15 @@ def errors() -> Iterator[None]:
 
 
 @contextmanager
-def session_of(home: Path, bootstrap: str | None, *, needs_broker: bool) -> Iterator["StageContext"]:
-    """A session, stopped after the block."""
+def session_of(
+    home: Path, bootstrap: str | None, *, needs_broker: bool, is_brief: bool = False
+) -> Iterator["StageContext"]:
+    """A session, stopped after the block; a brief one is for some seconds."""
     from headwater.running.environment import open_environment
 
     with waiting("starting Spark"):
         environment = open_environment(
-            home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker
+            home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker, is_brief=is_brief
         )
     try:
         yield environment.context
@@ -52,12 +54,12 @@ def session_of(home: Path, bootstrap: str | None, *, needs_broker: bool) -> Iter
 
 @contextmanager
 def planned_session(home: Path, backfill_id: str) -> Iterator["StageContext"]:
-    """The session for a backfill; one that nobody planned is told before Spark is started."""
+    """A brief session for a backfill; one that nobody planned is told before Spark is started."""
     from headwater_streams.backfill.store import BackfillFolder
 
     with errors():
         BackfillFolder(home_of(home), backfill_id).plan()
-        with session_of(home, None, needs_broker=False) as context:
+        with session_of(home, None, needs_broker=False, is_brief=True) as context:
             yield context
 
 

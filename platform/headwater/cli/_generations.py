@@ -96,7 +96,11 @@ def _begin(
     jobs = find_jobs(references, home)
     with waiting("starting Spark"):
         environment = open_environment(
-            home, bootstrap, app_name=f"headwater jobs {action}", needs_broker=action == "renew"
+            home,
+            bootstrap,
+            app_name=f"headwater jobs {action}",
+            needs_broker=action == "renew",
+            is_brief=True,
         )
     try:
         gone = gone_since_read(environment.context, jobs) if action == "rebuild" else {}

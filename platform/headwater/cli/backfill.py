@@ -175,7 +175,10 @@ def plan_backfill(
     except BackfillError as error:
         raise UsageError(str(error)) from error
     job, where = one_job(reference, home)
-    with errors(), session_of(home, bootstrap, needs_broker=bool(job.topics)) as context:
+    with (
+        errors(),
+        session_of(home, bootstrap, needs_broker=bool(job.topics), is_brief=True) as context,
+    ):
         from headwater_streams import backfill
 
         if rebuild or rewind is not None:

@@ -96,7 +96,9 @@ def check(
 
     jobs = _jobs(references, home)
     with waiting("starting Spark"):
-        environment = open_environment(home, None, app_name="headwater jobs check", needs_broker=False)
+        environment = open_environment(
+            home, None, app_name="headwater jobs check", needs_broker=False, is_brief=True
+        )
     try:
         plans = plan_jobs(environment.context, jobs)
         changed = {plan.job.name: since_last_run(environment.context, plan) for plan in plans}

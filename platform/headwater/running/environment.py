@@ -49,6 +49,7 @@ def open_environment(
     needs_broker: bool = True,
     master: str | None = None,
     jobs: Sequence[Job] = (),
+    is_brief: bool = False,
 ) -> JobEnvironment:
     """Starts the Spark session and finds the brokers.
 
@@ -59,6 +60,7 @@ def open_environment(
         needs_broker: Whether it is an error when there are none.
         master: Where the session runs; by default the setting `spark.master`.
         jobs: The jobs that it will run, whose neighbouring modules a cluster is sent.
+        is_brief: Whether it is for a command of some seconds, whatever the size of the tables.
 
     Raises:
         UserError: No broker is named and no stack runs; Java or a jar is missing.
@@ -72,7 +74,7 @@ def open_environment(
     state = running_state(data_dir(home))
     zookeeper = state.zookeeper if state is not None and state.bootstrap == address else ""
     beside = modules_beside(Path(job.function.__code__.co_filename) for job in jobs)
-    spark = spark_session(home, app_name=app_name, master=master, modules=beside)
+    spark = spark_session(home, app_name=app_name, master=master, modules=beside, is_brief=is_brief)
     context = StageContext(spark, Home(home.resolve()), KafkaSource(address))
     return JobEnvironment(context, lease_factory(home, zookeeper, address), address)
 

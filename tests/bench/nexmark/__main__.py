@@ -40,7 +40,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from headwater.stack.java import find_java
-from headwater.stack.session import collector_conf, spark_session
+from headwater.stack.session import java_conf, spark_session
 from headwater_streams.gateway import jvm_class
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Late
@@ -282,7 +282,7 @@ def main() -> None:
         filled = fill(address, arguments.events, arguments.seed)
         _say(f"filled: {filled.rows}, {filled.value_bytes / 1e6:.0f} MB")
         options = profile.OPTION if arguments.profile else ""
-        ours = collector_conf({}, {}) if options else {}
+        ours = java_conf({}, {}) if options else {}
         extra = {name: f"{collector} {options}" for name, collector in ours.items()}
         spark = spark_session(folder, app_name="nexmark", cores=cores, extra=extra)
         results: dict[str, dict[str, Any]] = {}
