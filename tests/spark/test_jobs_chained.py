@@ -390,7 +390,7 @@ def two_frames(one: DataFrame) -> Any:
         ),
         (
             without_the_first_aggregates,
-            r"^job 'chain': tumbling: it was handed Windowed, not a DataFrame; of windo",
+            r"^job 'chain': \S+\.py, line \d+: tumbling: it was handed Windowed, not a DataFrame; of windo",
         ),
         (two_frames, "the function returned a tuple, and the job has one table; return one DataFrame"),
         (outer, r"rows without a partner come out of hw.join\(..., how='left'\) when they expire"),
@@ -407,8 +407,14 @@ def two_frames(one: DataFrame) -> Any:
         (called_like_a_step, "'step_1' is what the library calls a step of a chain"),
         (looked_up_before_a_join, "rows on the way to a join of streams look nothing up, here in names"),
         (misnamed, "^job 'chain': .*`nn` cannot be resolved"),
-        (without_its_time, "^job 'chain': tumbling: no column 'window_finish'; there are key, window_start"),
-        (with_its_input, "^job 'chain': union: the first frame is not made of an input's rows"),
+        (
+            without_its_time,
+            r"^job 'chain': \S+\.py, line \d+: tumbling: no column 'window_finish'; there are key, window_start",
+        ),
+        (
+            with_its_input,
+            r"^job 'chain': \S+\.py, line \d+: union: the first frame is not made of an input's rows",
+        ),
     ],
 )
 def test_chained_operators_that_cannot_be_run_are_refused_with_the_reason(
