@@ -215,6 +215,11 @@ def _records(batch: bytes, base_offset: int, count: int) -> list[tuple[int, str,
     return found
 
 
+def test_compacted_log_whose_aborted_data_came_back_behind_a_crash(tmp_path: Path) -> None:
+    """Markers with a delete horizon were not read, and transactions seemed to begin at those before."""
+    History(tmp_path, 1625040355).run()
+
+
 @pytest.mark.parametrize("round_number", range(5))
 def test_compacted_log_random_history_agrees_with_a_dictionary(tmp_path: Path, round_number: int) -> None:
     seed = int(os.environ.get("HEADWATER_SEED", random.randrange(2**32)))

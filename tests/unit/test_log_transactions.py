@@ -22,6 +22,10 @@ from headwater_broker.log import (
     OutOfOrderSequenceError,
     PartitionLog,
 )
+from headwater_broker.log.batch import BASE_TIMESTAMP_MS, HEADER
+from headwater_broker.log.cleaner.keys import KeyOffsets
+from headwater_broker.log.cleaner.rewrite import Retention, compact_batch
+from headwater_broker.log.cleaner.transactions import TransactionPass
 from headwater_broker.log.markers import decode_marker, encode_marker
 from headwater_broker.log.txnindex import AbortedTransaction, find_aborted
 from headwater_broker.testing.batches import build_batch
@@ -103,6 +107,18 @@ def test_marker_golden_bytes_are_kafkas() -> None:
     assert read.attributes == 0x30
     assert decode_marker(batch) == Marker(False, 9)
     assert decode_marker(bytes(encode_marker(7, 3, COMMIT, 1000))) == COMMIT
+
+
+def test_marker_is_read_behind_compaction_which_counts_its_time_from_a_delete_horizon() -> None:
+    batch = bytes(encode_marker(7, 3, Marker(True, 9), 1000))
+    header = HEADER.unpack_from(batch)
+    retention = Retention(KeyOffsets(1 << 10, 0), 1_000_000, 86_400_000, {})
+    for _ in range(2):  # the marker of no data, the first time and before its horizon
+        left = compact_batch(batch, header, retention, TransactionPass([], 0))
+        assert left is not None
+        batch, header = left, HEADER.unpack_from(left)
+        assert header[BASE_TIMESTAMP_MS] == 87_400_000
+        assert decode_marker(batch) == Marker(True, 9)
 
 
 def test_marker_of_another_kind_is_none() -> None:

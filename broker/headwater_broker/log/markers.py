@@ -28,6 +28,8 @@ _VERSION = 0
 # below 64, so each of the record's variable-length integers is one byte: twice the number.
 _RECORD = struct.Struct(">bbbbb4sb6sb")
 _RECORD_LENGTH = _RECORD.size - 1
+# What follows the timestamp delta. Compaction makes that longer: it counts from a delete horizon then.
+_REST = struct.Struct(">bb4sb6sb")
 
 
 class Marker(NamedTuple):
@@ -71,10 +73,9 @@ def encode_marker(producer_id: int, producer_epoch: int, marker: Marker, timesta
 
 def decode_marker(batch: bytes) -> Marker | None:
     """Reads a control batch; None where it is no transaction's (KRaft has others), or compaction emptied it."""
-    record = batch[HEADER.size : HEADER.size + _RECORD.size]
-    if len(record) < _RECORD.size:
+    if len(batch) <= HEADER.size + _REST.size:
         return None
-    _, _, _, _, key_length, key, value_length, value, _ = _RECORD.unpack(record)
+    _, key_length, key, value_length, value, _ = _REST.unpack(batch[-_REST.size :])
     if key_length != _KEY.size * 2 or value_length != _VALUE.size * 2:
         return None
     _, kind = _KEY.unpack(key)
