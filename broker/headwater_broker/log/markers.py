@@ -28,7 +28,7 @@ _VERSION = 0
 # below 64, so each of the record's variable-length integers is one byte: twice the number.
 _RECORD = struct.Struct(">bbbbb4sb6sb")
 _RECORD_LENGTH = _RECORD.size - 1
-# What follows the timestamp delta. Compaction makes that longer: it counts from a delete horizon then.
+# What follows the timestamp delta, which is longer behind compaction: it counts from a delete horizon then.
 _REST = struct.Struct(">bb4sb6sb")
 
 

@@ -134,7 +134,8 @@ def _named(value: Mapping[str, Any]) -> str:
 def _timeline(plan: Mapping[str, Any], verdict: Mapping[str, Any]) -> Iterator[str]:
     """What is replaced along the event time, and what is read along the offsets; half-open, as everywhere.
 
-    A repair's plan says what it reads; a rebuild reads all that there is when it runs."""
+    A repair's plan says what it reads; a rebuild reads all that there is when it runs.
+    """
     windows = [
         Bar("windows", _micros(start), _micros(end), f"[{start}, {end})")
         for start, end in plan.get("windows", [])

@@ -50,14 +50,14 @@ def _load(reference: str, search: Sequence[Path]) -> list[Job]:
     if not separator:
         where, wanted = reference, ""
     jobs = load_sql(_find(where, search)) if where.endswith(".sql") else _load_module(where, search)
-    names = [job.name for job in jobs]
-    for place, job in enumerate(jobs):
-        if job.name in names[:place]:
-            raise _of_one_name(jobs[names.index(job.name)], job)
+    named: dict[str, Job] = {}
+    for job in jobs:
+        if named.setdefault(job.name, job) is not job:
+            raise _of_one_name(named[job.name], job)
     if wanted:
         jobs = [job for job in jobs if job.name == wanted]
         if not jobs:
-            raise JobDefinitionError(f"{where}: no job {wanted!r}; its jobs are {', '.join(names)}")
+            raise JobDefinitionError(f"{where}: no job {wanted!r}; its jobs are {', '.join(named)}")
     return jobs
 
 
