@@ -23,8 +23,7 @@ from typing import Any, Literal
 from pyspark.sql import SparkSession
 
 from headwater.running.environment import one_job, open_environment
-from headwater.running.status import known_bootstrap
-from headwater.stack.local import bootstrap_of
+from headwater.stack.local import bootstrap_of, known_bootstrap
 from headwater_streams import backfill as _backfill
 from headwater_streams.backfill import (
     BackfillError,

@@ -10,6 +10,7 @@ import pytest
 from headwater.cli import main
 from headwater.cli._accounts import account_of, told_of
 from headwater.running.status import accounts_since, job_status, log_ends
+from headwater_streams.errors import UnavailableError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.plural import counted
 from headwater_streams.runtime.home import Home
@@ -107,6 +108,33 @@ def test_job_status_names_the_first_table_of_a_job_in_the_others(home: Home) -> 
         ("split", PEOPLE, None, 4),
         ("split", BOTS, PEOPLE, 3),
     ]
+
+
+@pytest.mark.parametrize(
+    ("there", "lag"),
+    [
+        ({0: (0, 20)}, 0),
+        ({0: (0, 25), 1: (3, 5)}, 7),
+        ({0: (22, 25)}, 3),  # retention took two that had not been read
+        ({0: (2, 9)}, 7),  # the topic was made again
+    ],
+)
+def test_job_status_lag_is_what_is_there_to_be_read(
+    home: Home, there: dict[int, tuple[int, int]], lag: int
+) -> None:
+    commit(home, "clean", "silver.clicks", 0, {"written": 10})
+    commit(home, "clean", "silver.clicks", 1, {"written": 10})
+    (found,) = job_status(home.root, {"clicks": there}.__getitem__)
+    assert found["lag"] == lag
+
+
+def test_job_status_lag_is_unknown_where_nobody_answers(home: Home) -> None:
+    commit(home, "clean", "silver.clicks", 0, {"written": 10})
+
+    def away(_topic: str) -> dict[int, tuple[int, int]]:
+        raise UnavailableError("the broker does not answer")
+
+    assert [job_status(home.root, ask)[0]["lag"] for ask in (None, away)] == [None, None]
 
 
 def test_jobs_status_tells_what_went_to_other_tables_from_what_was_filtered(

@@ -467,7 +467,7 @@ def swap(
 def rollback(
     backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
 ) -> None:
-    """Put the rows before the swap back, in one commit.
+    """Put the rows before the swap back, in one commit. The plan is done with then: to swap again, plan again.
 
     \b
     Example:

@@ -365,6 +365,7 @@ def status(
       headwater jobs status jobs/flights.py --watch
     """
     from headwater.cli._accounts import terms_told
+    from headwater.running.behind import topic_asker
     from headwater.running.progress import is_of, progress_of
     from headwater.running.status import job_status
 
@@ -374,7 +375,8 @@ def status(
 
         watch_jobs(home, names, json_output=json_output)
         return
-    found = [each for each in job_status(home, bootstrap) if names is None or is_of(each["job"], names)]
+    made = job_status(home, topic_asker(home, bootstrap))
+    found = [each for each in made if names is None or is_of(each["job"], names)]
     if json_output:
         print_json(found)
         return
@@ -414,14 +416,10 @@ def explain(
       headwater jobs explain delay_by_carrier
       headwater jobs explain departures delay_by_carrier --json
     """
-    from functools import partial
-
+    from headwater.running.behind import topic_asker
     from headwater.running.explaining import explain_job
-    from headwater.running.status import known_bootstrap
-    from headwater_streams.sources.topic_metadata import partitions
 
-    address = bootstrap or known_bootstrap(home)
-    ask = partial(partitions, address) if address else None
+    ask = topic_asker(home, bootstrap)
     told = [explain_job(home, job, ask) for job in jobs]
     if json_output:
         found = [asdict(each) for each in told]

@@ -3,24 +3,21 @@ watermark back. From `headwater.progress`, the ledger and the brokers; no Spark 
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from headwater.errors import UsageError
+from headwater.running.behind import AskTopic, bounds_of, records_behind
 from headwater.running.progress import JobProgress, progress_of
 from headwater_streams.durations import parse_duration
-from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.log import commits, commits_backwards
 from headwater_streams.plural import counted
 from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.home import Home
 from headwater_streams.sinks.target import declared_name
-
-Partitions = Callable[[str], dict[int, tuple[int, int]]]
-"""Asks a topic for the earliest and the next offset of each partition."""
 
 _STEPS = {
     "latestOffset": "asking the inputs what is new",
@@ -69,15 +66,13 @@ class Explanation:
     sentences: list[str]
 
 
-def explain_job(
-    home: Path, job: str, partitions: Partitions | None, *, now: datetime | None = None
-) -> Explanation:
+def explain_job(home: Path, job: str, ask: AskTopic | None, *, now: datetime | None = None) -> Explanation:
     """Explains a job.
 
     Args:
         home: The home.
         job: The job's name.
-        partitions: Asks a topic; None where no broker is known.
+        ask: Asks the brokers; None where none are known.
         now: The time; by default the clock's.
 
     Raises:
@@ -88,7 +83,7 @@ def explain_job(
         raise UsageError(f"no job {job!r} has run in {home}; those that have: {', '.join(found) or 'none'}")
     progress, place = found[job], Home(home)
     last = progress.batches[-1] if progress.batches else None
-    inputs = [*_inputs(place, progress, partitions)]
+    inputs = [*_inputs(place, progress, ask)]
     steps = Counter[str]()
     for batch in progress.batches[-20:]:
         for name, took_ms in batch["durations_ms"] or ():
@@ -98,13 +93,13 @@ def explain_job(
         *_of_inputs(progress, inputs),
         *_of_steps(progress, steps),
         *_of_watermark(last, inputs),
-        *_of_parts(place, found, job, partitions),
+        *_of_parts(place, found, job, ask),
     ]
     watermark = last["watermark"] if last is not None else None
     return Explanation(job, progress.state, watermark, inputs, dict(steps.most_common()), sentences)
 
 
-def _inputs(home: Home, progress: JobProgress, partitions: Partitions | None) -> Iterator[InputState]:
+def _inputs(home: Home, progress: JobProgress, ask: AskTopic | None) -> Iterator[InputState]:
     last = progress.batches[-1] if progress.batches else None
     facts = facts_of_last_run(home.checkpoint(progress.job, int(progress.events[-1]["generation"])))
     if facts is None:
@@ -116,9 +111,11 @@ def _inputs(home: Home, progress: JobProgress, partitions: Partitions | None) ->
         places: dict[str, int] = {}
         newest: datetime | None = None
         if declared.kind == "topic":
-            there = _there(declared.ids, partitions)
+            there = bounds_of(declared.ids, ask)
             if there is not None:
-                places = _partitions_behind(there, end)
+                read = {topic: {int(each): at for each, at in of.items()} for topic, of in end.items()}
+                waiting = records_behind(there, read)
+                places = {f"{topic} {partition}": count for (topic, partition), count in waiting.items()}
                 behind = sum(places.values())
         else:
             (source,) = declared.ids
@@ -129,29 +126,6 @@ def _inputs(home: Home, progress: JobProgress, partitions: Partitions | None) ->
         keeps_state = facts.kind not in ("row", "scd")
         holds = newest - delay if newest is not None and delay is not None and keeps_state else None
         yield InputState(name, declared.source, behind, places, newest, holds)
-
-
-def _there(
-    topics: Iterable[str], partitions: Partitions | None
-) -> dict[str, dict[int, tuple[int, int]]] | None:
-    if partitions is None:
-        return None
-    try:
-        return {topic: partitions(topic) for topic in topics}
-    except StreamsError:
-        return None
-
-
-def _partitions_behind(
-    there: dict[str, dict[int, tuple[int, int]]], read: dict[str, dict[str, int]]
-) -> dict[str, int]:
-    """What waits in each partition. Of a topic that was made again since, where that shows, all of it."""
-    behind = {}
-    for topic, found in there.items():
-        for partition, (low, end) in found.items():
-            at = int(read.get(topic, {}).get(str(partition), low))
-            behind[f"{topic} {partition}"] = end - (max(at, low) if at <= end else low)
-    return {p: n for p, n in sorted(behind.items(), key=lambda each: -each[1]) if n > 0}
 
 
 def _newest_event(home: Home, table: str) -> datetime | None:
@@ -228,9 +202,7 @@ def _of_steps(progress: JobProgress, steps: Counter[str]) -> Iterator[str]:
         )
 
 
-def _of_parts(
-    home: Home, found: Mapping[str, JobProgress], job: str, partitions: Partitions | None
-) -> Iterator[str]:
+def _of_parts(home: Home, found: Mapping[str, JobProgress], job: str, ask: AskTopic | None) -> Iterator[str]:
     """What keeps rows from a job in the parts before it."""
     for name, part in found.items():
         if name == job or declared_name(name) != job or part.state == "stopped":
@@ -238,7 +210,7 @@ def _of_parts(
         if part.state != "running":
             what = _ENDED.get(part.state, part.state)
             yield f"its part {name} {what}" + (f": {part.message}" if part.message else "")
-        for each in _inputs(home, part, partitions):
+        for each in _inputs(home, part, ask):
             if each.behind:
                 unit = "record" if each.places else "commit"
                 yield f"its part {name} is behind: {counted(each.behind, unit)} of {each.source} wait"

@@ -6,28 +6,25 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from headwater.errors import UserError
-from headwater.stack.local import bootstrap_of
-from headwater_streams.errors import StreamsError
+from headwater.running.behind import AskTopic, bounds_of, records_behind
 from headwater_streams.ledger.log import Commit, commits, lineage, next_commit
 from headwater_streams.runtime.home import Home
 
 
-def job_status(home: Path, bootstrap: str | None) -> list[dict[str, Any]]:
+def job_status(home: Path, ask: AskTopic | None) -> list[dict[str, Any]]:
     """One object for each table that a job has committed to; of a job with several, the first comes first.
 
     Args:
         home: The home.
-        bootstrap: The brokers; by default the home's running stack, and without one the lag is None.
+        ask: Asks the brokers; where there are none, or a topic is gone, the lag is None.
 
     Returns:
         `{job, target, beside, generation, batch, committed_at, read, lag, totals}`; `read` and `totals` are of the
         current generation, `lag` is in records over all topics that the job's rows come from. In the other tables of a
         job with several, `beside` names the first: the records that they read are the same.
     """
-    address = bootstrap or known_bootstrap(home)
     return sorted(
-        (_status(table, made, address) for table, made in _committed(home)),
+        (_status(table, made, ask) for table, made in _committed(home)),
         key=lambda status: (str(status["job"]), status["beside"] is not None),
     )
 
@@ -61,11 +58,11 @@ def _committed(home: Path, since: Mapping[str, int] | None = None) -> Iterator[t
             yield table, made
 
 
-def _status(table: str, made: list[Commit], bootstrap: str) -> dict[str, Any]:
+def _status(table: str, made: list[Commit], ask: AskTopic | None) -> dict[str, Any]:
     last = made[-1]
     assert last.entry is not None
     totals: Counter[str] = Counter()
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[str, dict[int, int]] = {}
     for commit in made:
         entry = commit.entry
         if entry is None or entry.generation != last.entry.generation:
@@ -73,9 +70,10 @@ def _status(table: str, made: list[Commit], bootstrap: str) -> dict[str, Any]:
         totals.update(entry.totals)
         for source in entry.sources:
             for topic, partitions in source.ranges.items():
-                for partition, (_, end) in partitions.items():
-                    ends[topic, partition] = max(end, ends.get((topic, partition), 0))
+                at = ends.setdefault(topic, {})
+                at |= {each: max(end, at.get(each, 0)) for each, (_, end) in partitions.items()}
     read = totals.pop("read", 0)
+    there = bounds_of(ends, ask)
     moment = datetime.fromtimestamp(last.timestamp_ms / 1000, UTC)
     return {
         "job": last.entry.job,
@@ -85,30 +83,6 @@ def _status(table: str, made: list[Commit], bootstrap: str) -> dict[str, Any]:
         "batch": last.entry.batch,
         "committed_at": moment.strftime("%Y-%m-%d %H:%M:%S"),
         "read": read,
-        "lag": _lag(ends, bootstrap),
+        "lag": None if there is None else sum(records_behind(there, ends).values()),
         "totals": dict(totals),
     }
-
-
-def _lag(ends: dict[tuple[str, int], int], bootstrap: str) -> int | None:
-    from headwater_streams.sources.topic_metadata import partitions
-
-    if not bootstrap:
-        return None
-    try:
-        there = {topic: partitions(bootstrap, topic) for topic in {topic for topic, _ in ends}}
-    except StreamsError:
-        return None
-    return sum(
-        max(0, end - ends.get((topic, partition), start))
-        for topic, found in there.items()
-        for partition, (start, end) in found.items()
-    )
-
-
-def known_bootstrap(home: Path) -> str:
-    """The brokers of the home's running stack; empty where none runs."""
-    try:
-        return bootstrap_of(home)
-    except UserError:
-        return ""

@@ -119,12 +119,18 @@ def bootstrap_of(home: Path) -> str:
     Raises:
         UserError: If none do.
     """
-    state = running_state(data_dir(home))
-    if state is None:
+    address = known_bootstrap(home)
+    if not address:
         raise UserError(
             f"no stack runs over {home}: start one with headwater up, or give --bootstrap HOST:PORT"
         )
-    return state.bootstrap
+    return address
+
+
+def known_bootstrap(home: Path) -> str:
+    """The addresses of the brokers that run over a home; empty where none do."""
+    state = running_state(data_dir(home))
+    return state.bootstrap if state is not None else ""
 
 
 def _command(spec: StackSpec) -> list[str]:

@@ -1,0 +1,50 @@
+"""How far jobs are behind their topics, by what the brokers say is there; no Spark is needed."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from pathlib import Path
+
+from headwater.stack.local import known_bootstrap
+from headwater_streams.errors import StreamsError
+
+Bounds = dict[int, tuple[int, int]]
+"""The earliest and the next offset of each partition."""
+
+AskTopic = Callable[[str], Bounds]
+"""Asks the brokers for a topic's bounds."""
+
+
+def topic_asker(home: Path, bootstrap: str | None) -> AskTopic | None:
+    """Asks the brokers named, or the home's running stack, for each topic once; None where there are neither."""
+    from headwater_streams.sources.topic_metadata import partitions
+
+    address = bootstrap or known_bootstrap(home)
+    return cache(partial(partitions, address)) if address else None
+
+
+def bounds_of(topics: Iterable[str], ask: AskTopic | None) -> dict[str, Bounds] | None:
+    """The bounds of each topic; None where nobody could be asked, or one of the topics is gone."""
+    if ask is None:
+        return None
+    try:
+        return {topic: ask(topic) for topic in topics}
+    except StreamsError:
+        return None
+
+
+def records_behind(
+    there: Mapping[str, Bounds], read: Mapping[str, Mapping[int, int]]
+) -> dict[tuple[str, int], int]:
+    """The records that wait in each partition in which some do, most first.
+
+    Args:
+        there: What the topics have. Of one that was made again since, where that shows, all of it waits, and of one
+            that retention cut, what is left.
+        read: The next offset that the job reads, by topic and partition.
+    """
+    behind = {}
+    for topic, bounds in there.items():
+        for partition, (low, end) in bounds.items():
+            at = read.get(topic, {}).get(partition, low)
+            behind[topic, partition] = end - (max(at, low) if at <= end else low)
+    return {place: n for place, n in sorted(behind.items(), key=lambda each: -each[1]) if n > 0}
