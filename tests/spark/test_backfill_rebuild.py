@@ -1,6 +1,5 @@
 """Rebuilds: a table made anew beside the live one, then swapped in with its checkpoint, and the way back."""
 
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +25,8 @@ from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sinks.marks import last_batch
 from headwater_streams.testing import JobDriver, SimulatedCrash
+
+WatchUntil = Callable[[JobRunner, Callable[[], bool]], None]
 
 departures = hw.topic(
     "departures",
@@ -319,14 +320,14 @@ def test_rebuild_that_is_taken_back_half_way_leaves_the_job_as_it_was(
 
 
 def test_rebuild_is_followed_by_a_job_that_runs(
-    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
+    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch, watch_until: WatchUntil
 ) -> None:
     driver = drive(clean)
     send(driver, event("10:00", "UA", 60))
     runner = JobRunner(driver.context, [bind(clean)], progress_every_s=None)
     runner.start(interval_s=0.1)
     try:
-        _watch_until(runner, lambda: len(_offsets(driver)) == 1)
+        watch_until(runner, lambda: len(_offsets(driver)) == 1)
         planned = backfill.plan_rebuild(driver.context, bind(clean))
         backfill.run(driver.context, planned.id, bind(clean))
         assert backfill.verify(driver.context, planned.id, bind(clean)).passed
@@ -334,8 +335,8 @@ def test_rebuild_is_followed_by_a_job_that_runs(
         with monkeypatch.context() as patch:
             patch.setattr(StreamingQuery, "exception", _asked_just_before_it_ends(StreamingQuery.exception))
             send(driver, event("10:05", "DL", 5))
-            _watch_until(runner, lambda: runner.queries["clean"].generation == 2)
-        _watch_until(runner, lambda: len(_offsets(driver)) == 2)
+            watch_until(runner, lambda: runner.queries["clean"].generation == 2)
+        watch_until(runner, lambda: len(_offsets(driver)) == 2)
 
         # Another code than the one that runs is not gone on with.
         other = backfill.plan_rebuild(driver.context, cleaner())
@@ -344,7 +345,7 @@ def test_rebuild_is_followed_by_a_job_that_runs(
         backfill.swap(driver.context, other.id)
         send(driver, event("10:06", "UA", 5))
         with pytest.raises(IncompatibleStateError, match=r"was built with other code .* start the job again"):
-            _watch_until(runner, lambda: False)
+            watch_until(runner, lambda: False)
     finally:
         runner.stop()
     assert _offsets(driver) == [0], "nothing was written by the old code"
@@ -361,7 +362,7 @@ def _asked_just_before_it_ends(exception: Callable[[StreamingQuery], Any]) -> Ca
 
 
 def test_job_behind_a_rebuild_waits_for_its_own_beside_others_that_go_on(
-    drive: Callable[..., JobDriver],
+    drive: Callable[..., JobDriver], watch_until: WatchUntil
 ) -> None:
     @hw.job(target=hw.delta("gold.copies"))
     def copies(cleaned: DataFrame) -> DataFrame:
@@ -381,7 +382,7 @@ def test_job_behind_a_rebuild_waits_for_its_own_beside_others_that_go_on(
         return lambda: table in driver.home.tables() and driver.table(table).count() == rows
 
     try:
-        _watch_until(runner, has("gold.copies", 1))
+        watch_until(runner, has("gold.copies", 1))
         first = backfill.plan_rebuild(context, jobs[0])
         backfill.run(context, first.id, jobs[0])
         second = backfill.plan_rebuild(context, jobs[2], behind=[first.id])
@@ -392,12 +393,12 @@ def test_job_behind_a_rebuild_waits_for_its_own_beside_others_that_go_on(
         with pytest.raises(BackfillError, match=r"is swapped in by now, .* is run and verified before that"):
             backfill.verify(context, second.id, jobs[2])
         send(driver, event("10:05", "DL", 5))
-        _watch_until(runner, lambda: "copies" not in runner.queries)
-        _watch_until(runner, has("silver.others", 2))
-        _watch_until(runner, has("silver.departures", 2))
+        watch_until(runner, lambda: "copies" not in runner.queries)
+        watch_until(runner, has("silver.others", 2))
+        watch_until(runner, has("silver.departures", 2))
         assert driver.table("gold.copies").count() == 1
         backfill.swap(context, second.id)
-        _watch_until(runner, has("gold.copies", 2))
+        watch_until(runner, has("gold.copies", 2))
     finally:
         runner.stop()
     with pytest.raises(IncompatibleStateError, match=r"the rows of silver\.departures"):
@@ -415,13 +416,6 @@ def _started_behind_a_rebuild(driver: JobDriver, jobs: list[Job]) -> None:
         runner.start(interval_s=0.1)
     finally:
         runner.stop()
-
-
-def _watch_until(runner: JobRunner, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 240
-    while not done():
-        assert time.monotonic() < deadline, "nothing came of it"
-        runner.watch(0.1)
 
 
 def _offsets(driver: JobDriver) -> list[Any]:

@@ -25,6 +25,8 @@ from headwater_streams.runtime.renewal import begin_generations, gone_since_read
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
 
+WatchUntil = Callable[[JobRunner, Callable[[], bool]], None]
+
 clicks = hw.topic("clicks", schema="n INT")
 
 # A broker that is away is given up after 2 s instead of 15, so that the test need not wait.
@@ -95,16 +97,8 @@ def stage(spark: SparkSession, tmp_path: Path, broker: RunningBroker) -> Stage:
     return Stage(spark, tmp_path / "home", broker)
 
 
-def _watch_until(runner: JobRunner, done: Callable[[], bool]) -> None:
-    for _ in range(600):
-        runner.watch(0.1)
-        if done():
-            return
-    raise AssertionError("the job does not get on")
-
-
 def test_job_broker_away_and_back_goes_on_by_itself(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, watch_until: WatchUntil
 ) -> None:
     caplog.set_level(logging.WARNING, "headwater_streams.runtime.runner")
     with broker(tmp_path / "data") as first:
@@ -113,27 +107,29 @@ def test_job_broker_away_and_back_goes_on_by_itself(
         stage.send(*range(50))
         runner = JobRunner(stage.context, [JOB], back_off=SOON)
         runner.start(interval_s=0.1)
-        _watch_until(runner, lambda: len(stage.numbers()) == 50)
-    _watch_until(runner, lambda: "it is started again in" in caplog.text)
+        watch_until(runner, lambda: len(stage.numbers()) == 50)
+    watch_until(runner, lambda: "it is started again in" in caplog.text)
     with broker(tmp_path / "data", port=first.port) as again:
         stage = Stage(spark, tmp_path / "home", again)
         stage.send(*range(50, 100), partition=1)
-        _watch_until(runner, lambda: len(stage.numbers()) == 100)
+        watch_until(runner, lambda: len(stage.numbers()) == 100)
         runner.stop()
     assert stage.numbers() == list(range(100))
     assert stage.audit() == ([], [])
 
 
-def test_job_broker_away_without_back_off_says_why(spark: SparkSession, tmp_path: Path) -> None:
+def test_job_broker_away_without_back_off_says_why(
+    spark: SparkSession, tmp_path: Path, watch_until: WatchUntil
+) -> None:
     with broker(tmp_path / "data") as running:
         stage = Stage(spark, tmp_path / "home", running)
         stage.make()
         stage.send(1)
         runner = JobRunner(stage.context, [JOB])
         runner.start(interval_s=0.1)
-        _watch_until(runner, lambda: stage.numbers() == [1])
+        watch_until(runner, lambda: stage.numbers() == [1])
     with pytest.raises(Exception, match=r"TimeoutException|does not answer"):
-        _watch_until(runner, lambda: False)
+        watch_until(runner, lambda: False)
     runner.stop()
 
 
@@ -254,34 +250,36 @@ def test_job_of_several_topics_overtaken_by_retention_names_the_topic_and_the_ra
     assert stage.numbers() == [1, *range(200, 205), *range(212, 220)]
 
 
-def test_job_topic_made_again_under_a_running_job_stops_it(stage: Stage) -> None:
+def test_job_topic_made_again_under_a_running_job_stops_it(stage: Stage, watch_until: WatchUntil) -> None:
     stage.make()
     stage.send(*range(5))
     runner = JobRunner(stage.context, [JOB], back_off=SOON)
     runner.start(interval_s=0.1)
-    _watch_until(runner, lambda: len(stage.numbers()) == 5)
+    watch_until(runner, lambda: len(stage.numbers()) == 5)
     stage.remove()
     stage.make()
     stage.send(*range(100, 120))
     with pytest.raises(
         Exception, match=r"clicks is not the topic that it has read|no topic 'clicks'|made again"
     ):
-        _watch_until(runner, lambda: False)
+        watch_until(runner, lambda: False)
     runner.stop()
     assert stage.numbers() == list(range(5))
 
 
-def test_job_partitions_added_while_running_are_read_from_their_beginning(stage: Stage) -> None:
+def test_job_partitions_added_while_running_are_read_from_their_beginning(
+    stage: Stage, watch_until: WatchUntil
+) -> None:
     stage.make()
     stage.send(*range(5))
     runner = JobRunner(stage.context, [JOB])
     runner.start(interval_s=0.1)
-    _watch_until(runner, lambda: len(stage.numbers()) == 5)
+    watch_until(runner, lambda: len(stage.numbers()) == 5)
     stage.admin.create_partitions([NewPartitions("clicks", 3)])["clicks"].result(10)
     stage.send(5, 6, partition=1)
     stage.send(7, partition=2)
     stage.send(8)
-    _watch_until(runner, lambda: len(stage.numbers()) == 9)
+    watch_until(runner, lambda: len(stage.numbers()) == 9)
     runner.stop()
     assert stage.numbers() == list(range(9))
     assert stage.audit() == ([], [])

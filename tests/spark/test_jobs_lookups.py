@@ -29,7 +29,10 @@ from headwater_streams.ledger.audit import audit_table
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.runtime.lookups import Lookups
 from headwater_streams.runtime.planning import plan_jobs
+from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.testing import JobDriver, SimulatedCrash
+
+WatchUntil = Callable[[JobRunner, Callable[[], bool]], None]
 
 departures = hw.topic("departures", schema="flight_id STRING, dest STRING, departed_at TIMESTAMP")
 timed = hw.topic("departures", schema="flight_id STRING, departed_at TIMESTAMP", event_time="departed_at",
@@ -356,3 +359,53 @@ def test_lookup_backfill_version_gone_is_refused_unless_the_newest_is_asked_for(
     ):
         backfill.plan(driver.context, bind(named))
     assert backfill.plan(driver.context, bind(named), lookups="newest").rows == 1
+
+
+opened = hw.topic("opened", schema="code STRING, name STRING, open BOOLEAN")
+
+
+@hw.job(target=hw.delta("dim.airports"), dedup=hw.by_offset())
+def airports_opened(opened: DataFrame) -> DataFrame:
+    return opened
+
+
+def test_lookup_of_a_new_job_waits_until_its_table_has_what_is_there(
+    drive: Callable[..., JobDriver], watch_until: WatchUntil
+) -> None:
+    jobs = [bind(named), bind(airports_opened)]
+    driver = drive(*jobs)
+    driver.send("opened", {"code": "JFK", "name": "Kennedy", "open": True})
+    driver.send("departures", flight(1, "JFK"), flight(2, "LAX"))
+    runner = JobRunner(driver.context, jobs, progress_every_s=None)
+    runner.start(interval_s=0.1)
+    try:
+        watch_until(runner, lambda: runner.batches == {"airports_opened": 1, "named": 1})
+        driver.send("opened", {"code": "LAX", "name": "Los Angeles", "open": True})
+        watch_until(runner, lambda: runner.batches["airports_opened"] == 2)
+        driver.send("departures", flight(3, "LAX"))
+        watch_until(runner, lambda: runner.batches["named"] == 2)
+    finally:
+        runner.stop()
+    assert driver.rows("silver.named", "flight_id", "name") == [
+        ("f1", "Kennedy"),
+        ("f2", None),
+        ("f3", "Los Angeles"),
+    ]
+    assert driver.audit() == []
+
+
+def test_lookup_of_a_new_job_whose_table_cannot_be_filled_is_told_why(
+    drive: Callable[..., JobDriver],
+) -> None:
+    @hw.job(target=hw.delta("dim.airports"), dedup=hw.by_offset())
+    @hw.check("some", "count(*) > 100", level="batch", action="fail")
+    def airports_opened(opened: DataFrame) -> DataFrame:
+        return opened
+
+    jobs = [bind(named), bind(airports_opened)]
+    driver = drive(*jobs)
+    driver.send("opened", {"code": "JFK", "name": "Kennedy", "open": True})
+    runner = JobRunner(driver.context, jobs, progress_every_s=None)
+    with pytest.raises(Exception, match="some"):
+        runner.start(interval_s=0.1)
+    assert not runner.queries

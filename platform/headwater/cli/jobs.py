@@ -241,10 +241,10 @@ def run(
 ) -> None:
     """Run jobs until they are stopped (SIGINT or SIGTERM: at a batch boundary), or once over what is there.
 
-    A job that meets a fault that passes, such as a broker that is away, is started again after a pause; with --once it
-    fails. A job whose input is gone, or that is not what its last run was, is refused: see `headwater jobs check`.
-    A job that fails, by a check with action="fail" too, ends the others of the command: run those apart that are to go
-    on without it.
+    What fills the tables in which a job that has never run looks things up reads first what is there. A job that meets
+    a fault that passes, such as a broker that is away, is started again after a pause; with --once it fails. A job
+    whose input is gone, or that is not what its last run was, is refused: see `headwater jobs check`. A job that fails,
+    by a check with action="fail" too, ends the others of the command: run those apart that are to go on without it.
 
     Exit status 0: done or stopped, 1: a job failed, 2: a job is wrong.
 
@@ -285,7 +285,8 @@ def run(
             if once:
                 runner.run_once(stopping=stopping.is_set)
             else:
-                runner.start(interval_s=settings.trigger_interval_s if interval is None else interval)
+                every_s = settings.trigger_interval_s if interval is None else interval
+                runner.start(interval_s=every_s, stopping=stopping.is_set)
                 names = ", ".join(runner.queries)
                 progress_console().print(f"running {names}; stop with Ctrl-C", markup=False)
                 while not stopping.is_set():
@@ -459,7 +460,7 @@ def _report(runner: "JobRunner | None", home: Path, ends: dict[str, int], json_o
 
     if runner is None:
         return
-    batches = {name: query.batches for name, query in runner.queries.items()}
+    batches = runner.batches
     targets = {name: [target.name for target in query.job.targets] for name, query in runner.queries.items()}
     runner.stop()
     accounts = accounts_since(home, ends)

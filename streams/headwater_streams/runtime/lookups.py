@@ -1,6 +1,6 @@
 """The look-ups of a job, pinned: each batch reads one version of each table, and its ledger entry says which."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from headwater_streams.joins.enrich import trusting
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import read_version
 
@@ -142,6 +143,24 @@ class Lookups:
 
     def _path(self, name: str) -> Path:
         return self._context.home.table(self._job.lookups[name].name)
+
+
+def fillers_of(plans: Sequence[JobPlan], *, begins: Callable[[Job], bool]) -> set[str]:
+    """The jobs that make the tables in which a job that begins looks things up, and what these read, by name.
+
+    Args:
+        plans: The jobs in the order of their tables.
+        begins: Whether a job has read nothing yet.
+    """
+    wanted: set[str] = set()
+    found = set()
+    for job in (plan.job for plan in reversed(plans)):
+        if job.lookups and begins(job):
+            wanted |= {declared.name for declared in job.lookups.values()}
+        if not wanted.isdisjoint(target.name for target in job.targets):
+            found.add(job.name)
+            wanted |= job.table_names
+    return found
 
 
 def lookups_extra(plan: JobPlan, pinned: PinnedLookups) -> dict[str, Any]:

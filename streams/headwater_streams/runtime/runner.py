@@ -2,17 +2,20 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from headwater_streams.errors import SourceReplacedError, StreamsError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
+from headwater_streams.runtime.checkpoint import last_planned
 from headwater_streams.runtime.compatibility import require_compatible, since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.faults import BackOff, Restarts
 from headwater_streams.runtime.generations import STATELESS, current_generation, require_same_code
 from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.lookups import fillers_of
 from headwater_streams.runtime.ownership import LeaseFactory, NoLease
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
@@ -75,6 +78,7 @@ class JobRunner:
         self._copy_every, self._upkeep = copy_every, upkeep
         self.plans = plan_jobs(context, jobs) if plans is None else plans
         self.queries: dict[str, JobQuery] = {}
+        self._ended: Counter[str] = Counter()
         self._copied: dict[str, int] = {}
         self._restarts = Restarts(back_off)
         self._interval_s = 1.0
@@ -82,16 +86,39 @@ class JobRunner:
         self._noted: dict[str, int] = {}
         self._tidied = 0
 
-    def start(self, *, interval_s: float = 1.0, jobs: Sequence[str] | None = None) -> None:
+    def start(
+        self,
+        *,
+        interval_s: float = 1.0,
+        jobs: Sequence[str] | None = None,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         """Starts the queries of all jobs, or of those named.
+
+        What fills the tables in which a job that has never run looks things up reads first what is there: that job
+        would begin with a table that is still empty.
+
+        Args:
+            interval_s: From the start of one batch to that of the next, in seconds.
+            jobs: The jobs; by default all.
+            stopping: Whether to end at the next batch boundary; asked once a second while something is read first.
 
         Raises:
             StreamsError: The tables, the topics or the checkpoint of one do not allow it.
         """
         self._interval_s = interval_s
-        for plan in self.plans:
-            if jobs is None or plan.job.name in jobs:
+        plans = [plan for plan in self.plans if jobs is None or plan.job.name in jobs]
+        fillers = fillers_of(plans, begins=self._begins)
+        for plan in plans:
+            goes_on = plan.job.name not in fillers or self._read_first(plan, stopping)
+            if stopping():
+                return
+            if goes_on:
                 self._start_or_wait(plan, first=True)
+
+    def _begins(self, job: Job) -> bool:
+        generation = current_generation(self._context, job)
+        return last_planned(self._context.home.checkpoint(job.name, generation)) is None
 
     def run_once(
         self, *, jobs: Sequence[str] | None = None, stopping: Callable[[], bool] = lambda: False
@@ -107,12 +134,29 @@ class JobRunner:
         """
         for plan in self.plans:
             if (jobs is None or plan.job.name in jobs) and not stopping():
-                while isinstance(failure := self._run_to_end(plan, stopping), SupersededError):
-                    require_same_code(self._context, plan.job)
+                failure = self._run_to_end(plan, stopping)
                 if failure is not None:
-                    raise failure
+                    generation = self.queries[plan.job.name].generation
+                    self._wait_or_raise(plan.job.name, generation, failure, waits=False)
+
+    def _read_first(self, plan: JobPlan, stopping: Callable[[], bool]) -> bool:
+        """Runs a job over what is there now; whether it is to go on, or waits for a fault to pass."""
+        try:
+            failure = self._run_to_end(plan, stopping)
+        except Exception as error:
+            failure = error
+        if failure is not None:
+            self._retire(plan.job.name)
+            self._wait_or_raise(plan.job.name, current_generation(self._context, plan.job), failure)
+        return failure is None
 
     def _run_to_end(self, plan: JobPlan, stopping: Callable[[], bool]) -> BaseException | None:
+        """Runs a job over what is there now, and gives what ended it, if it is not the end."""
+        while isinstance(failure := self._run_generation(plan, stopping), SupersededError):
+            require_same_code(self._context, plan.job)
+        return failure
+
+    def _run_generation(self, plan: JobPlan, stopping: Callable[[], bool]) -> BaseException | None:
         query = self._start(plan, once=True, interval_s=0)
         try:
             while not query.wait(1):
@@ -122,7 +166,7 @@ class JobRunner:
             if failure is None or isinstance(failure, SupersededError):
                 self._note(query, "stopped")
             else:
-                self._note(query, "failed", _why(plan.job.name, failure))
+                self._note_batches(query)
             return failure
         finally:
             query.stop()
@@ -148,7 +192,7 @@ class JobRunner:
                         self._follow(self._plan(name))
                         continue
                     self._wait_or_raise(name, query.generation, failure)
-                    del self.queries[name]
+                    self._retire(name)
                     continue
                 if query.batches:
                     self._restarts.worked(name)
@@ -178,8 +222,18 @@ class JobRunner:
 
     def restart(self, name: str, *, interval_s: float = 1.0) -> None:
         """Stops one job at a batch boundary and starts it again."""
-        self.queries.pop(name).stop()
+        self.queries[name].stop()
         self._start(self._plan(name), once=False, interval_s=interval_s)
+
+    @property
+    def batches(self) -> dict[str, int]:
+        """How many batches each job that has a query has committed since this runner first started it."""
+        return {name: self._ended[name] + query.batches for name, query in self.queries.items()}
+
+    def _retire(self, name: str) -> None:
+        """Forgets a query that is stopped, but for its batches."""
+        query = self.queries.pop(name, None)
+        self._ended[name] += query.batches if query is not None else 0
 
     def _plan(self, name: str) -> JobPlan:
         return next(plan for plan in self.plans if plan.job.name == name)
@@ -196,11 +250,12 @@ class JobRunner:
 
     def _follow(self, plan: JobPlan) -> None:
         """Goes on with the generation that a rebuild made of a running job."""
+        self._retire(plan.job.name)
         try:
             require_same_code(self._context, plan.job)
         except StreamsError as error:
             self._wait_or_raise(plan.job.name, current_generation(self._context, plan.job), error)
-        del self.queries[plan.job.name]
+            return
         self._start_or_wait(plan)
 
     def _wait_or_raise(
@@ -227,6 +282,7 @@ class JobRunner:
         except BaseException:
             query.stop()
             raise
+        self._retire(plan.job.name)
         self.queries[plan.job.name] = query
         self._noted.pop(plan.job.name, None)
         self._copied.pop(plan.job.name, None)
