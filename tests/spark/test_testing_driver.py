@@ -132,6 +132,20 @@ def test_driver_resends_keep_what_tells_them_apart(drive: Callable[..., JobDrive
     assert driver.audit() == []
 
 
+def test_driver_crash_that_a_run_did_not_come_to_is_not_met_by_a_later_one(
+    drive: Callable[..., JobDriver],
+) -> None:
+    at = "2013-01-01T10:00:00Z"
+    driver = drive(clean)
+    driver.send("clicks", {"id": "a", "at": at})
+    driver.run()
+    driver.crash_at("before commit")
+    driver.run()  # there is nothing to commit
+    driver.send("clicks", {"id": "b", "at": at})
+    driver.run()
+    assert driver.rows("silver.clicks", "id") == [("a",), ("b",)]
+
+
 def test_driver_audit_names_a_row_that_is_gone(drive: Callable[..., JobDriver]) -> None:
     driver = drive(clean)
     driver.send("clicks", *[{"id": f"c{n}", "at": "2013-01-01T10:00:00Z"} for n in range(2)])

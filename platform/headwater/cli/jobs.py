@@ -286,7 +286,8 @@ def run(
                 runner.run_once(stopping=stopping.is_set)
             else:
                 every_s = settings.trigger_interval_s if interval is None else interval
-                runner.start(interval_s=every_s, stopping=stopping.is_set)
+                with waiting("starting the jobs"):  # some read first what others look things up in
+                    runner.start(interval_s=every_s, stopping=stopping.is_set)
                 names = ", ".join(runner.queries)
                 progress_console().print(f"running {names}; stop with Ctrl-C", markup=False)
                 while not stopping.is_set():

@@ -224,11 +224,14 @@ class JobDriver:
         Raises:
             SimulatedCrash: A crash was asked for and its step was reached.
         """
-        self._run_batches()
-        while self._later:
-            while self._later and self._follows(self._later[0]):
-                self._deliver(self._later.pop(0))
+        try:
             self._run_batches()
+            while self._later:
+                while self._later and self._follows(self._later[0]):
+                    self._deliver(self._later.pop(0))
+                self._run_batches()
+        finally:
+            self._crash = None
 
     def _run_batches(self) -> None:
         plans = self._planned[1] if self._planned is not None and self._planned[0] == self._jobs else None
@@ -245,7 +248,7 @@ class JobDriver:
         self._unread.clear()
 
     def crash_at(self, step: str, job: str | None = None) -> None:
-        """Makes the next run die at one of `STEPS` (or a backfill's), of any job or of the one named.
+        """Makes the next run, and no later one, die at one of `STEPS`, or a backfill's, of any job or of the one named.
 
         Raises:
             ValueError: No job here is of that name.
