@@ -394,6 +394,19 @@ def test_lookup_of_a_new_job_waits_until_its_table_has_what_is_there(
     assert driver.audit() == []
 
 
+def test_lookup_of_a_new_job_that_is_stopped_while_its_table_is_filled_does_not_start(
+    drive: Callable[..., JobDriver],
+) -> None:
+    jobs = [bind(named), bind(airports_opened)]
+    driver = drive(*jobs)
+    driver.send("opened", {"code": "JFK", "name": "Kennedy", "open": True})
+    runner = JobRunner(driver.context, jobs, progress_every_s=None)
+    runner.start(interval_s=0.1, stopping=lambda: True)
+    assert list(runner.batches) == ["airports_opened"]
+    runner.stop()
+    assert not driver.home.table("silver.named").exists()
+
+
 def test_lookup_of_a_new_job_whose_table_cannot_be_filled_is_told_why(
     drive: Callable[..., JobDriver],
 ) -> None:
