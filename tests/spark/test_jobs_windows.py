@@ -159,6 +159,19 @@ def test_window_function_on_plain_rows_gives_the_streamed_result(
     assert sorted(map(tuple, batch.collect())) == driver.rows("gold.delays", *batch.columns)
 
 
+@hw.job(target=hw.delta("gold.counts", keys=["carrier", "window_start"], mode="update"))
+def counts(departures: DataFrame) -> DataFrame:
+    return hw.tumbling(departures, "departed_at", "1 hour", by=["carrier"]).count()
+
+
+def test_window_count_is_the_column_count_as_in_spark(drive: Callable[..., JobDriver]) -> None:
+    driver = drive(counts)
+    driver.send("departures", event("10:00", "UA", 5), event("10:10", "UA", 7), event("11:00", "UA", 9))
+    driver.run()
+    assert driver.rows("gold.counts", "carrier", "count") == [("UA", 1), ("UA", 2)]
+    assert driver.audit() == []
+
+
 def test_window_job_unknown_column_is_one_sentence(drive: Callable[..., JobDriver]) -> None:
     @hw.job(target=hw.delta("gold.wrong", keys=["carrier"], mode="update"))
     def wrong(departures: DataFrame) -> DataFrame:

@@ -47,6 +47,10 @@ class Windowed:
         )
         return made(hide(flat, [*traces, WINDOW_KEY]), window=self.df)
 
+    def count(self) -> DataFrame:
+        """`agg` of the number of rows, as `count BIGINT`, as Spark's own grouped rows have it."""
+        return self.agg(F.count("*").alias("count"))
+
 
 def require_columns(operator: str, df: DataFrame, by: Sequence[str], *others: str) -> None:
     """Checks that the columns an operator names, those of `by` and others, are there and can be compared.
