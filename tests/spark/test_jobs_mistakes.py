@@ -2,8 +2,9 @@
 batch: there it would be a stack trace, or a column that nobody finds again."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -188,6 +189,55 @@ def test_mistake_is_told_with_the_line_that_made_it(
     line = Path(__file__).read_text(encoding="utf-8").splitlines()[int(found[1]) - 1]
     assert line.strip() == made_by
     assert message in found[2]
+
+
+def doubled(batches: Iterator[Any]) -> Iterator[Any]:
+    return (batch for batch in batches for _ in range(2))
+
+
+ALONE: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
+    "drop_duplicates": (lambda clicks: clicks.dropDuplicates(["k"]), "cannot use dropDuplicates; use dedup="),
+    "limit": (lambda clicks: clicks.limit(1), "cannot use limit"),
+    "offset": (lambda clicks: clicks.offset(1), "cannot use offset"),
+    "order_by": (lambda clicks: clicks.orderBy("k"), "cannot use sort"),
+    "sample": (lambda clicks: clicks.sample(0.5, seed=1), "cannot use sample, which takes other rows"),
+    "over": (
+        lambda clicks: clicks.selectExpr("*", "row_number() OVER (ORDER BY k)"),
+        "cannot use a window f",
+    ),
+    "map_in_pandas": (lambda clicks: clicks.mapInPandas(doubled, clicks.schema), "mapInPandas"),
+    "map_in_arrow": (lambda clicks: clicks.mapInArrow(doubled, clicks.schema), "mapInA"),
+    "apply_in_pandas": (
+        lambda clicks: clicks.groupBy("k").applyInPandas(lambda rows: rows[:1], clicks.schema),
+        "InPandas",
+    ),
+}
+"""What looks at several rows, or makes rows of its own: in batches it gives what depends on where they end."""
+
+
+@pytest.mark.parametrize("way", ["row", "window", "join"])
+@pytest.mark.parametrize("name", ALONE)
+def test_rows_are_looked_at_each_by_itself(drive: Callable[..., JobDriver], name: str, way: str) -> None:
+    make, message = ALONE[name]
+
+    @hw.job(target=hw.delta("gold.made"))
+    def row(clicks: DataFrame) -> DataFrame:
+        return make(clicks)
+
+    @hw.job(target=hw.delta("gold.made", keys=["k", "window_start"], mode="update"))
+    def window(clicks: DataFrame) -> DataFrame:
+        return hw.tumbling(make(clicks), "at", "1 hour", by=["k"]).count()
+
+    @hw.job(target=hw.delta("gold.made"))
+    def join(clicks: DataFrame, buys: DataFrame) -> DataFrame:
+        rows, others = make(clicks).drop("tags"), buys.selectExpr("CAST(k AS STRING) AS k", "bought_at")
+        return hw.join(rows, others, on=["k"], left_time="at", right_time="bought_at", within="1 hour")
+
+    driver = drive({"row": row, "window": window, "join": join}[way])
+    with pytest.raises(JobDefinitionError) as error:
+        plan_jobs(driver.context, driver._jobs)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def keyed(keys: list[str], *columns: str, windows: str = "tumbling") -> Callable[..., DataFrame]:

@@ -35,6 +35,7 @@ from headwater_streams.runtime.requirements import (
     require_nothing_behind,
     require_one_input,
     require_readable,
+    require_rows_of_records,
     require_watermark,
 )
 from headwater_streams.runtime.state_shape import state_shape, whole_shape
@@ -97,6 +98,8 @@ def analyse(
         check_without_actions(job, schemas, found, spark)
         last = chain.links[-1]
         return JobPlan(job, "window", last.operator, last.result, schemas, lookups=found, chain=chain.links)
+    for operator in recorder.made:
+        require_rows_of_records(job, operator.handed.values())
     with _telling(job, "target"):
         for result in results.values():
             _require_own_names(job, frames, result)

@@ -1,5 +1,6 @@
 """What a job of each kind must be; what is not is refused before its first run, in a sentence."""
 
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
@@ -32,16 +33,27 @@ from headwater_streams.windows.spec import WindowSpec
 
 _node_names: WeakKeyDictionary[DataFrame, list[str]] = WeakKeyDictionary()
 
-# What a row-by-row function may be made of; anything else needs an operator of the library.
-REFUSED = {
-    "Aggregate": "a grouping; use a window, as hw.tumbling(...), or hw.grouped(...)",
+_BEFORE_OPERATORS = {
     "Deduplicate": "dropDuplicates; use dedup=hw.by_offset() or dedup=hw.by_key(...)",
     "Distinct": "distinct; use dedup=hw.by_offset() or dedup=hw.by_key(...)",
-    "Generate": "explode, which makes several rows of one record",
+    "FlatMapCoGroupsInArrow": "applyInArrow; use a window, as hw.tumbling(...), hw.grouped(...) or hw.join(...)",
+    "FlatMapCoGroupsInPandas": "applyInPandas; use a window, as hw.tumbling(...), hw.grouped(...) or hw.join(...)",
+    "FlatMapGroupsInArrow": "applyInArrow; use a window, as hw.tumbling(...), or hw.grouped(...)",
+    "FlatMapGroupsInPandas": "applyInPandas; use a window, as hw.tumbling(...), or hw.grouped(...)",
     "GlobalLimit": "limit",
+    "MapInArrow": "mapInArrow, whose rows are of no record; compute columns with F.arrow_udf or F.pandas_udf",
+    "MapInPandas": "mapInPandas, whose rows are of no record; compute columns with F.pandas_udf",
+    "Offset": "offset",
+    "Sample": "sample, which takes other rows when they are read again; filter by F.hash of a column",
     "Sort": "sort",
     "Window": "a window function",
 }
+REFUSED = _BEFORE_OPERATORS | {
+    "Aggregate": "a grouping; use a window, as hw.tumbling(...), or hw.grouped(...)",
+    "Generate": "explode, which makes several rows of one record",
+}
+"""What a row-by-row function cannot be made of: nodes of Spark's plans that keep state, look at a batch as a whole or
+lose the records' coordinates, with what to do instead. On their way to an operator rows may be exploded."""
 
 
 def check_changes(job: Job, target: ScdTarget, own: T.StructType, result: DataFrame) -> None:
@@ -91,6 +103,20 @@ def check_window(job: Job, window: WindowSpec, result: DataFrame) -> None:
     require_nothing_behind(job, result)
     if job.target.mode == "update":
         check_keys(job, window, result)
+
+
+def require_rows_of_records(job: Job, handed: Iterable[DataFrame]) -> None:
+    """Checks that the rows that a function hands to its operator are those of the records, each by itself.
+
+    Raises:
+        JobDefinitionError: They are not.
+    """
+    for frame in handed:
+        for node in node_names(frame):
+            if node in _BEFORE_OPERATORS:
+                raise JobDefinitionError(
+                    f"job {job.name!r}: rows on their way to a window or a join cannot use {_BEFORE_OPERATORS[node]}"
+                )
 
 
 def require_nothing_behind(job: Job, result: DataFrame) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.errors import JobDefinitionError
 from headwater_streams.gateway import scala_object, to_list
 
 TOPIC, PARTITION, OFFSET, TIMESTAMP, ORIGIN = "_topic", "_partition", "_offset", "_timestamp", "_origin"
@@ -102,13 +103,17 @@ def reveal(df: DataFrame, names: Sequence[str]) -> DataFrame:
     """Puts the hidden columns `names` behind the visible ones.
 
     Raises:
-        KeyError: One of them is neither visible nor hidden; an aggregation, a union or a temporary view lost it.
+        JobDefinitionError: One of them is neither visible nor hidden.
     """
     missing = [name for name in names if name not in df.columns]
     try:
         return df.select("*", *[_plain(name) for name in missing])
     except AnalysisException as error:
-        raise KeyError(*missing) from error
+        raise JobDefinitionError(
+            f"the rows have lost {missing[0]!r} and all that tells what records they are of: a grouping, a union of "
+            "Spark's, mapInPandas, mapInArrow and the like make rows of their own; use select, withColumn, filter, "
+            "hw.enrich and hw.union on the inputs themselves"
+        ) from error
 
 
 def has_hidden(df: DataFrame, name: str) -> bool:
