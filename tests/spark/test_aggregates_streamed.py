@@ -189,7 +189,7 @@ def test_combinations_that_cannot_be_are_refused_with_the_reason(spark: SparkSes
             distinct,
             "'distinct': Spark cannot stream this: Distinct aggregations are not supported.*approx_count_dist",
         ),
-        (first_only, "'first_only': Spark cannot stream this: "),
+        (first_only, "rows on their way to a window or a join cannot use limit"),
         (
             updated_session,
             "a session window has no updating result, as Spark gives it once, when it is closed",

@@ -76,6 +76,7 @@ def test_account_of_a_job_with_several_tables_has_no_term_that_is_a_tables(home:
         (0, {}, "clean: 0 batches"),
         (1, {"read": 1, "written": 1, "filtered": 0}, "clean: 1 batch: 1 read, 1 written"),
         (2, {"read": 1234, "written": 1233, "filtered": 1}, "clean: 2 batches: 1,234 read, 1,233 written, 1 filtered"),
+        (1, {"read": 6, "folded": 12, "filtered": -6}, "clean: 1 batch: 6 read, 12 folded, 6 added by the function"),
     ],
 )  # fmt: skip
 def test_account_of_a_job_with_one_table_is_one_line(batches: int, terms: dict[str, int], told: str) -> None:

@@ -38,8 +38,13 @@ def told_of(
 def terms_told(terms: Mapping[str, int], *, several: bool = False) -> str:
     """The terms that are not 0; of one of several tables, rows that another one has are in the term `filtered`, too.
 
-    Rows that wait, in open windows or for a partner, are fewer behind a run that wrote those of before.
+    Rows that wait, in open windows or for a partner, are fewer behind a run that wrote those of before; a function that
+    makes several rows of a record, as explode does on the way to a window, filters fewer than none.
     """
     named = {"filtered": "filtered or of other tables"} if several else {}
-    told = {term: f"{n:,}" if n > 0 else f"{-n:,} fewer" for term, n in terms.items() if n}
-    return ", ".join(f"{n} {named.get(term, term)}" for term, n in told.items())
+    fewer = {"filtered": "added by the function"}
+    return ", ".join(
+        f"{n:,} {named.get(term, term)}" if n > 0 else f"{-n:,} {fewer.get(term, f'fewer {term}')}"
+        for term, n in terms.items()
+        if n
+    )
