@@ -1,7 +1,6 @@
 """One Spark session for all tests of this folder, and a driver for jobs: the fixtures of `headwater jobs test`."""
 
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater.running.pytest_plugin import SMALL_BATCHES, drive, session_of_tests
-from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
 from headwater_streams.sources.problems import PROBLEMS
@@ -67,19 +65,6 @@ def drive_copy(drive: Callable[..., JobDriver], tmp_path: Path) -> Callable[...,
         return drive(*jobs)
 
     return make
-
-
-@pytest.fixture
-def watch_until() -> Callable[[JobRunner, Callable[[], bool]], None]:
-    """Watches a runner until something has come about, `watch_until(runner, done)`; it fails after four minutes."""
-
-    def watch(runner: JobRunner, done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 240
-        while not done():
-            assert time.monotonic() < deadline, f"the jobs do not get on; batches: {runner.batches}"
-            runner.watch(0.1)
-
-    return watch
 
 
 @pytest.fixture

@@ -25,8 +25,7 @@ from headwater_streams.runtime.renewal import begin_generations
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sinks.marks import last_batch
 from headwater_streams.testing import JobDriver, SimulatedCrash
-
-WatchUntil = Callable[[JobRunner, Callable[[], bool]], None]
+from support.watching import watch_until
 
 departures = hw.topic(
     "departures",
@@ -320,7 +319,7 @@ def test_rebuild_that_is_taken_back_half_way_leaves_the_job_as_it_was(
 
 
 def test_rebuild_is_followed_by_a_job_that_runs(
-    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch, watch_until: WatchUntil
+    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     driver = drive(clean)
     send(driver, event("10:00", "UA", 60))
@@ -362,7 +361,7 @@ def _asked_just_before_it_ends(exception: Callable[[StreamingQuery], Any]) -> Ca
 
 
 def test_job_behind_a_rebuild_waits_for_its_own_beside_others_that_go_on(
-    drive: Callable[..., JobDriver], watch_until: WatchUntil
+    drive: Callable[..., JobDriver],
 ) -> None:
     @hw.job(target=hw.delta("gold.copies"))
     def copies(cleaned: DataFrame) -> DataFrame:

@@ -2,7 +2,6 @@
 
 import json
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,8 +23,7 @@ from headwater_streams.runtime.positions import records_gone
 from headwater_streams.runtime.renewal import begin_generations, gone_since_read
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.sources.reader import KafkaSource
-
-WatchUntil = Callable[[JobRunner, Callable[[], bool]], None]
+from support.watching import watch_until
 
 clicks = hw.topic("clicks", schema="n INT")
 
@@ -98,7 +96,7 @@ def stage(spark: SparkSession, tmp_path: Path, broker: RunningBroker) -> Stage:
 
 
 def test_job_broker_away_and_back_goes_on_by_itself(
-    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, watch_until: WatchUntil
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "headwater_streams.runtime.runner")
     with broker(tmp_path / "data") as first:
@@ -118,9 +116,7 @@ def test_job_broker_away_and_back_goes_on_by_itself(
     assert stage.audit() == ([], [])
 
 
-def test_job_broker_away_without_back_off_says_why(
-    spark: SparkSession, tmp_path: Path, watch_until: WatchUntil
-) -> None:
+def test_job_broker_away_without_back_off_says_why(spark: SparkSession, tmp_path: Path) -> None:
     with broker(tmp_path / "data") as running:
         stage = Stage(spark, tmp_path / "home", running)
         stage.make()
@@ -250,7 +246,7 @@ def test_job_of_several_topics_overtaken_by_retention_names_the_topic_and_the_ra
     assert stage.numbers() == [1, *range(200, 205), *range(212, 220)]
 
 
-def test_job_topic_made_again_under_a_running_job_stops_it(stage: Stage, watch_until: WatchUntil) -> None:
+def test_job_topic_made_again_under_a_running_job_stops_it(stage: Stage) -> None:
     stage.make()
     stage.send(*range(5))
     runner = JobRunner(stage.context, [JOB], back_off=SOON)
@@ -267,9 +263,7 @@ def test_job_topic_made_again_under_a_running_job_stops_it(stage: Stage, watch_u
     assert stage.numbers() == list(range(5))
 
 
-def test_job_partitions_added_while_running_are_read_from_their_beginning(
-    stage: Stage, watch_until: WatchUntil
-) -> None:
+def test_job_partitions_added_while_running_are_read_from_their_beginning(stage: Stage) -> None:
     stage.make()
     stage.send(*range(5))
     runner = JobRunner(stage.context, [JOB])

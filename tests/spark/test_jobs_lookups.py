@@ -31,8 +31,7 @@ from headwater_streams.runtime.lookups import Lookups
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.testing import JobDriver, SimulatedCrash
-
-WatchUntil = Callable[[JobRunner, Callable[[], bool]], None]
+from support.watching import watch_until
 
 departures = hw.topic("departures", schema="flight_id STRING, dest STRING, departed_at TIMESTAMP")
 timed = hw.topic("departures", schema="flight_id STRING, departed_at TIMESTAMP", event_time="departed_at",
@@ -369,9 +368,7 @@ def airports_opened(opened: DataFrame) -> DataFrame:
     return opened
 
 
-def test_lookup_of_a_new_job_waits_until_its_table_has_what_is_there(
-    drive: Callable[..., JobDriver], watch_until: WatchUntil
-) -> None:
+def test_lookup_of_a_new_job_waits_until_its_table_has_what_is_there(drive: Callable[..., JobDriver]) -> None:
     jobs = [bind(named), bind(airports_opened)]
     driver = drive(*jobs)
     driver.send("opened", {"code": "JFK", "name": "Kennedy", "open": True})

@@ -11,7 +11,6 @@ Lateness is told by the greatest time of all commits before a row's, less the de
 
 import random
 import shutil
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.runner import JobRunner
 from headwater_streams.runtime.stages import open_rows
 from headwater_streams.testing import JobDriver, SimulatedCrash
+from support.watching import watch_until
 
 events = hw.topic(
     "events", schema="key STRING, at TIMESTAMP, value INT, note STRING", event_time="at",
@@ -258,7 +258,7 @@ def test_count_windows_killed_at_any_step_give_each_window_once(drive: Callable[
     try:
         for minute, value in ((100, 100), (130, 0), (160, 900)):
             driver.send("events", *made_at(minute, value=value), timestamp=AT)
-            wait_for(runner, lambda m=minute: max_seen(driver) == START + m * MINUTE)
+            watch_until(runner, lambda m=minute: max_seen(driver) == START + m * MINUTE, within_s=120)
     finally:
         runner.stop()
     assert [row[:2] for row in driver.rows("gold.pairs", *columns)] == [(0, 11), (1, 101)]
@@ -267,13 +267,6 @@ def test_count_windows_killed_at_any_step_give_each_window_once(drive: Callable[
         driver.run()
     assert len(driver.rows("gold.pairs", *columns)) == 2
     assert driver.audit() == []
-
-
-def wait_for(runner: JobRunner, done: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not done():
-        assert time.monotonic() < until
-        runner.watch(0.05)
 
 
 def max_seen(driver: JobDriver) -> datetime:

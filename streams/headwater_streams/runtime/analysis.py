@@ -25,7 +25,6 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place, recording
 from headwater_streams.runtime.plan import Chain, JobPlan
 from headwater_streams.runtime.requirements import (
-    REFUSED,
     check_changes,
     check_key,
     check_window,
@@ -35,6 +34,7 @@ from headwater_streams.runtime.requirements import (
     require_nothing_behind,
     require_one_input,
     require_readable,
+    require_row_by_row,
     require_rows_of_records,
     require_watermark,
 )
@@ -316,9 +316,7 @@ def _understand(
         )
     if isinstance(job.dedup, ByKey):
         check_key(job, job.dedup, next(iter(schemas.values())))
-    for node in node_names(result):
-        if node in REFUSED:
-            raise JobDefinitionError(f"job {job.name!r}: a row-by-row function cannot use {REFUSED[node]}")
+    require_row_by_row(job, result)
     if not has_hidden(result, OFFSET):
         if "Union" in node_names(result):
             raise JobDefinitionError(

@@ -1,6 +1,6 @@
 """What a job of each kind must be; what is not is refused before its first run, in a sentence."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from weakref import WeakKeyDictionary
 
 from pyspark.errors import PySparkException
@@ -48,7 +48,7 @@ _BEFORE_OPERATORS = {
     "Sort": "sort",
     "Window": "a window function",
 }
-REFUSED = _BEFORE_OPERATORS | {
+_IN_ROWS = _BEFORE_OPERATORS | {
     "Aggregate": "a grouping; use a window, as hw.tumbling(...), or hw.grouped(...)",
     "Generate": "explode, which makes several rows of one record",
 }
@@ -112,11 +112,22 @@ def require_rows_of_records(job: Job, handed: Iterable[DataFrame]) -> None:
         JobDefinitionError: They are not.
     """
     for frame in handed:
-        for node in node_names(frame):
-            if node in _BEFORE_OPERATORS:
-                raise JobDefinitionError(
-                    f"job {job.name!r}: rows on their way to a window or a join cannot use {_BEFORE_OPERATORS[node]}"
-                )
+        _refuse(job, "rows on their way to a window or a join", node_names(frame), _BEFORE_OPERATORS)
+
+
+def require_row_by_row(job: Job, result: DataFrame) -> None:
+    """Checks that a function without an operator looks at each row by itself.
+
+    Raises:
+        JobDefinitionError: It does not.
+    """
+    _refuse(job, "a row-by-row function", node_names(result), _IN_ROWS)
+
+
+def _refuse(job: Job, what: str, nodes: Iterable[str], refused: Mapping[str, str]) -> None:
+    for node in nodes:
+        if node in refused:
+            raise JobDefinitionError(f"job {job.name!r}: {what} cannot use {refused[node]}")
 
 
 def require_nothing_behind(job: Job, result: DataFrame) -> None:
@@ -134,12 +145,8 @@ def _check_counted(job: Job, result: DataFrame) -> None:
     windows = nodes.index("Aggregate")
     if set(nodes[:windows]) - {"Project"}:
         raise JobDefinitionError(f"job {job.name!r}: only select and withColumn may follow .agg(...)")
-    for node in nodes[windows + 1 :]:
-        if node in REFUSED or node == "Join":
-            what = REFUSED.get(node, "a join")
-            raise JobDefinitionError(
-                f"job {job.name!r}: rows on their way to hw.count_window cannot use {what}"
-            )
+    refused = _IN_ROWS | {"Join": "a join"}
+    _refuse(job, "rows on their way to hw.count_window", nodes[windows + 1 :], refused)
 
 
 def check_key(job: Job, dedup: ByKey, schema: T.StructType) -> None:
