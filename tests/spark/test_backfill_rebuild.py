@@ -382,27 +382,66 @@ def test_job_behind_a_rebuild_waits_for_its_own_beside_others_that_go_on(
 
     try:
         watch_until(runner, has("gold.copies", 1))
-        first = backfill.plan_rebuild(context, jobs[0])
-        backfill.run(context, first.id, jobs[0])
-        second = backfill.plan_rebuild(context, jobs[2], behind=[first.id])
-        backfill.run(context, second.id, jobs[2])
-        for planned, job in ((second, jobs[2]), (first, jobs[0])):
-            assert backfill.verify(context, planned.id, job).passed
-        backfill.swap(context, first.id)
+        first, second = _one_behind_another(driver, jobs[0], jobs[2])
+        backfill.swap(context, first)
         with pytest.raises(BackfillError, match=r"is swapped in by now, .* is run and verified before that"):
-            backfill.verify(context, second.id, jobs[2])
+            backfill.verify(context, second, jobs[2])
         send(driver, event("10:05", "DL", 5))
         watch_until(runner, lambda: "copies" not in runner.queries)
         watch_until(runner, has("silver.others", 2))
         watch_until(runner, has("silver.departures", 2))
         assert driver.table("gold.copies").count() == 1
-        backfill.swap(context, second.id)
+        backfill.swap(context, second)
         watch_until(runner, has("gold.copies", 2))
     finally:
         runner.stop()
     with pytest.raises(IncompatibleStateError, match=r"the rows of silver\.departures"):
         _started_behind_a_rebuild(driver, jobs)
     assert driver.audit() == []
+
+
+def test_job_that_waits_does_not_go_on_in_a_table_that_was_built_with_other_code(
+    drive: Callable[..., JobDriver],
+) -> None:
+    def copies(least: int) -> Job:
+        @hw.job(name="copies", target=hw.delta("gold.copies"))
+        def copies(cleaned: DataFrame) -> DataFrame:
+            return cleaned.select("carrier", F.lit(least).alias("least"))
+
+        return bind(copies)
+
+    driver = drive(clean, copies(1))
+    send(driver, event("10:00", "UA", 60))
+    driver.run()
+    runner = JobRunner(
+        driver.context, [bind(clean), copies(1)], progress_every_s=None, back_off=BackOff(0.1, 0.5)
+    )
+    runner.start(interval_s=0.1)
+    try:
+        first, second = _one_behind_another(driver, bind(clean), copies(2))
+        backfill.swap(driver.context, first)
+        send(driver, event("10:05", "DL", 5))
+        watch_until(runner, lambda: "copies" not in runner.queries)
+        backfill.swap(driver.context, second)
+        with pytest.raises(IncompatibleStateError, match=r"was built with other code .* start the job again"):
+            watch_until(runner, lambda: driver.table("gold.copies").count() == 2)
+    finally:
+        runner.stop()
+    assert driver.rows("gold.copies", "carrier", "least") == [("UA", 2)]
+    drive(clean, copies(2)).run()
+    assert driver.rows("gold.copies", "carrier", "least") == [("DL", 2), ("UA", 2)]
+    assert driver.audit() == []
+
+
+def _one_behind_another(driver: JobDriver, first: Job, second: Job) -> tuple[str, str]:
+    """Rebuilds a table and the one that a job makes of it; both can be swapped in then."""
+    one = backfill.plan_rebuild(driver.context, first)
+    backfill.run(driver.context, one.id, first)
+    other = backfill.plan_rebuild(driver.context, second, behind=[one.id])
+    backfill.run(driver.context, other.id, second)
+    for planned, job in ((other, second), (one, first)):
+        assert backfill.verify(driver.context, planned.id, job).passed
+    return one.id, other.id
 
 
 def _started_behind_a_rebuild(driver: JobDriver, jobs: list[Job]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from headwater_streams.errors import SourceReplacedError, StreamsError, SupersededError
+from headwater_streams.errors import SourceReplacedError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.checkpoint import last_planned
 from headwater_streams.runtime.compatibility import require_compatible, since_last_run
@@ -80,6 +80,7 @@ class JobRunner:
         self.queries: dict[str, JobQuery] = {}
         self._ended: Counter[str] = Counter()
         self._copied: dict[str, int] = {}
+        self._generations: dict[str, int] = {}
         self._restarts = Restarts(back_off)
         self._interval_s = 1.0
         self._progress = None if progress_every_s is None else ProgressLog(context.home, progress_every_s)
@@ -153,7 +154,7 @@ class JobRunner:
     def _run_to_end(self, plan: JobPlan, stopping: Callable[[], bool]) -> BaseException | None:
         """Runs a job over what is there now, and gives what ended it, if it is not the end."""
         while isinstance(failure := self._run_generation(plan, stopping), SupersededError):
-            require_same_code(self._context, plan.job)
+            pass
         return failure
 
     def _run_generation(self, plan: JobPlan, stopping: Callable[[], bool]) -> BaseException | None:
@@ -188,8 +189,9 @@ class JobRunner:
                 if failure is not None:
                     query.stop()
                     self._note_batches(query)
-                    if isinstance(failure, SupersededError):
-                        self._follow(self._plan(name))
+                    if isinstance(failure, SupersededError):  # a rebuild was swapped in
+                        self._retire(name)
+                        self._start_or_wait(self._plan(name))
                         continue
                     self._wait_or_raise(name, query.generation, failure)
                     self._retire(name)
@@ -248,16 +250,6 @@ class JobRunner:
                 plan.job.name, current_generation(self._context, plan.job), error, waits=waits
             )
 
-    def _follow(self, plan: JobPlan) -> None:
-        """Goes on with the generation that a rebuild made of a running job."""
-        self._retire(plan.job.name)
-        try:
-            require_same_code(self._context, plan.job)
-        except StreamsError as error:
-            self._wait_or_raise(plan.job.name, current_generation(self._context, plan.job), error)
-            return
-        self._start_or_wait(plan)
-
     def _wait_or_raise(
         self, name: str, generation: int, failure: BaseException, *, waits: bool = True
     ) -> None:
@@ -272,7 +264,7 @@ class JobRunner:
 
     def _start(self, plan: JobPlan, *, once: bool, interval_s: float) -> JobQuery:
         self._require_fed_compatible(plan.job)
-        generation = current_generation(self._context, plan.job)
+        generation = self._generation_of(plan.job)
         make = CountStage if isinstance(plan.operator, CountWindow) else _STAGES[plan.kind]
         stage = make(self._context, plan, generation)
         lease = self._lease(plan.job.name)
@@ -288,6 +280,18 @@ class JobRunner:
         self._copied.pop(plan.job.name, None)
         self._note(query, "started", query.warming_up)
         return query
+
+    def _generation_of(self, job: Job) -> int:
+        """Its generation now: that in which it ran here, or one that a rebuild gave its table while it ran or waited.
+
+        Raises:
+            IncompatibleStateError: That rebuild's code was another.
+        """
+        generation = current_generation(self._context, job)
+        if self._generations.get(job.name, generation) != generation:
+            require_same_code(self._context, job)
+        self._generations[job.name] = generation
+        return generation
 
     def _require_fed_compatible(self, part: Job) -> None:
         """Refuses to read records for a job of which a later part will not go on from its last run."""
