@@ -1,9 +1,12 @@
 """Syslog on its way to the topic: the framings of RFC 6587, and the spool between the port and the broker."""
 
 import contextlib
+import errno
+import os
 import random
 import socket
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -261,13 +264,14 @@ def test_listener_count_that_no_message_has_closes_the_connection(tmp_path: Path
     )
 
 
-def test_listener_full_spool_makes_tcp_wait_and_loses_nothing(tmp_path: Path) -> None:
-    spool = Spool(tmp_path, 1_000_000)
+@pytest.mark.parametrize("limit_bytes", [1 << 20, 16 << 20])
+def test_listener_full_spool_makes_tcp_wait_and_loses_nothing(tmp_path: Path, limit_bytes: int) -> None:
+    spool = Spool(tmp_path, limit_bytes)
     listener = SyslogListener("127.0.0.1:0", spool, lambda _: None)
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
-    messages = [b"<13>%d %s" % (number, b"x" * rng.randrange(20_000)) for number in range(1200)]
+    messages = [b"<13>%d %s" % (number, b"x" * rng.randrange(20_000)) for number in range(2400)]
     found: list[tuple[bytes | None, bytes | None]] = []
     try:
         with socket.create_connection(parse_address(listener.address)) as tcp:
@@ -286,6 +290,7 @@ def test_listener_full_spool_makes_tcp_wait_and_loses_nothing(tmp_path: Path) ->
             tcp.shutdown(socket.SHUT_WR)
             while len(found) < len(messages) and time.monotonic() < deadline:
                 time.sleep(0.01)
+                spool.close()  # the next message begins a new file
                 found += _drain(tmp_path, spool)
     finally:
         listener.close()
@@ -295,9 +300,135 @@ def test_listener_full_spool_makes_tcp_wait_and_loses_nothing(tmp_path: Path) ->
 
 
 def _drain(folder: Path, spool: Spool) -> list[tuple[bytes | None, bytes | None]]:
-    spool.close()  # the next message begins a new file
     files = [each for each in sorted(folder.glob("*.spool")) if not spool.writes(str(each))]
     bodies = [each.read_bytes() for each in files]
     for each in files:
         spool.remove(str(each))
     return [(each.peer, each.value) for body in bodies for each in SpoolFrames().split(body, 0, ends=True)]
+
+
+def test_listener_full_disk_refuses_the_sender_and_takes_what_comes_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    spool = Spool(tmp_path, 1 << 20)
+    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    try:
+        with monkeypatch.context() as full:
+            full.setattr(spool, "append", _fails(errno.ENOSPC, once=spool.append))
+            with socket.create_connection(parse_address(listener.address), timeout=10) as tcp:
+                tcp.sendall(b"<34>one\n<34>tw")
+                with contextlib.suppress(ConnectionResetError):
+                    assert tcp.recv(1) == b""
+        with socket.create_connection(parse_address(listener.address)) as tcp:
+            tcp.sendall(b"<34>one\n<34>two\n")
+            found = _await(tmp_path, 2)
+    finally:
+        listener.close()
+        spool.close()
+    assert [message for _, message in found] == [b"<34>one", b"<34>two"]  # and not <34>tw, which was refused
+    assert said == ["cannot keep syslog messages: no space left on device"]
+    assert listener.failure is None
+
+
+def test_listener_disk_that_cannot_be_synced_is_told_and_it_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.ship.listener._FULL_CHECK_S", 0.001)
+    monkeypatch.setattr("headwater.ship.listener._SYNC_S", 0)
+    said: list[str] = []
+    spool = Spool(tmp_path, 1 << 20)
+    monkeypatch.setattr(spool, "sync", _fails(errno.EIO))
+    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    try:
+        _until(lambda: said)
+        with socket.create_connection(parse_address(listener.address)) as tcp:
+            tcp.sendall(b"<34>one\n")
+            found = _await(tmp_path, 1)
+        assert listener.failure is None
+    finally:
+        listener.close()
+        spool.close()
+    assert [message for _, message in found] == [b"<34>one"]
+    assert set(said) == {"cannot write syslog messages through to the disk: input/output error"}
+
+
+def test_listener_without_open_files_left_is_told_and_takes_the_connection_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("asyncio.constants.ACCEPT_RETRY_DELAY", 0.001)
+    said: list[str] = []
+    spool = Spool(tmp_path, 1 << 20)
+    listener = SyslogListener("127.0.0.1:0", spool, said.append)
+    try:
+        with socket.socket() as tcp:
+            with monkeypatch.context() as full:
+                full.setattr(socket.socket, "accept", _fails(errno.EMFILE))
+                tcp.connect(parse_address(listener.address))
+                tcp.sendall(b"<34>one\n")
+                _until(lambda: said)
+            found = _await(tmp_path, 1)
+    finally:
+        listener.close()
+        spool.close()
+    assert said[:1] == ["cannot receive syslog: too many open files"]
+    assert [message for _, message in found] == [b"<34>one"]
+
+
+def test_listener_that_has_nobody_to_tell_goes_on(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1 << 20)
+    listener = SyslogListener("127.0.0.1:0", spool, _fails(errno.EPIPE))
+    try:
+        listener.complain("lost", "nobody reads this")
+        with socket.create_connection(parse_address(listener.address)) as tcp:
+            tcp.sendall(b"<34>one\n")
+            found = _await(tmp_path, 1)
+    finally:
+        listener.close()
+        spool.close()
+    assert [message for _, message in found] == [b"<34>one"]
+
+
+def test_listener_that_ends_by_a_fault_says_which_and_listens_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.ship.listener._FULL_CHECK_S", 0.001)
+    fault = RuntimeError("a fault of ours")
+    spool = Spool(tmp_path, 1 << 20)
+    listener = SyslogListener("127.0.0.1:0", spool, lambda _: None)
+    assert listener.failure is None
+    with monkeypatch.context() as faulty:
+        faulty.setattr(listener, "_say_due", _raises(fault))
+        _until(lambda: listener.failure)
+    assert listener.failure is fault
+    listener._thread.join()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(parse_address(listener.address), timeout=10).close()
+    listener.close()
+    spool.close()
+
+
+def _raises(error: BaseException) -> Callable[..., object]:
+    def call(*_args: object) -> object:
+        raise error
+
+    return call
+
+
+def _until(ready: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 10
+    while not ready() and time.monotonic() < deadline:
+        time.sleep(0.001)
+
+
+def _fails(number: int, once: Callable[..., object] | None = None) -> Callable[..., object]:
+    """What fails with an error's number: always, or only at the first call."""
+    calls: list[None] = []
+
+    def call(*args: object) -> object:
+        calls.append(None)
+        if once is not None and len(calls) > 1:
+            return once(*args)
+        raise OSError(number, os.strerror(number))
+
+    return call

@@ -5,9 +5,11 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from headwater.errors import PortInUseError, UsageError, UserError
+from headwater.ship.errors import ShipError
 from headwater.ship.spool import Spool
 from headwater.ship.syslog import (
     MAX_COUNT_DIGITS,
@@ -30,6 +32,8 @@ class SyslogListener:
 
     Attributes:
         address: Where it listens, host:port.
+        failure: What ended its thread before it was closed: a fault that leaves nobody to receive. None as long as
+            all is well.
     """
 
     def __init__(self, address: str, spool: Spool, say: Callable[[str], None]) -> None:
@@ -54,16 +58,29 @@ class SyslogListener:
         self._tcp, self._udp = _bind(host, port, address)
         found = self._tcp.getsockname()
         self.address = f"[{found[0]}]:{found[1]}" if ":" in found[0] else f"{found[0]}:{found[1]}"
+        self.failure: BaseException | None = None
         self._stopping = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="syslog", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="syslog", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """Listens no more; what was received is in the spool."""
         self._stopping.set()
         self._thread.join()
+        try:
+            self._spool.sync()
+        except OSError as error:
+            self._complain_of_sync(error)
         self._say_due(now=float("inf"))
-        self._spool.sync()
+
+    def check(self) -> None:
+        """Sees to it that somebody receives.
+
+        Raises:
+            ShipError: Nobody does.
+        """
+        if self.failure is not None:
+            raise ShipError(f"syslog is received no more ({self.failure!r}): start it again")
 
     def accept(self, peer: bytes, messages: list[SyslogMessage]) -> bool:
         """Puts messages into the spool; False if it cannot take them."""
@@ -72,8 +89,7 @@ class SyslogListener:
         try:
             self._spool.append(peer, messages)
         except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-            self.complain("spool", f"cannot keep syslog messages: {reason}")
+            self.complain("spool", f"cannot keep syslog messages: {_reason(error)}")
             return False
         if cut := sum(each.full_bytes is not None for each in messages):
             self._cut += cut
@@ -99,7 +115,11 @@ class SyslogListener:
         for kind in list(self._unsaid):
             if now - self._said_s.get(kind, -_REPEAT_S) >= _REPEAT_S:
                 self._said_s[kind] = now
-                self._say(self._unsaid.pop(kind))
+                with suppress(OSError):  # where people read may be on the full disk, too
+                    self._say(self._unsaid.pop(kind))
+
+    def _complain_of_sync(self, error: OSError) -> None:
+        self.complain("sync", f"cannot write syslog messages through to the disk: {_reason(error)}")
 
     @property
     def full(self) -> bool:
@@ -114,8 +134,26 @@ class SyslogListener:
         """A sender has gone."""
         self._open.discard(transport)
 
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self._tcp.close()
+            self._udp.close()
+
+    def _handle(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Says what asyncio would log: it tries again to accept when no file can be opened, for one."""
+        error = context.get("exception")
+        if isinstance(error, OSError):
+            self.complain("socket", f"cannot receive syslog: {_reason(error)}")
+        else:
+            loop.default_exception_handler(context)
+
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._handle)
         server = await loop.create_server(lambda: _Stream(self), sock=self._tcp)
         datagrams, _ = await loop.create_datagram_endpoint(lambda: _Datagrams(self), sock=self._udp)
         synced = time.monotonic()
@@ -125,7 +163,10 @@ class SyslogListener:
                 self._say_due(time.monotonic())
                 if time.monotonic() - synced >= _SYNC_S:
                     synced = time.monotonic()
-                    await asyncio.to_thread(self._spool.sync)
+                    try:
+                        await asyncio.to_thread(self._spool.sync)
+                    except OSError as error:
+                        self._complain_of_sync(error)
                 for transport in self._open:
                     if self.full and transport.is_reading():
                         transport.pause_reading()
@@ -165,6 +206,7 @@ class _Stream(asyncio.Protocol):
             self._transport.abort()
             return
         if not self._listener.accept(self._peer, messages):
+            self._framer = SyslogFramer()  # nor is what it has begun
             self._transport.abort()  # the sender sees that they were not taken
         elif self._listener.full:
             self._transport.pause_reading()
@@ -220,9 +262,7 @@ def _bind(host: str, port: int, address: str) -> tuple[socket.socket, socket.soc
             udp.close()
             if port == 0 and error.errno == 98:
                 continue  # the free TCP port is somebody's UDP port
-            raise PortInUseError(
-                f"cannot listen for syslog on {address}: {(error.strerror or '').lower()}"
-            ) from error
+            raise PortInUseError(f"cannot listen for syslog on {address}: {_reason(error)}") from error
         tcp.setblocking(False)
         udp.setblocking(False)
         return tcp, udp
@@ -231,3 +271,7 @@ def _bind(host: str, port: int, address: str) -> tuple[socket.socket, socket.soc
 
 def _host(address: Any) -> bytes:
     return str(address[0]).partition("%")[0].encode() if address else b"-"
+
+
+def _reason(error: OSError) -> str:
+    return (error.strerror or str(error)).lower()

@@ -1,8 +1,11 @@
 """Where received syslog messages wait on disk until the brokers have them: files of frames (`framing`)."""
 
+import errno
+import glob
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from headwater.ship.framing import frame
@@ -13,10 +16,17 @@ _SUFFIX = ".spool"
 
 
 class Spool:
-    """Files that grow by whole frames, a new one at each start and at SEGMENT_BYTES.
+    """Files that grow by whole frames, one at a time.
+
+    A new one is begun at each start, when the last has `segment_bytes`, when the spool has become full (only a file
+    that grows no more can be removed, and nothing is appended until one is), and after an error of the disk.
 
     A message is accepted once `append` has returned: it is in the file then, and outlives the process; `sync`, which
     is called once a second, has it outlive the machine. One thread appends, another reads and removes.
+
+    Attributes:
+        pattern: Names its files; saved progress has it as it is.
+        segment_bytes: What a file has when the next is begun.
     """
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
@@ -27,8 +37,9 @@ class Spool:
             limit_bytes: The most that may wait.
         """
         folder.mkdir(parents=True, exist_ok=True)
-        self.pattern = f"{folder.absolute()}/*{_SUFFIX}"
-        self._folder = folder.absolute()
+        self.pattern = f"{glob.escape(str(folder.absolute()))}/*{_SUFFIX}"
+        self.segment_bytes = min(SEGMENT_BYTES, max(limit_bytes // 4, 1))
+        self._folder = folder.resolve()  # its reader has files' names without links
         self._limit_bytes = limit_bytes
         self._lock = threading.Lock()
         self._sizes = {str(each): each.stat().st_size for each in self._folder.glob(f"*{_SUFFIX}")}
@@ -45,29 +56,45 @@ class Spool:
         """Accepts messages of one sender.
 
         Raises:
-            OSError: The disk is full, say; none of them is accepted then.
+            OSError: The disk is full, say. They are not accepted then, and their sender may send them again; those
+                that are whole in the file by then are shipped all the same.
         """
         data = b"".join(frame(peer, *message) for message in messages)
         with self._lock:
-            if self._fd is None or self._sizes[self._path] >= SEGMENT_BYTES:
+            if self._fd is None or self._sizes[self._path] >= self.segment_bytes:
                 self._next()
             assert self._fd is not None
-            at = self._sizes[self._path]
             try:
-                if os.pwrite(self._fd, data, at) < len(data):
-                    raise OSError(28, "no space left on device")
+                if os.pwrite(self._fd, data, self._sizes[self._path]) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             except OSError:
-                os.ftruncate(self._fd, at)
+                self._leave_torn(len(data))
                 raise
-            self._sizes[self._path] = at + len(data)
+            self._sizes[self._path] += len(data)
             self._dirty = True
+            if self.full:
+                self._end()
 
     def sync(self) -> None:
-        """Has what was accepted outlive the machine."""
+        """Has what was accepted outlive the machine; notices files that somebody deleted.
+
+        Raises:
+            OSError: The disk does not take it. What was accepted is in the file still, as far as the system has it.
+        """
         with self._lock:
             if self._fd is not None and self._dirty:
                 self._dirty = False
-                os.fdatasync(self._fd)
+                try:
+                    os.fdatasync(self._fd)
+                    deleted = os.fstat(self._fd).st_nlink == 0
+                except OSError:
+                    self._end()  # Linux reports a failed write once, and takes the page for written from then on
+                    raise
+                if deleted:
+                    self._end()
+            if self.full:
+                for path in [each for each in self._sizes if not Path(each).exists()]:
+                    del self._sizes[path]
 
     def writes(self, path: str) -> bool:
         """Whether a file is the one that grows."""
@@ -75,23 +102,58 @@ class Spool:
             return path == self._path
 
     def remove(self, path: str) -> None:
-        """Its messages are acknowledged."""
-        Path(path).unlink(missing_ok=True)
+        """Its messages are acknowledged; the file that grows stays.
+
+        Raises:
+            OSError: It cannot be removed.
+        """
+        if self.writes(path):
+            return
+        Path(path).unlink(missing_ok=True)  # no file is written again once it has ended
         with self._lock:
             self._sizes.pop(path, None)
 
     def close(self) -> None:
-        """Writes no more."""
+        """Writes no more.
+
+        Raises:
+            OSError: The disk does not take what was not synced yet.
+        """
         with self._lock:
-            if self._fd is not None:
-                os.close(self._fd)
-                self._fd = None
-            self._path = ""
+            self._end()
 
     def _next(self) -> None:
-        if self._fd is not None:
-            os.fdatasync(self._fd)
-            os.close(self._fd)
-        self._path = str(self._folder / f"{time.time_ns()}{_SUFFIX}")
-        self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        self._sizes[self._path] = 0
+        self._end()
+        self._folder.mkdir(
+            exist_ok=True
+        )  # without its parents: a disk that is not mounted is no place for it
+        path = str(self._folder / f"{time.time_ns()}{_SUFFIX}")
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._path = path
+        self._sizes[path] = 0
+
+    def _end(self) -> None:
+        """The file grows no more, whatever comes of closing it."""
+        if self._fd is None:
+            return
+        fd, dirty = self._fd, self._dirty
+        self._fd, self._path, self._dirty = None, "", False
+        try:
+            if dirty:
+                os.fdatasync(fd)
+        finally:
+            os.close(fd)
+
+    def _leave_torn(self, asked_bytes: int) -> None:
+        """Ends a file in which a write failed: not truncated, as its reader may have got whole frames of it.
+
+        One that is still empty is kept for the next try, or a full disk would get an empty file each time.
+        """
+        assert self._fd is not None
+        size = self._sizes[self._path] + asked_bytes
+        with suppress(OSError):
+            size = os.fstat(self._fd).st_size
+        self._sizes[self._path] = size
+        if size:
+            self._dirty = True
+            self._end()
