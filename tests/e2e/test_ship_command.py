@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from headwater.ship.discovery import missing_file
 from headwater.ship.listener import parse_address
@@ -174,6 +174,30 @@ def test_ship_line_above_the_topics_limit_is_kept_aside_and_named(
     )
 
 
+def test_ship_topic_whose_limit_is_lowered_meanwhile_gets_every_line_that_fits(
+    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("one\n")
+    shipper = follow("a.log", "--topic", "logs", "--name", "here", "--compression", "none")
+    records(broker.bootstrap, "logs", 1)
+    lowered = ConfigEntry("max.message.bytes", "20000", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "logs", incremental_configs=[lowered])
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result()
+    lines = [f"{number} {'x' * 70}" for number in range(3000)]
+    with log.open("a") as file:
+        file.write("\n".join([*lines[:1500], "y" * 25_000, *lines[1500:], ""]))
+    deadline = time.monotonic() + WAIT_S
+    while lines[-1] not in (found := values(records(broker.bootstrap, "logs"))):  # some may be sent twice
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert list(dict.fromkeys(found)) == ["one", *lines]
+    code, _, err = shipper.end()
+    assert (code, "Traceback" in err, err.count("is kept in")) == (0, False, 1), err
+    assert len([*(tmp_path / ".headwater/ship/here/logs/too-long").iterdir()]) == 1
+
+
 def test_ship_follows_growth_and_rotation_and_ends_on_sigterm(
     tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
 ) -> None:
@@ -274,6 +298,60 @@ def test_ship_waits_for_a_broker_that_is_away_and_sends_everything_when_it_is_ba
         assert shipper.end()[0] == 0
 
 
+def test_ship_file_that_is_rotated_while_the_broker_is_away_is_shipped_in_all_its_parts(
+    tmp_path: Path, follow: Callable[..., Following]
+) -> None:
+    log = tmp_path / "a.log"
+    lines = [f"line {number:03} of a log that is rotated again and again" for number in range(5)]
+    with running_broker(tmp_path / "data") as first:
+        port, bootstrap = first.port, first.bootstrap
+        shipper = follow("a.log", "--topic", "logs", bootstrap=bootstrap)
+        log.write_text(f"{lines[0]}\n")
+        records(bootstrap, "logs", 1)
+    for number, line in enumerate(lines[1:]):
+        for older in reversed(range(1, number + 1)):
+            (tmp_path / f"a.log.{older}").rename(tmp_path / f"a.log.{older + 1}")
+        log.rename(tmp_path / "a.log.1")
+        log.write_text(f"{line}\n")
+        time.sleep(2.5)
+    with running_broker(tmp_path / "data", port=port) as second:
+        found = records(second.bootstrap, "logs", 5)
+        assert sorted(values(found)) == lines
+        assert shipper.end()[0] == 0
+
+
+def test_ship_told_to_stop_while_its_queue_is_full_says_what_was_not_acknowledged(
+    tmp_path: Path, follow: Callable[..., Following]
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("".join(f"{number}\n" for number in range(600_000)))
+    with running_broker(tmp_path / "data") as running:
+        shipper = follow("a.log", "--topic", "logs", bootstrap=running.bootstrap)
+        records(running.bootstrap, "logs", 1)
+    time.sleep(1)
+    code, _, err = shipper.end()
+    assert (code, "Traceback" in err) == (0, False), err
+    assert "headwater: not acknowledged: " in err
+
+
+def test_ship_from_end_sends_what_was_written_while_the_broker_was_away(
+    tmp_path: Path, follow: Callable[..., Following]
+) -> None:
+    log = tmp_path / "a.log"
+    log.write_text("before\n")
+    with running_broker(tmp_path / "data") as first:
+        port, bootstrap = first.port, first.bootstrap
+    shipper = follow("*.log", "--topic", "logs", "--from-end", bootstrap=bootstrap)
+    assert shipper.process.stderr is not None
+    assert "waiting for the brokers, nothing is lost" in shipper.process.stderr.readline()
+    with log.open("a") as file:
+        file.write("while it was away\n")
+    (tmp_path / "b.log").write_text("a new file\n")
+    with running_broker(tmp_path / "data", port=port) as second:
+        assert sorted(values(records(second.bootstrap, "logs", 2))) == ["a new file", "while it was away"]
+        assert shipper.end()[0] == 0
+
+
 def test_ship_syslog_messages_arrive_with_their_sender(
     tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
 ) -> None:
@@ -341,18 +419,36 @@ def test_ship_killed_with_syslog_in_its_spool_sends_it_later(
     assert list(spool.iterdir()) == []
 
 
+@pytest.mark.parametrize("home", [".headwater", "another"])
 def test_ship_second_shipper_of_the_same_name_is_refused(
-    tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following], headwater: Headwater
+    tmp_path: Path,
+    broker: RunningBroker,
+    follow: Callable[..., Following],
+    headwater: Headwater,
+    home: str,
 ) -> None:
     (tmp_path / "a.log").write_text("one\n")
     follow("a.log", "--topic", "logs", "--name", "here")
     records(broker.bootstrap, "logs", 1)
-    done = headwater(
-        "ship", "a.log", "--topic", "logs", "--name", "here", "--once", "--bootstrap", broker.bootstrap
-    )
+    at = ("--name", "here", "--once", "--home", home, "--bootstrap", broker.bootstrap)
+    done = headwater("ship", "a.log", "--topic", "logs", *at)
     assert (done.returncode, done.stderr) == (
         1,
         "headwater: a shipper named here ships to logs already: stop it, or give this one another --name\n",
+    )
+
+
+def test_ship_lock_that_cannot_be_written_is_told(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater
+) -> None:
+    (tmp_path / "a.log").write_text("one\n")
+    (tmp_path / ".headwater/ship/here/logs/lock").mkdir(parents=True)
+    at = ("--name", "here", "--once", "--bootstrap", broker.bootstrap)
+    done = headwater("ship", "a.log", "--topic", "logs", *at)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "headwater: cannot write to .headwater/ship/here/logs: is a directory; "
+        "run it as the user that owns it, or give this one another --home\n"
     )
 
 

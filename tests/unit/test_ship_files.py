@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.ship.discovery import matching_files
+from headwater.ship.discovery import matching_files, sizes_of
 from headwater.ship.fileset import DELETED_QUIET_S, FORGET_MS, HOLD_S, FileSet, entry_of
 from headwater.ship.framing import Lines
 from headwater.ship.mark import HEAD_BYTES, Mark
@@ -31,7 +31,8 @@ class Follower:
 
     def __init__(self, *patterns: Path, from_end: bool = False, limit_bytes: int = LIMIT) -> None:
         self.patterns = [str(each) for each in patterns]
-        self.from_end, self.limit_bytes = from_end, limit_bytes
+        self.from_end, self.limit_bytes, self.once = from_end, limit_bytes, False
+        self.scratch = patterns[0].parent
         self.now = 0.0
         self.sent: list[tuple[str, int, int, bytes | None]] = []
         self.saved: dict[str, Entry] = {}
@@ -47,9 +48,10 @@ class Follower:
             Lines(),
             self.saved.values(),
             limit_bytes=self.limit_bytes,
-            from_end=self.from_end,
+            from_end=sizes_of(self.patterns) if self.from_end else None,
+            once=self.once,
             close_after_s=60,
-            scratch=Path(self.patterns[0]).parent,
+            scratch=self.scratch,
             say=self.said.append,
             sent=self.journal.get,
         )
@@ -132,6 +134,15 @@ def append(path: Path, *lines: str, end: str = "\n") -> None:
         file.write("".join(f"{line}\n" for line in lines[:-1]) + lines[-1] + end)
 
 
+def compress(path: Path) -> Path:
+    """As gzip does, which keeps the time of the last change."""
+    stat, compressed = path.stat(), path.with_name(f"{path.name}.gz")
+    compressed.write_bytes(gzip.compress(path.read_bytes()))
+    os.utime(compressed, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    path.unlink()
+    return compressed
+
+
 def copytruncate(path: Path, copy: Path) -> None:
     shutil.copyfile(path, copy)
     os.truncate(path, 0)
@@ -156,6 +167,20 @@ def test_follower_line_without_newline_waits_for_its_end(log: Path) -> None:
     append(log, "o")
     follower.poll()
     assert follower.lines == ["one", "two"]
+
+
+def test_follower_file_that_was_made_in_full_gives_each_line_once(log: Path) -> None:
+    log.write_bytes(bytes(4096))
+    follower = Follower(log)
+    place = 0
+    lines = [f"line {number} of a file that is written over zeros" for number in range(8)]
+    for line in lines:
+        with log.open("r+b") as file:
+            file.seek(place)
+            place += file.write(f"{line}\n".encode())
+        follower.poll()
+    assert [each[3] for each in follower.sent] == [line.encode() for line in lines]
+    assert follower.said == []
 
 
 def test_follower_any_bytes_are_kept_but_the_line_end(log: Path) -> None:
@@ -289,6 +314,39 @@ def test_follower_from_end_leaves_out_whole_lines_that_are_there(log: Path, tmp_
     append(tmp_path / "later.log", "of a file that came later")
     follower.poll()
     assert sorted(follower.lines) == ["half line", "new", "of a file that came later"]
+
+
+def test_follower_from_end_gives_what_was_written_since_the_start_though_the_first_look_is_later(
+    log: Path, tmp_path: Path
+) -> None:
+    cut = tmp_path / "cut.log"
+    append(log, "old")
+    append(cut, "old", "and older")
+    follower = Follower(tmp_path / "*.log", from_end=True)
+    append(log, "new")
+    cut.write_text("anew\n")
+    append(tmp_path / "made.log", "since")
+    follower.poll()
+    assert sorted(follower.lines) == ["anew", "new", "since"]
+
+
+def test_follower_from_end_leaves_out_nothing_of_a_pattern_that_has_progress(
+    log: Path, tmp_path: Path
+) -> None:
+    append(log, "old")
+    other = tmp_path / "other.log"
+    follower = Follower(log, from_end=True)
+    follower.poll()
+    append(log, "one")
+    log.rename(tmp_path / "app.log.1")
+    append(log, "two")
+    append(other, "not wanted")
+    follower.patterns.append(str(other))
+    follower.kill()
+    follower.poll()
+    append(other, "three")
+    follower.poll()
+    assert sorted(follower.lines) == ["one", "three", "two"]
 
 
 def test_follower_renamed_file_is_read_to_its_end_and_the_new_one_from_its_beginning(log: Path) -> None:
@@ -662,11 +720,51 @@ def test_follower_progress_of_a_file_that_is_nowhere_is_forgotten_in_the_end(log
     append(log, "one")
     follower = Follower(log)
     follower.poll()
-    follower.kill()
     log.unlink()
+    follower.kill()
+    file_id = follower.sent[0][0]
+    assert (follower.files.missed(1), follower.files.forgotten(10**15)) == ([], [])  # not looked for yet
     follower.poll()
+    assert follower.files.forgotten(10**15) == []  # it is quiet, and was there till now
+    (missed,) = follower.files.missed(1000)
+    assert missed == replace(follower.saved[file_id], missed_ms=1000)
+    follower.saved[file_id] = missed
+    follower.kill()
+    follower.poll()
+    assert follower.files.missed(2000) == []
+    assert follower.files.forgotten(1000 + FORGET_MS) == []
+    assert follower.files.forgotten(1001 + FORGET_MS) == [file_id]
+
+
+def test_follower_file_that_is_found_again_is_missed_anew(log: Path, tmp_path: Path) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    follower.saved = {key: replace(each, missed_ms=1000) for key, each in follower.saved.items()}
+    follower.kill()
+    follower.poll()
+    assert [each.missed_ms for each in follower.saved.values()] == [None]
+    log.unlink()
+    follower.kill()
+    follower.poll()
+    assert [each.missed_ms for each in follower.files.missed(2000)] == [2000]
+
+
+def test_follower_file_that_was_read_to_its_end_is_forgotten_by_the_time_of_that(
+    log: Path, tmp_path: Path
+) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    log.rename(tmp_path / "elsewhere")
+    for _ in range(2):
+        follower.now += 60
+        follower.poll()
+    ((file_id, entry),) = follower.saved.items()
+    assert entry.done
+    assert follower.files.missed(1000) == []
     assert follower.files.forgotten(FORGET_MS) == []
-    assert follower.files.forgotten(FORGET_MS + 1) == [follower.sent[0][0]]
+    assert follower.files.forgotten(FORGET_MS + 1) == [file_id]
 
 
 def test_follower_compressed_files_are_left_out(log: Path, tmp_path: Path) -> None:
@@ -749,6 +847,102 @@ def test_follower_compressed_while_it_was_down_is_read_to_its_end(
     assert follower.said == ([] if compressed else gone)
 
 
+def test_follower_folder_that_is_gone_is_no_error_and_its_files_go_on_when_it_is_back(tmp_path: Path) -> None:
+    folder, away = tmp_path / "logs", tmp_path / "away"
+    folder.mkdir()
+    append(folder / "app.log", f"one {BANNER}")
+    follower = Follower(folder / "app.log")
+    follower.scratch = tmp_path
+    follower.poll()
+    folder.rename(away)
+    follower.kill()
+    follower.poll()
+    away.rename(folder)
+    append(folder / "app.log", "two")
+    follower.poll()
+    assert follower.lines == [f"one {BANNER}", "two"]
+    assert len(follower.sent) == 2
+
+
+def test_follower_compressed_is_read_to_its_end_where_it_lagged_though_it_is_old(log: Path) -> None:
+    append(log, f"one {BANNER}")
+    follower = Follower(log)
+    follower.poll()
+    append(log, "two")
+    follower.poll(save=False)
+    follower.kill()
+    follower.saved = {
+        key: replace(each, size=log.stat().st_size, saved_ms=log.stat().st_mtime_ns // 1_000_000 + 60_000)
+        for key, each in follower.saved.items()
+    }
+    follower.kill()
+    compress(log)
+    follower.poll()
+    assert follower.lines == [f"one {BANNER}", "two"]
+    assert follower.said == []
+
+
+def test_follower_compressed_that_is_older_than_its_progress_is_not_unpacked_where_it_was_read_to_its_end(
+    log: Path,
+) -> None:
+    append(log, f"one {BANNER}")
+    follower = Follower(log)
+    follower.poll()
+    later_ms = log.stat().st_mtime_ns // 1_000_000 + 60_000
+    follower.saved = {key: replace(each, saved_ms=later_ms) for key, each in follower.saved.items()}
+    follower.kill()
+    compress(log)
+    follower.poll()
+    assert follower.files.tails == {}
+    assert follower.said == []
+
+
+def test_follower_file_that_grew_unseen_before_it_was_copied_truncated_and_compressed_is_read_to_its_end(
+    log: Path, tmp_path: Path
+) -> None:
+    append(log, BANNER, "one")
+    follower = Follower(log)
+    follower.poll()
+    append(log, "two")
+    copytruncate(log, tmp_path / "app.log.1")
+    compress(tmp_path / "app.log.1")
+    append(log, "three")
+    follower.poll()
+    assert sorted(follower.lines) == sorted([BANNER, "one", "two", "three"])
+    assert follower.said == []
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_follower_copied_truncated_and_compressed_file_is_read_to_its_end_in_what_can_be_unpacked(
+    log: Path, tmp_path: Path, suffix: str
+) -> None:
+    append(log, BANNER, "one", "tw", end="")
+    follower = Follower(log)
+    follower.acknowledges = False
+    follower.poll()
+    append(log, "o")
+    (tmp_path / "app.log.0.gz").write_bytes(gzip.compress(f"{BANNER}\nanother\n".encode()))
+    copytruncate(log, tmp_path / "app.log.1")
+    compress(tmp_path / "app.log.1").rename(tmp_path / f"app.log.1{suffix}")
+    append(log, "three")
+    follower.poll()
+    follower.poll()
+    for tail, chunk in follower.unacknowledged:
+        for _ in chunk.records:
+            tail.sent_one(chunk)
+    follower.acknowledges = True
+    follower.now += DELETED_QUIET_S
+    follower.poll()
+    follower.poll()
+    told = (
+        f"{log} was truncated or written anew with 2 bytes of it not read yet, "
+        f"and no copy is beside it, unless it is {log}.1.zst, which is not unpacked here"
+    )
+    assert sorted(follower.lines) == sorted([BANNER, "one", "three"] + (["two"] if suffix == ".gz" else []))
+    assert follower.said == ([] if suffix == ".gz" else [told])
+    assert [Path(each.place).name for each in follower.saved.values()] == ["app.log"]
+
+
 def test_follower_symbolic_link_stands_for_its_target_and_both_are_one_file(tmp_path: Path) -> None:
     append(tmp_path / "app-1.log", "one")
     link = tmp_path / "current.log"
@@ -812,7 +1006,34 @@ def test_follower_long_line_that_grows_slowly_is_not_taken_before_its_end(log: P
     assert [each[2:] for each in follower.sent] == [(0, None), (5 * CHUNK_BYTES + 1, b"next")]
 
 
-def test_follower_file_that_may_not_be_read_is_named_once(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("once", [True, False])
+def test_follower_file_that_may_not_be_read_is_named_once(
+    log: Path, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    append(log, "one")
+
+    def refuse(path: str, flags: int) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    follower = Follower(log)
+    follower.once = once
+    follower.kill()
+    with monkeypatch.context() as patch:
+        patch.setattr("headwater.ship.fileset.os.open", refuse)
+        follower.poll()
+        follower.poll()
+        assert follower.files.refused == {str(log)}
+    assert follower.said == [
+        f"cannot read {log}: permission denied" + ("" if once else "; it is tried again")
+    ]
+    follower.poll()
+    assert follower.lines == ["one"]
+    assert follower.files.refused == set()
+
+
+def test_follower_file_that_may_not_be_read_and_goes_away_is_not_refused(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     append(log, "one")
 
     def refuse(path: str, flags: int) -> int:
@@ -822,10 +1043,9 @@ def test_follower_file_that_may_not_be_read_is_named_once(log: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr("headwater.ship.fileset.os.open", refuse)
         follower.poll()
-        follower.poll()
-    assert follower.said == [f"cannot read {log}: permission denied; it is tried again"]
+    log.unlink()
     follower.poll()
-    assert follower.lines == ["one"]
+    assert follower.files.refused == set()
 
 
 def test_follower_progress_waits_for_the_acknowledgement_of_what_came_before(log: Path) -> None:

@@ -1,6 +1,5 @@
 """`headwater ship`: log files and syslog into a topic, at least once."""
 
-import os
 import socket
 import sys
 from contextlib import ExitStack
@@ -53,7 +52,7 @@ def ship(
         bool,
         typer.Option(
             "--from-end/--from-beginning",
-            help="What files hold that are seen for the first time at the start.",
+            help="Where to begin in files that are there at the start, if nothing of their pattern was shipped before.",
         ),
     ] = False,
     name: Annotated[
@@ -80,6 +79,10 @@ def ship(
     A file's progress is kept beside the lines, in the topic __headwater_ship.
     What a restart sends twice has the same origin headers, by which a job
     with by_offset(origin=True) leaves it out.
+
+    Name log files that rotate with a pattern that their rotated parts match,
+    as app.log*: then what is written and rotated while it is stopped is
+    found, too.
 
     Compressed files (.gz, .zst and so on) that match a pattern are left out,
     each with a sentence on standard error: a file that was followed was
@@ -110,6 +113,11 @@ def ship(
     chosen = socket.gethostname() if name is None else name
     if not chosen.strip(".") or "\t" in chosen:
         raise UsageError("--name is empty, only dots, or has a tab in it")
+    for option, value in (("--name", chosen), ("--topic", topic)):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            raise UsageError(f"{option} is not UTF-8") from None
     if "/" in topic or not topic.strip("."):
         raise UsageError(f"--topic {topic} is no topic's name")
     _run(
@@ -130,7 +138,7 @@ def _run(
     home: Path,
     json_output: bool,
 ) -> None:
-    from headwater.ship.discovery import is_pattern, matches_nothing, missing_file
+    from headwater.ship.discovery import absolute, is_pattern, matches_nothing, missing_file
     from headwater.ship.listener import SyslogListener
     from headwater.ship.shipper import ShipOptions, Shipper
     from headwater.ship.spool import Spool
@@ -140,10 +148,10 @@ def _run(
         raise UserError(missing[0])
     for sentence in missing:
         _say(f"{sentence}; it is shipped once it can be read")
-    for path in files:
-        if is_pattern(path) and matches_nothing(path):
+    patterns = tuple(absolute(path) for path in files)
+    for path, pattern in zip(files, patterns, strict=True):
+        if is_pattern(path) and matches_nothing(pattern):
             _say(f"no file matches {path}" + ("" if once else "; what comes to do so is shipped"))
-    patterns = tuple(os.path.abspath(path) for path in files)  # noqa: PTH100 - links are followed later
     safe_name = "".join(each if each.isalnum() or each in "-._" else "_" for each in name)
     folder = home / "ship" / safe_name / topic
     options = ShipOptions(patterns, topic, name, folder, once, from_end, compression)
@@ -154,15 +162,23 @@ def _run(
     with ExitStack() as stack:
         stop = stack.enter_context(stop_requested())
         stack.callback(spool.close)
+        check = None
         if syslog is not None:
             listener = SyslogListener(syslog, spool, _say)
             stack.callback(listener.close)
+            check = listener.check
             if json_output:
                 print_json({"listening": listener.address})
             else:
                 _say(f"listening for syslog over TCP and UDP on {listener.address}")
         shipper = Shipper(
-            options, cluster, spool=spool, stop=stop, say=_say, report=_Reporter(json_output).report
+            options,
+            cluster,
+            spool=spool,
+            stop=stop,
+            say=_say,
+            report=_Reporter(json_output).report,
+            check=check,
         )
         totals = shipper.run()
     if not json_output:

@@ -11,40 +11,64 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headwater.ship.mark import digest
-from headwater.ship.progress import Entry
+from headwater.ship.discovery import COMPRESSED
+from headwater.ship.mark import Mark, digest
 
 _SLACK_MS = 5000
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
-def open_compressed(entry: Entry, scratch: Path) -> tuple[int, str] | None:
+def open_compressed(
+    place: str, mark: Mark, scratch: Path, *, read_ms: int | None = None
+) -> tuple[int, str] | None:
     """Looks for a file in the compressed files of its folder, made by gzip, bzip2 or xz.
 
-    These keep the time of the last change: one that was changed before the file's progress was saved has nothing new.
-
     Args:
-        entry: The progress of a file that is no longer there.
+        place: Where the file was.
+        mark: What was read of it.
         scratch: Where to put what is unpacked; it has no name there, and goes with the process.
+        read_ms: When it had been read to its end, in milliseconds since the epoch; None if it had not. What
+            compresses a file keeps the time of its last change: one that was changed before has nothing new.
 
     Returns:
         A descriptor of the unpacked file, and the path of the compressed one; None if none has what was read of it.
     """
-    for path in sorted(Path(entry.place).parent.iterdir()):
+    for path in _beside(place):
         opener = _OPENERS.get(path.suffix)
         if opener is None:
             continue
         try:
-            if path.stat().st_mtime_ns // 1_000_000 < entry.saved_ms - _SLACK_MS:
+            if read_ms is not None and path.stat().st_mtime_ns // 1_000_000 < read_ms - _SLACK_MS:
                 continue
             with opener(path) as stream, tempfile.TemporaryFile(dir=scratch) as unpacked:
-                if digest(stream.read(entry.mark.head_bytes)) != entry.mark.head:
+                if digest(stream.read(mark.head_bytes)) != mark.head:
                     continue
                 stream.seek(0)
                 shutil.copyfileobj(stream, unpacked)
                 unpacked.flush()
-                if entry.mark.found_in(unpacked.fileno()) is not None:
+                if mark.found_in(unpacked.fileno()) is not None:
                     return os.dup(unpacked.fileno()), str(path)
         except (OSError, EOFError, zlib.error, lzma.LZMAError):  # not that, or still being written
             continue
     return None
+
+
+def not_unpacked(place: str) -> str | None:
+    """The last file of a like name beside a file's place that is compressed as `open_compressed` does not unpack."""
+    alike = [path for path in _beside(place) if path.name.startswith(Path(place).stem)]
+    others = [path for path in alike if path.suffix in COMPRESSED and path.suffix not in _OPENERS]
+    return str(max(others, key=_changed_ns)) if others else None
+
+
+def _beside(place: str) -> list[Path]:
+    try:
+        return sorted(Path(place).parent.iterdir())
+    except OSError:  # the whole folder is gone
+        return []
+
+
+def _changed_ns(path: Path) -> int:
+    try:
+        return path.stat().st_ctime_ns
+    except OSError:
+        return 0

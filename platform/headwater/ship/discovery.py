@@ -5,6 +5,7 @@ import glob
 import os
 import stat
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,6 +41,13 @@ def is_pattern(path: str) -> bool:
     return any(each in path for each in "*?[") and not os.path.lexists(path)
 
 
+def absolute(path: str) -> str:
+    """A path or pattern of the command line, from the root on, as a pattern: what is no pattern's is escaped."""
+    if not is_pattern(path):
+        return glob.escape(os.path.abspath(path))  # noqa: PTH100 - links are followed later
+    return os.path.normpath(os.path.join(glob.escape(os.getcwd()), path))  # noqa: PTH109, PTH118
+
+
 def missing_file(path: str) -> str | None:
     """Looks at a file that is named, and not matched by a pattern.
 
@@ -65,7 +73,40 @@ def missing_file(path: str) -> str | None:
 
 def matches_nothing(pattern: str) -> bool:
     """Whether there is no file under a pattern now."""
-    return next(glob.iglob(pattern, recursive=True), None) is None  # noqa: PTH207 - absolute ones, too
+    return next(_paths_under(pattern), None) is None
+
+
+def sizes_of(patterns: Iterable[str]) -> dict[FileKey, int]:
+    """How large the files under paths and glob patterns are now."""
+    sizes = {}
+    for key, match in matching_files(patterns)[0].items():
+        with suppress(OSError):
+            sizes[key] = Path(match.path).stat().st_size
+    return sizes
+
+
+def _paths_under(pattern: str) -> Iterator[str]:
+    """What an absolute glob pattern matches. `**` goes through links, too, but into each folder once: they may loop."""
+    if pattern.endswith("/**"):
+        pattern += "/*"
+    before, stars, after = pattern.partition("/**/")
+    if not stars:
+        yield from glob.iglob(pattern)  # noqa: PTH207 - absolute patterns
+        return
+    for top in glob.iglob(f"{before}/"):  # noqa: PTH207
+        for folder in _folders(top):
+            yield from _paths_under(os.path.join(glob.escape(folder), after))  # noqa: PTH118
+
+
+def _folders(top: str) -> Iterator[str]:
+    """A folder and those in it, but for hidden ones, as of glob's `**`."""
+    seen = set()
+    for folder, inner, _ in os.walk(top, followlinks=True):
+        real = os.path.realpath(folder)
+        inner[:] = [each for each in inner if not each.startswith(".") and real not in seen]
+        if real not in seen:
+            seen.add(real)
+            yield folder
 
 
 def _missing(path: str, error: OSError) -> str:
@@ -89,8 +130,8 @@ def matching_files(patterns: Iterable[str]) -> tuple[dict[FileKey, Match], list[
     found: dict[FileKey, Match] = {}
     compressed: dict[FileKey, str] = {}
     for pattern in patterns:
-        paths = sorted(glob.glob(pattern, recursive=True)) or [pattern]  # noqa: PTH207 - absolute patterns
-        for path in paths:
+        # What was taken for a pattern before there was a file may be that file's name.
+        for path in sorted(_paths_under(pattern)) or [pattern]:
             real = os.path.realpath(path)
             key = file_key(real)
             if key is None:

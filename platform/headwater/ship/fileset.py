@@ -4,10 +4,10 @@ import os
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headwater.ship.compressed import open_compressed
+from headwater.ship.compressed import not_unpacked, open_compressed
 from headwater.ship.discovery import Match, matching_files, neighbours
 from headwater.ship.errors import ReplacedError
 from headwater.ship.framing import Framing
@@ -59,6 +59,7 @@ class FileSet:
         tails: The files that are read.
         stale: Whether a look is due, because a file was truncated or written anew.
         ended: Those that are read no more, until their last lines are acknowledged.
+        refused: Where the last look found what could not be opened.
     """
 
     def __init__(
@@ -68,11 +69,12 @@ class FileSet:
         entries: Iterable[Entry],
         *,
         limit_bytes: int,
-        from_end: bool,
+        from_end: Mapping[FileKey, int] | None,
         close_after_s: float,
         scratch: Path,
         say: Callable[[str], None],
         sent: Callable[[str], Mark | None],
+        once: bool = False,
     ) -> None:
         """Prepare.
 
@@ -81,28 +83,33 @@ class FileSet:
             framing: How the files are divided.
             entries: The progress of earlier runs.
             limit_bytes: A longer line is not read into memory.
-            from_end: Leave out what files that are seen at the first look hold already.
+            from_end: How large files were at the start, to leave out at the first look what they held then, but
+                for those of a pattern that has progress; None to leave out nothing.
             close_after_s: How long a file that left the patterns has to be quiet before it is let go.
             scratch: A folder for what has to be unpacked.
             say: Takes a sentence for people.
             sent: Up to where something may have been sent of a file, by its id; see `SentJournal`.
+            once: What cannot be read is not tried again later.
         """
         self._sent = sent
         self.tails: dict[FileKey, Tail] = {}
         self.ended: list[Tail] = []
         self.stale = True
+        self.refused: set[str] = set()
         self._patterns = patterns
         self._framing = framing
         self._known = {entry.file_id: entry for entry in entries}
         self._limit_bytes = limit_bytes
-        self._from_end = from_end
+        self._from_end = from_end or {}
+        self._progressed = {entry.pattern for entry in self._known.values()}
         self._first = True
         self._moved = False
         self._close_after_s = close_after_s
         self._say = say
         self._scratch = scratch
         self._held: dict[FileKey, _Held] = {}
-        self._refused: set[str] = set()
+        self._unreadable: set[str] = set()
+        self._once = once
         self._left_out: set[str] = set()
 
     def scan(self, now: float, *, hold: bool = True) -> None:
@@ -119,7 +126,8 @@ class FileSet:
         self._find_moved(new, now)
         if self._first:
             self._find_compressed(now)
-        self._take_up(new, now, hold=hold and not (self._first and self._from_end))
+        self._take_up(new, now, hold=hold)
+        self.refused = self._unreadable & {match.path for match in new.values()}
         for key, tail in self.tails.items():
             if key in found:
                 tail.place, tail.left_at = found[key].path, None
@@ -175,11 +183,23 @@ class FileSet:
 
     def forgotten(self, now_ms: int) -> list[str]:
         """The ids of files that were not found for FORGET_MS; they are no longer looked for."""
-        ours = [each for each in self._known.values() if each.pattern in self._patterns]
-        gone = [each.file_id for each in ours if now_ms - each.saved_ms > FORGET_MS]
-        for file_id in gone:
-            del self._known[file_id]
+        gone = []
+        for entry in self._absent():
+            since_ms = entry.saved_ms if entry.done else entry.missed_ms
+            if since_ms is not None and now_ms - since_ms > FORGET_MS:
+                gone.append(entry.file_id)
+                del self._known[entry.file_id]
         return gone
+
+    def missed(self, now_ms: int) -> list[Entry]:
+        """What is to be saved of files that were not found for the first time: since when they are missed."""
+        missed = [
+            replace(entry, missed_ms=now_ms)
+            for entry in self._absent()
+            if entry.missed_ms is None and not entry.done
+        ]
+        self._known.update({entry.file_id: entry for entry in missed})
+        return missed
 
     def remember(self, entry: Entry) -> None:
         """Keeps the progress of a file that was let go, in case it comes back."""
@@ -191,6 +211,11 @@ class FileSet:
             tail.close()
         for held in self._held.values():
             os.close(held.fd)
+
+    def _absent(self) -> list[Entry]:
+        """The progress of files under these patterns that no look found."""
+        known = () if self._first else self._known.values()
+        return [entry for entry in known if entry.pattern in self._patterns]
 
     def _resume_by_inode(self, new: Mapping[FileKey, Match], now: float) -> None:
         by_inode: dict[int, list[Entry]] = {}
@@ -226,7 +251,8 @@ class FileSet:
         for entry in [
             each for each in self._known.values() if not each.done and each.pattern in self._patterns
         ]:
-            found = open_compressed(entry, self._scratch) if entry.mark.tells_copies else None
+            read_ms = entry.saved_ms if entry.size <= entry.mark.position else None
+            found = self._open_compressed(entry.place, entry.mark, read_ms)
             if found is not None:
                 self._resume_in(entry, *found, now)
             elif entry.size > entry.mark.position:
@@ -292,7 +318,8 @@ class FileSet:
                 continue
             head = os.pread(fd, HEAD_BYTES, 0)
             similar = alike[head[:COPY_BYTES]] if len(head) >= COPY_BYTES else list(self.tails.values())
-            likely = [tail for tail in similar if head and hold and tail.begins_like(head)]
+            held_back = hold and self._passed_over(fd, match) is None
+            likely = [tail for tail in similar if head and held_back and tail.begins_like(head)]
             if self._waits(key, match, fd, likely, now):
                 continue
             held = self._held.pop(key, None)
@@ -305,14 +332,23 @@ class FileSet:
 
     def _begin(self, fd: int, match: Match, now: float, held: _Held | None) -> Tail:
         tail = Tail(fd, *match, secrets.token_hex(8), self._framing, limit_bytes=self._limit_bytes, now=now)
-        if self._first and self._from_end:
-            tail.start_at_end()
+        passed = self._passed_over(fd, match)
+        if passed is not None:
+            tail.start_behind(passed)
         elif held is not None and held.original.replaced and held.known():
             # Its original grew behind the copy and was read there before it was truncated.
             tail.start_behind(min(held.mark.position, held.original.position))
         tail.look()
         self.tails[tail.key] = tail
         return tail
+
+    def _passed_over(self, fd: int, match: Match) -> int | None:
+        """Up to where a file is left out by `from_end`, if it is."""
+        if not self._first or match.pattern in self._progressed:
+            return None
+        stat = os.fstat(fd)
+        size = self._from_end.get((stat.st_dev, stat.st_ino))
+        return size if size is not None and size <= stat.st_size else None
 
     def _waits(self, key: FileKey, match: Match, fd: int, likely: Iterable[Tail], now: float) -> bool:
         """Whether a file is left alone: while its original may be truncated, or has lines that wait."""
@@ -360,13 +396,25 @@ class FileSet:
                 self.tails[tail.key] = tail
                 return
             os.close(fd)
+        # What was read to its end may have grown since.
+        read_ms = None if tail.size > tail.position else tail.changed_ns // 1_000_000
+        found = self._open_compressed(tail.place, tail.mark, read_ms)
+        if found is not None:
+            tail.move_to(*found)
+            self.tails[tail.key] = tail
+            return
         if tail.size > tail.position:
             unread = counted(tail.size - tail.position, "byte")
+            other = not_unpacked(tail.place)
             self._say(
                 f"{tail.place} was truncated or written anew with {unread} of it not read yet, and no copy is beside it"
+                + (f", unless it is {other}, which is not unpacked here" if other else "")
             )
         tail.replaced = True
         self.ended.append(tail)
+
+    def _open_compressed(self, place: str, mark: Mark, read_ms: int | None) -> tuple[int, str] | None:
+        return open_compressed(place, mark, self._scratch, read_ms=read_ms) if mark.tells_copies else None
 
     def _open(self, path: str, key: FileKey) -> int | None:
         """Opens a file that was found; None if it cannot be read, or another one has its name since."""
@@ -375,10 +423,12 @@ class FileSet:
         except FileNotFoundError:
             return None
         except OSError as error:
-            if path not in self._refused:
-                self._refused.add(path)
-                self._say(f"cannot read {path}: {(error.strerror or str(error)).lower()}; it is tried again")
+            if path not in self._unreadable:
+                self._unreadable.add(path)
+                again = "" if self._once else "; it is tried again"
+                self._say(f"cannot read {path}: {(error.strerror or str(error)).lower()}{again}")
             return None
+        self._unreadable.discard(path)
         there = os.fstat(fd)
         if (there.st_dev, there.st_ino) == key:
             return fd

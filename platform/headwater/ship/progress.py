@@ -16,7 +16,12 @@ from headwater.ship.errors import ShipError
 from headwater.ship.mark import Mark
 
 PROGRESS_TOPIC = "__headwater_ship"
-_CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000", "min.cleanable.dirty.ratio": "0.5"}
+_CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.ms": "3600000",
+    "min.cleanable.dirty.ratio": "0.5",
+    "max.message.bytes": "1048588",
+}
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,7 @@ class Entry:
         size: How large it was.
         done: It left the patterns and was read to its end.
         saved_ms: When this was written, in milliseconds since the epoch.
+        missed_ms: When it was first not found, in milliseconds since the epoch.
     """
 
     file_id: str
@@ -50,6 +56,7 @@ class Entry:
     size: int
     done: bool
     saved_ms: int
+    missed_ms: int | None = None
 
     def to_json(self) -> bytes:
         """The value of its record. A path that is not UTF-8 keeps its bytes as surrogates."""

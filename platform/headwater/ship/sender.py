@@ -15,8 +15,16 @@ QUEUE_MESSAGES = 100_000
 _POLL_S = 0.1
 _QUIET_S = 5.0
 _REPEAT_S = 30.0
-# The brokers forgot the producer, or it can no longer tell what they have: a new one starts from what is saved.
-_STARTS_AGAIN = ("_FATAL", "OUT_OF_ORDER_SEQUENCE_NUMBER", "UNKNOWN_PRODUCER_ID", "INVALID_PRODUCER_EPOCH")
+_PROGRESS_BYTES = 65_536
+# The brokers forgot the producer, it can no longer tell what they have, or they take smaller batches than they did: a
+# new one starts from what is saved.
+_STARTS_AGAIN = (
+    "_FATAL",
+    "OUT_OF_ORDER_SEQUENCE_NUMBER",
+    "UNKNOWN_PRODUCER_ID",
+    "INVALID_PRODUCER_EPOCH",
+    "MSG_SIZE_TOO_LARGE",
+)
 
 Delivered = Callable[[KafkaError | None, Message], None]
 
@@ -36,6 +44,7 @@ class Sender:
         limit_bytes: int,
         stop: Event,
         say: Callable[[str], None],
+        meanwhile: Callable[[], None] = lambda: None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare.
@@ -46,11 +55,13 @@ class Sender:
             limit_bytes: The most that a batch of the topic may have.
             stop: Set when the shipper is to stop.
             say: Takes a sentence for people.
+            meanwhile: What to do, many times a second, while the brokers are waited for; it sends nothing.
             monotonic: A clock.
         """
         self._brokers = brokers
         self._stop = stop
         self._say = say
+        self._meanwhile = meanwhile
         self._monotonic = monotonic
         self._heard_s = self._said_s = monotonic()
         self._silent = False
@@ -67,7 +78,8 @@ class Sender:
                 "compression.type": compression,
                 "linger.ms": 20,
                 "message.timeout.ms": 0,
-                "message.max.bytes": limit_bytes,
+                # The topic's limit is that of its batches; those of the progress topic are not under it.
+                "message.max.bytes": max(limit_bytes, _PROGRESS_BYTES),
                 "batch.size": min(limit_bytes, 1_000_000),
                 "queue.buffering.max.messages": QUEUE_MESSAGES,
                 "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
@@ -90,6 +102,7 @@ class Sender:
                 return
             except BufferError:
                 self.poll(_POLL_S)
+                self._meanwhile()
                 if self._stop.is_set():
                     raise StoppedError from None
 
@@ -133,6 +146,7 @@ class Sender:
             if self._monotonic() >= deadline_s if deadline_s is not None else self._stop.is_set():
                 return False
             self.poll(_POLL_S)
+            self._meanwhile()
         return True
 
     @property

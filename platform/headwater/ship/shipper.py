@@ -1,11 +1,10 @@
 """The loop: look for files, read, send, save what is acknowledged."""
 
-import fcntl
 import os
 import resource
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -15,18 +14,26 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from headwater.errors import UserError
 from headwater.ship.brokers import Brokers, require_topic
+from headwater.ship.discovery import sizes_of
 from headwater.ship.errors import ProducerLostError, ReplacedError, ShipError, StoppedError
 from headwater.ship.fileset import FileSet, entry_of
-from headwater.ship.framing import Lines, SpoolFrames
+from headwater.ship.framing import Framing, Lines, Record, SpoolFrames
+from headwater.ship.lock import only_one
 from headwater.ship.progress import PROGRESS_TOPIC, Entry, entry_key, load_progress, require_progress_topic
 from headwater.ship.sender import Sender
 from headwater.ship.sent import SentJournal
 from headwater.ship.spool import Spool
-from headwater.ship.tail import Chunk, Tail
+from headwater.ship.tail import Chunk, FileKey, Tail
 from headwater_streams.plural import counted
 
-_STOP_WAIT_S = 10.0
-_ENVELOPE_BYTES = 1024  # batch and record headers, and our own
+_STOP_WAIT_S = 8.0
+_SAVE_WAIT_S = 1.0
+_BATCH_BYTES = 61 + 36
+"""What a batch of one record has besides the record's key, value and headers, at most."""
+_HEADER_BYTES = 10
+"""What a record's header has besides its name and its value, at most."""
+_VALUES_BYTES = 1 + 16 + 20 + 20 + len("headwater-syslog-truncated") + _HEADER_BYTES + 20
+"""The values of the headers but for the shipper's name, and the header of what was cut, at most."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,7 @@ class Shipper:
         stop: Event,
         say: Callable[[str], None],
         report: Callable[[dict[str, Any]], None] = lambda _: None,
+        check: Callable[[], None] | None = None,
     ) -> None:
         """Prepare.
 
@@ -101,6 +109,7 @@ class Shipper:
             stop: Set to have it stop.
             say: Takes a sentence for people.
             report: Takes the progress once a second, if there was any.
+            check: Is called once a second; raises a ShipError where shipping cannot go on.
         """
         self.totals = Totals()
         self._options = options
@@ -108,6 +117,8 @@ class Shipper:
         self._stop = stop
         self._say = say
         self._report = report
+        self._check = check
+        self._refused_bytes: int | None = None
         self._spool = spool
         self._origin = [
             ("headwater-origin-cluster", options.name.encode()),
@@ -120,33 +131,26 @@ class Shipper:
         Raises:
             UserError: The brokers refuse, another shipper of the same name runs, or (once) nobody answers.
         """
+        options = self._options
         # Every file that is followed is open.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        with self._alone():
+        with only_one(options.folder, self._brokers.bootstrap, options.topic, options.name):
+            left_out = sizes_of(options.patterns) if options.from_end else None
             while not self._stop.is_set():
                 limit = self._reach_brokers()
                 if limit is None:
                     break
+                refused = self._refused_bytes
+                if refused is not None and limit >= refused:  # it is not what they told, or they tell none
+                    limit = refused // 2
                 try:
-                    self._session(limit)
+                    self._session(limit, left_out)
                     break
                 except ProducerLostError as error:
                     self._say(f"starting again from the saved progress: {error}")
+                    left_out = None
         return self.totals
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        self._options.folder.mkdir(parents=True, exist_ok=True)
-        with (self._options.folder / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UserError(
-                    f"a shipper named {self._options.name} ships to {self._options.topic} already: "
-                    "stop it, or give this one another --name"
-                ) from error
-            yield
 
     def _reach_brokers(self) -> int | None:
         """Waits for the brokers and their topics; returns the topic's limit, or None when it is to stop."""
@@ -170,18 +174,25 @@ class Shipper:
             if self._stop.wait(1):
                 return None
 
-    def _session(self, limit: int) -> None:
+    def _session(self, limit: int, left_out: Mapping[FileKey, int] | None) -> None:
         options = self._options
+        self._limit_bytes = limit
+        self._next_scan = self._next_save = 0.0
+        self._sets: list[FileSet] = []
         self._sender = Sender(
-            self._brokers, compression=options.compression, limit_bytes=limit, stop=self._stop, say=self._say
+            self._brokers,
+            compression=options.compression,
+            limit_bytes=limit,
+            stop=self._stop,
+            say=self._say,
+            meanwhile=self._open_new,
         )
-        self._limit_bytes = max(limit - _ENVELOPE_BYTES, limit // 2)
         self._saving = 0
         self._journal = SentJournal(options.folder / "sent.jsonl", {entry.file_id for entry in self._entries})
         spooled = [entry for entry in self._entries if entry.path.endswith(".spool")]
         files = [entry for entry in self._entries if not entry.path.endswith(".spool")]
-        self._files = self._follow(options.patterns, files, spool=False)
-        self._spooled = self._follow((self._spool.pattern,), spooled, spool=True)
+        self._files = self._follow(options.patterns, files, Lines(), left_out)
+        self._spooled = self._follow((self._spool.pattern,), spooled, SpoolFrames())
         self._sets = [self._files, self._spooled]
         try:
             self._loop()
@@ -194,13 +205,20 @@ class Shipper:
             for each in self._sets:
                 each.close()
 
-    def _follow(self, patterns: tuple[str, ...], entries: list[Entry], *, spool: bool) -> FileSet:
+    def _follow(
+        self,
+        patterns: tuple[str, ...],
+        entries: list[Entry],
+        framing: Framing,
+        left_out: Mapping[FileKey, int] | None = None,
+    ) -> FileSet:
         return FileSet(
             patterns,
-            SpoolFrames() if spool else Lines(),
+            framing,
             entries,
             limit_bytes=self._limit_bytes,
-            from_end=self._options.from_end and not spool,
+            from_end=left_out,
+            once=self._options.once,
             close_after_s=self._options.close_after_s,
             scratch=self._options.folder,
             say=self._say,
@@ -208,19 +226,22 @@ class Shipper:
         )
 
     def _loop(self) -> None:
-        next_scan = next_save = time.monotonic()
         while not self._stop.is_set():
             now = time.monotonic()
+            is_due = now >= self._next_scan
             for each in self._sets:
-                if now >= next_scan or each.stale:
+                if is_due or each.stale:
                     each.scan(now, hold=each is self._files)
                     self._let_go(each, now)
-            next_scan = now + self._options.scan_s if now >= next_scan else next_scan
+            if is_due:
+                self._next_scan = now + self._options.scan_s
             self._register([tail for each in self._sets for tail in each.tails.values()])
             moved = self._read_all(ends=False)
             self._sender.poll(0)
-            if now >= next_save:
-                next_save = now + self._options.save_s
+            if now >= self._next_save:
+                self._next_save = now + self._options.save_s
+                if self._check is not None:
+                    self._check()
                 self._save_all()
                 self._tell()
             if self._options.once and not moved and not any(each.stale for each in self._sets):
@@ -232,6 +253,13 @@ class Shipper:
                     return
             elif not moved:
                 self._sender.poll(self._options.poll_s)
+
+    def _open_new(self) -> None:
+        """Looks for files while the brokers are waited for: one that is rotated away meanwhile is open then."""
+        now = time.monotonic()
+        if self._sets and now >= self._next_scan:
+            self._next_scan = now + self._options.scan_s
+            self._files.scan(now)
 
     def _read_all(self, *, ends: bool) -> bool:
         moved = False
@@ -253,25 +281,26 @@ class Shipper:
                 tail.waiting for each in self._sets for tail in [*each.tails.values(), *each.ended]
             )
 
-        deadline = None
-        if self._stop.is_set():
-            deadline = time.monotonic() + _STOP_WAIT_S
-        if not self._sender.wait(settled, deadline):
-            deadline = deadline or time.monotonic() + _STOP_WAIT_S
-            self._sender.wait(settled, deadline)
+        if self._stop.is_set() or not self._sender.wait(settled):
+            self._sender.wait(settled, time.monotonic() + _STOP_WAIT_S)
         if not self._stop.is_set():  # all of it was read
             for tail in list(self._spooled.tails.values()):
                 self._spooled.end(tail)
-        for each in self._sets:
-            self._drop_ended(each)
-        self._save_all()
-        self._sender.wait(lambda: not self._saving, time.monotonic() + _STOP_WAIT_S)
+        with suppress(
+            StoppedError
+        ):  # the queue is full still: the next run goes on from what was saved before
+            for each in self._sets:
+                self._drop_ended(each)
+            self._save_all()
+        self._sender.wait(lambda: not self._saving, time.monotonic() + _SAVE_WAIT_S)
         self._tell()
         self.totals.unacknowledged = self._sender.queued
         if self._sender.queued:
             self._say(
                 f"not acknowledged: {counted(self._sender.queued, 'record')}; the next run sends what was not"
             )
+        if self._options.once and self._files.refused:
+            raise ShipError(f"not shipped, as it could not be read: {', '.join(sorted(self._files.refused))}")
 
     def _register(self, tails: Iterable[Tail]) -> None:
         """Saves the ids of new files, all at once, before anything is sent of them."""
@@ -296,17 +325,18 @@ class Shipper:
         key = os.fsencode(tail.path)
         origin = [*self._origin, ("headwater-origin-topic", tail.file_id.encode())]
         topic, send = self._options.topic, self._sender.send
+        room = self._room(key)
 
-        def delivered(error: KafkaError | None, message: Message) -> None:
+        def delivered(error: KafkaError | None, _message: Message) -> None:
             if error is None:
                 self.totals.lines += 1
                 self._done_with_one(tail, chunk)
             else:
-                self._refused(tail, chunk, error, message)
+                self._refused(error)
 
         for ordinal, record in enumerate(chunk.records, chunk.first_ordinal):
-            if record.value is None:
-                self._keep_long_line(tail, ordinal, record.position, record.end)
+            if record.value is None or len(record.value) > room:
+                self._keep_long_line(tail, ordinal, record)
                 self._done_with_one(tail, chunk)
                 continue
             headers = [
@@ -319,33 +349,42 @@ class Shipper:
             try:
                 send(topic, record.peer or key, record.value, headers, delivered)
             except KafkaException as error:
-                if error.args[0].name() != "MSG_SIZE_TOO_LARGE":
-                    raise self._brokers.explain(error.args[0], f"topic {topic}") from error
-                self._keep_long_line(tail, ordinal, record.position, record.end)
-                self._done_with_one(tail, chunk)
+                raise self._brokers.explain(error.args[0], f"topic {topic}") from error
+
+    def _room(self, key: bytes) -> int:
+        """The most bytes that a line with such a key may have: a batch of it alone is no larger than the limit.
+
+        Raises:
+            ShipError: There is no room for one.
+        """
+        names = ("cluster", "partition", "topic", "offset", "position")
+        headers = sum(len(f"headwater-origin-{name}") + _HEADER_BYTES for name in names) + _VALUES_BYTES
+        room = self._limit_bytes - _BATCH_BYTES - len(key) - headers - len(self._options.name.encode())
+        if room <= 0:
+            raise ShipError(
+                f"batches of {self._options.topic} may have {counted(self._limit_bytes, 'byte')}, which leaves no room "
+                "for a line with its origin: raise the topic's max.message.bytes"
+            )
+        return room
 
     def _done_with_one(self, tail: Tail, chunk: Chunk) -> None:
         tail.sent_one(chunk)
         if not chunk.waiting:
             self.totals.bytes += chunk.records[-1].end - chunk.records[0].position
 
-    def _refused(self, tail: Tail, chunk: Chunk, error: KafkaError, message: Message) -> None:
+    def _refused(self, error: KafkaError) -> None:
         if error.name() in ("_PURGE_QUEUE", "_PURGE_INFLIGHT"):
             return
-        if error.name() != "MSG_SIZE_TOO_LARGE":
-            self._sender.failure = self._sender.failure or error
-            return
-        headers = dict(message.headers() or ())
-        ordinal = int(headers["headwater-origin-offset"])
-        record = chunk.records[ordinal - chunk.first_ordinal]
-        assert record.value is not None
-        self._keep(tail, ordinal, record.position, [record.value])
-        self._done_with_one(tail, chunk)
+        if error.name() == "MSG_SIZE_TOO_LARGE":  # the topic's limit was lowered, or they do not tell it
+            self._refused_bytes = self._limit_bytes
+        self._sender.failure = self._sender.failure or error
 
-    def _keep_long_line(self, tail: Tail, ordinal: int, start: int, end: int) -> None:
+    def _keep_long_line(self, tail: Tail, ordinal: int, record: Record) -> None:
         """Keeps a line that can be no record in a file of its own, before progress goes past it."""
+        start = record.position
+        parts = tail.parts(start, record.end) if record.value is None else [record.value]
         try:
-            self._keep(tail, ordinal, start, tail.parts(start, end))
+            self._keep(tail, ordinal, start, parts)
         except ReplacedError:
             self._say(f"a line of {tail.place} at byte {start} was truncated while it was copied")
 
@@ -384,14 +423,22 @@ class Shipper:
     def _drop_ended(self, files: FileSet) -> None:
         for tail in [each for each in files.ended if not each.waiting]:
             if files is self._spooled:
-                self._spool.remove(tail.place)
+                self._forget_spooled(tail.place)
             if tail.registered and (tail.replaced or tail.deleted):
                 self._send_progress(tail.file_id, None)
             elif tail.registered:
                 files.remember(self._save(tail, done=True))
             files.drop(tail)
+        for entry in files.missed(_now_ms()):
+            self._send_progress(entry.file_id, entry.to_json())
         for file_id in files.forgotten(_now_ms()):
             self._send_progress(file_id, None)
+
+    def _forget_spooled(self, place: str) -> None:
+        try:
+            self._spool.remove(place)
+        except OSError as error:
+            raise ShipError(f"cannot remove {place}: {(error.strerror or str(error)).lower()}") from error
 
     def _save_all(self) -> None:
         for each in self._sets:

@@ -57,6 +57,7 @@ class Tail:
         left_at: When it was first missing under the patterns.
         grown_at: When something was last read.
         size: Its size when it was last looked at.
+        changed_ns: When it had been changed last then, in nanoseconds since the epoch.
     """
 
     def __init__(
@@ -91,17 +92,13 @@ class Tail:
         self.replaced = False
         self.left_at: float | None = None
         self.grown_at = now
-        self.size = stat.st_size
+        self.size, self.changed_ns = stat.st_size, stat.st_mtime_ns
         self._head, self._before = known
         self._limit_bytes = limit_bytes
         self._want = CHUNK_BYTES
         self._looked: tuple[int, int] | None = None
         self._scanned: int | None = None
         self._chunks: deque[Chunk] = deque()
-
-    def start_at_end(self) -> None:
-        """Leaves out the whole lines that are there now."""
-        self.start_behind(os.fstat(self._fd).st_size)
 
     def start_behind(self, end: int) -> None:
         """Leaves out the whole lines before a byte."""
@@ -118,7 +115,7 @@ class Tail:
     def look(self) -> bool:
         """Reads more of the file's beginning; whether that tells it from others: it has a line, or HEAD_BYTES."""
         if self.position <= len(self._head) < HEAD_BYTES:
-            head = os.pread(self._fd, HEAD_BYTES, 0)
+            head = _written(os.pread(self._fd, HEAD_BYTES, 0))
             if head.startswith(self._head):  # else it was written anew, which `read` will find
                 self._head = head
         return len(self._head) == HEAD_BYTES or b"\n" in self._head
@@ -161,12 +158,12 @@ class Tail:
         # After the data: what was truncated before they were read is seen.
         if data[:back] != self._before or os.pread(self._fd, len(self._head), 0) != self._head:
             raise ReplacedError
-        self.size = stat.st_size
+        self.size, self.changed_ns = stat.st_size, stat.st_mtime_ns
         body = data[back:]
         if self.position == 0 and body[:1] == b"\0":
             body = self._behind_hole()
         if len(self._head) < HEAD_BYTES and self.position <= len(self._head):
-            self._head = self._head[: self.position] + body[: HEAD_BYTES - self.position]
+            self._head = _written(self._head[: self.position] + body[: HEAD_BYTES - self.position])
         whole = len(body) < self._want
         # One cut at a time: a saved one may still be needed by the next run.
         ends = ends and (self.cut is None or self.acknowledged.position >= self.cut)
@@ -249,7 +246,8 @@ class Tail:
         self._fd = fd
         self.place = place
         stat = os.fstat(fd)
-        self.key, self.size = (stat.st_dev, stat.st_ino), stat.st_size
+        self.key = (stat.st_dev, stat.st_ino)
+        self.size, self.changed_ns = stat.st_size, stat.st_mtime_ns
 
     @property
     def deleted(self) -> bool:
@@ -308,3 +306,8 @@ class Tail:
         if len(before) < TAIL_BYTES:
             raise ReplacedError
         return self._chunk([Record(self.position, end, None)], before, ended=ended)
+
+
+def _written(head: bytes) -> bytes:
+    """A file's first bytes without the zeros behind them, which are written over in a file that was made in full."""
+    return head.rstrip(b"\0")
