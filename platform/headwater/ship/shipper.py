@@ -286,13 +286,13 @@ class Shipper:
         if not self._stop.is_set():  # all of it was read
             for tail in list(self._spooled.tails.values()):
                 self._spooled.end(tail)
-        with suppress(
-            StoppedError
-        ):  # the queue is full still: the next run goes on from what was saved before
+        # Where the queue is full still, the next run goes on from what was saved before.
+        with suppress(StoppedError):
             for each in self._sets:
                 self._drop_ended(each)
             self._save_all()
-        self._sender.wait(lambda: not self._saving, time.monotonic() + _SAVE_WAIT_S)
+        if self._stop.is_set() or not self._sender.wait(lambda: not self._saving):
+            self._sender.wait(lambda: not self._saving, time.monotonic() + _SAVE_WAIT_S)
         self._tell()
         self.totals.unacknowledged = self._sender.queued
         if self._sender.queued:

@@ -124,9 +124,8 @@ class Spool:
 
     def _next(self) -> None:
         self._end()
-        self._folder.mkdir(
-            exist_ok=True
-        )  # without its parents: a disk that is not mounted is no place for it
+        # Without its parents: a disk that is not mounted is no place for it.
+        self._folder.mkdir(exist_ok=True)
         path = str(self._folder / f"{time.time_ns()}{_SUFFIX}")
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._path = path
