@@ -64,6 +64,8 @@ _CHUNK = ("before chunk", "after chunk")
 _BATCH = ("starting", "started", "start", "before commit", "after commit", "end")
 _EITHER = ("another table", "the table")
 BETWEEN = "between the swaps"
+# A join that was just rebuilt has had one batch, perhaps, and no watermark yet.
+NOT_YET = "plan again once its watermark has passed them"
 # How many records at each partition's end a repair leaves to the live job: the last window's; what waits for replies.
 _NOT_DONE = {"clean": 20, "per_minute": 20, "replied": 60, "visits": 20}
 _REBUILD = {
@@ -473,7 +475,10 @@ class World:
         children = (self._actor, self._live)
         for doing, child in zip(rivals, children, strict=True):
             for verb in ("plan", "run", "verify"):
-                answer = child.ask(**self._asked(doing, verb))
+                until = time.monotonic() + SETTLED_S
+                while (answer := child.ask(**self._asked(doing, verb))).get("refused", "").endswith(NOT_YET):
+                    assert time.monotonic() < until, answer
+                    time.sleep(0.5)
                 assert "done" in answer, answer.get("failed") or answer
                 if verb == "plan":
                     self._planned(doing, answer["done"])
