@@ -165,7 +165,8 @@ def hours(driver: JobDriver, rng: random.Random) -> Iterator[Sent]:
         for topic, send, count in (("clicks", click, 12), ("bought", buy, 8)):
             found = []
             for _ in range(count):
-                minute = max(0, 60 * (hour + 1) + rng.randrange(-80, 60))
+                # None of the first ones is so far ahead that the watermark might not pass it.
+                minute = max(0, 60 * (hour + 1) + rng.randrange(-80, 60 if hour else 0))
                 who, number = rng.choice(["ann", "bob", "cid"]), len(sent[topic]) + len(found)
                 value = number if topic == "clicks" or rng.random() < 0.9 else 0
                 found.append((who, minute, value))
