@@ -38,3 +38,8 @@ class DependencyError(UserError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, EXIT_DEPENDENCY)
+
+
+def reason(error: OSError) -> str:
+    """What the system says of an error, to stand behind what could not be done."""
+    return (error.strerror or str(error)).lower()

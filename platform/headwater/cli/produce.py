@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption, JsonOption, print_json
 from headwater.cli._kafka import Cluster, parse_assignments
-from headwater.errors import UsageError, UserError
+from headwater.errors import UsageError, UserError, reason
 from headwater_streams.plural import counted
 
 
@@ -156,7 +156,7 @@ def _lines(file: Path | None) -> Iterator[bytes]:
         with file.open("rb") as lines:
             yield from (line.rstrip(b"\r\n") for line in lines)
     except OSError as error:
-        raise UserError(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"cannot read {file}: {reason(error)}") from error
 
 
 def _split(line: bytes, separator: str | None, number: int) -> tuple[bytes | None, bytes]:

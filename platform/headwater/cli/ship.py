@@ -17,7 +17,7 @@ from headwater.cli._common import (
     print_table,
 )
 from headwater.cli._kafka import Cluster
-from headwater.errors import UsageError, UserError
+from headwater.errors import UsageError, UserError, reason
 from headwater.running.signals import stop_requested
 from headwater_streams.plural import counted
 
@@ -158,7 +158,7 @@ def _run(
     try:
         spool = Spool(folder / "spool", spool_mb << 20)
     except OSError as error:
-        raise UserError(f"cannot write to {home}: {(error.strerror or str(error)).lower()}") from error
+        raise UserError(f"cannot write to {home}: {reason(error)}") from error
     with ExitStack() as stack:
         stop = stack.enter_context(stop_requested())
         stack.callback(spool.close)

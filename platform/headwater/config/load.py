@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from headwater.config.settings import Settings
 from headwater.config.shipped import shipped_dir
-from headwater.errors import UsageError
+from headwater.errors import UsageError, reason
 
 _ENVIRONMENT_PREFIX = "HEADWATER_"
 _SECRET_NAME = re.compile(r"password|secret|token|credential|private|\.key$|jaas", re.IGNORECASE)
@@ -111,7 +111,7 @@ def _read_file(path: Path, shown: str) -> Iterator[tuple[str, object, int]]:
         text = path.read_text(encoding="utf-8")
         table = tomllib.loads(text)
     except OSError as error:
-        raise UsageError(f"cannot read {shown}: {(error.strerror or str(error)).lower()}") from error
+        raise UsageError(f"cannot read {shown}: {reason(error)}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{shown} is not TOML: {error}") from error
     for key, value in _leaves(table):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headwater.ship.discovery import COMPRESSED
+from headwater.ship.discovery import COMPRESSED, beside
 from headwater.ship.mark import Mark, digest
 
 _SLACK_MS = 5000
@@ -33,7 +33,7 @@ def open_compressed(
     Returns:
         A descriptor of the unpacked file, and the path of the compressed one; None if none has what was read of it.
     """
-    for path in _beside(place):
+    for path in beside(place):
         opener = _OPENERS.get(path.suffix)
         if opener is None:
             continue
@@ -55,16 +55,9 @@ def open_compressed(
 
 def not_unpacked(place: str) -> str | None:
     """The last file of a like name beside a file's place that is compressed as `open_compressed` does not unpack."""
-    alike = [path for path in _beside(place) if path.name.startswith(Path(place).stem)]
+    alike = [path for path in beside(place) if path.name.startswith(Path(place).stem)]
     others = [path for path in alike if path.suffix in COMPRESSED and path.suffix not in _OPENERS]
     return str(max(others, key=_changed_ns)) if others else None
-
-
-def _beside(place: str) -> list[Path]:
-    try:
-        return sorted(Path(place).parent.iterdir())
-    except OSError:  # the whole folder is gone
-        return []
 
 
 def _changed_ns(path: Path) -> int:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.errors import UsageError
+from headwater.errors import UsageError, reason
 from headwater.ship.tail import FileKey
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4", ".Z", ".tgz", ".br")
@@ -113,7 +113,7 @@ def _missing(path: str, error: OSError) -> str:
     if error.errno == errno.ELOOP:
         return f"{path} leads into a loop of symbolic links"
     if not isinstance(error, FileNotFoundError | NotADirectoryError):
-        return f"cannot read {path}: {(error.strerror or str(error)).lower()}"
+        return f"cannot read {path}: {reason(error)}"
     if Path(path).is_symlink():
         return f"{path} is a symbolic link to {Path(path).readlink()}, which is not there"
     return f"there is no file {path}"
@@ -145,14 +145,18 @@ def matching_files(patterns: Iterable[str]) -> tuple[dict[FileKey, Match], list[
 
 def neighbours(path: str) -> Iterator[tuple[FileKey, str]]:
     """The regular, uncompressed files in the folder of a path, itself included."""
-    try:
-        places = sorted(map(str, Path(path).parent.iterdir()))
-    except OSError:
-        return
-    for place in places:
+    for place in map(str, beside(path)):
         key = file_key(place)
         if key is not None and not place.endswith(COMPRESSED):
             yield key, place
+
+
+def beside(path: str) -> list[Path]:
+    """What is in the folder of a path, in order; nothing where that is gone."""
+    try:
+        return sorted(Path(path).parent.iterdir())
+    except OSError:
+        return []
 
 
 def file_key(path: str) -> FileKey | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headwater.errors import reason
 from headwater.ship.compressed import not_unpacked, open_compressed
 from headwater.ship.discovery import Match, matching_files, neighbours
 from headwater.ship.errors import ReplacedError
@@ -426,7 +427,7 @@ class FileSet:
             if path not in self._unreadable:
                 self._unreadable.add(path)
                 again = "" if self._once else "; it is tried again"
-                self._say(f"cannot read {path}: {(error.strerror or str(error)).lower()}{again}")
+                self._say(f"cannot read {path}: {reason(error)}{again}")
             return None
         self._unreadable.discard(path)
         there = os.fstat(fd)

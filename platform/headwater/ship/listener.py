@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from headwater.errors import PortInUseError, UsageError, UserError
+from headwater.errors import PortInUseError, UsageError, UserError, reason
 from headwater.ship.errors import ShipError
 from headwater.ship.spool import Spool
 from headwater.ship.syslog import (
@@ -89,7 +89,7 @@ class SyslogListener:
         try:
             self._spool.append(peer, messages)
         except OSError as error:
-            self.complain("spool", f"cannot keep syslog messages: {_reason(error)}")
+            self.complain("spool", f"cannot keep syslog messages: {reason(error)}")
             return False
         if cut := sum(each.full_bytes is not None for each in messages):
             self._cut += cut
@@ -119,7 +119,7 @@ class SyslogListener:
                     self._say(self._unsaid.pop(kind))
 
     def _complain_of_sync(self, error: OSError) -> None:
-        self.complain("sync", f"cannot write syslog messages through to the disk: {_reason(error)}")
+        self.complain("sync", f"cannot write syslog messages through to the disk: {reason(error)}")
 
     @property
     def full(self) -> bool:
@@ -147,7 +147,7 @@ class SyslogListener:
         """Says what asyncio would log: it tries again to accept when no file can be opened, for one."""
         error = context.get("exception")
         if isinstance(error, OSError):
-            self.complain("socket", f"cannot receive syslog: {_reason(error)}")
+            self.complain("socket", f"cannot receive syslog: {reason(error)}")
         else:
             loop.default_exception_handler(context)
 
@@ -262,7 +262,7 @@ def _bind(host: str, port: int, address: str) -> tuple[socket.socket, socket.soc
             udp.close()
             if port == 0 and error.errno == 98:
                 continue  # the free TCP port is somebody's UDP port
-            raise PortInUseError(f"cannot listen for syslog on {address}: {_reason(error)}") from error
+            raise PortInUseError(f"cannot listen for syslog on {address}: {reason(error)}") from error
         tcp.setblocking(False)
         udp.setblocking(False)
         return tcp, udp
@@ -271,7 +271,3 @@ def _bind(host: str, port: int, address: str) -> tuple[socket.socket, socket.soc
 
 def _host(address: Any) -> bytes:
     return str(address[0]).partition("%")[0].encode() if address else b"-"
-
-
-def _reason(error: OSError) -> str:
-    return (error.strerror or str(error)).lower()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headwater.errors import UserError
+from headwater.errors import UserError, reason
 
 
 @contextmanager
@@ -29,7 +29,7 @@ def only_one(folder: Path, bootstrap: str, topic: str, name: str) -> Iterator[No
         lock = (folder / "lock").open("w")
     except OSError as error:
         raise UserError(
-            f"cannot write to {folder}: {(error.strerror or str(error)).lower()}; "
+            f"cannot write to {folder}: {reason(error)}; "
             "run it as the user that owns it, or give this one another --home"
         ) from error
     with lock, socket.socket(socket.AF_UNIX) as held:

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from dataclasses import asdict
 from pathlib import Path
 
+from headwater.errors import reason
 from headwater.ship.errors import ShipError
 from headwater.ship.mark import Mark
 
@@ -70,7 +71,7 @@ class SentJournal:
         self._bytes = self._shortest = self._place.stat().st_size
 
     def _unwritable(self, error: OSError) -> ShipError:
-        return ShipError(f"cannot write {self._place}: {(error.strerror or str(error)).lower()}")
+        return ShipError(f"cannot write {self._place}: {reason(error)}")
 
 
 def _line(file_id: str, mark: Mark) -> bytes:

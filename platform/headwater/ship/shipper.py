@@ -12,7 +12,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message
 
-from headwater.errors import UserError
+from headwater.errors import UserError, reason
 from headwater.ship.brokers import Brokers, require_topic
 from headwater.ship.discovery import sizes_of
 from headwater.ship.errors import ProducerLostError, ReplacedError, ShipError, StoppedError
@@ -281,8 +281,7 @@ class Shipper:
                 tail.waiting for each in self._sets for tail in [*each.tails.values(), *each.ended]
             )
 
-        if self._stop.is_set() or not self._sender.wait(settled):
-            self._sender.wait(settled, time.monotonic() + _STOP_WAIT_S)
+        self._wait(settled, _STOP_WAIT_S)
         if not self._stop.is_set():  # all of it was read
             for tail in list(self._spooled.tails.values()):
                 self._spooled.end(tail)
@@ -291,8 +290,7 @@ class Shipper:
             for each in self._sets:
                 self._drop_ended(each)
             self._save_all()
-        if self._stop.is_set() or not self._sender.wait(lambda: not self._saving):
-            self._sender.wait(lambda: not self._saving, time.monotonic() + _SAVE_WAIT_S)
+        self._wait(lambda: not self._saving, _SAVE_WAIT_S)
         self._tell()
         self.totals.unacknowledged = self._sender.queued
         if self._sender.queued:
@@ -301,6 +299,11 @@ class Shipper:
             )
         if self._options.once and self._files.refused:
             raise ShipError(f"not shipped, as it could not be read: {', '.join(sorted(self._files.refused))}")
+
+    def _wait(self, done: Callable[[], bool], stop_s: float) -> None:
+        """Waits until something is so, but no longer than some seconds once it is told to stop."""
+        if self._stop.is_set() or not self._sender.wait(done):
+            self._sender.wait(done, time.monotonic() + stop_s)
 
     def _register(self, tails: Iterable[Tail]) -> None:
         """Saves the ids of new files, all at once, before anything is sent of them."""
@@ -400,7 +403,7 @@ class Shipper:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise ShipError(f"cannot write {place}: {(error.strerror or str(error)).lower()}") from error
+            raise ShipError(f"cannot write {place}: {reason(error)}") from error
         self.totals.too_long += 1
         self._say(
             f"the line at byte {start} of {tail.place} has {count} bytes, more than a record of "
@@ -438,7 +441,7 @@ class Shipper:
         try:
             self._spool.remove(place)
         except OSError as error:
-            raise ShipError(f"cannot remove {place}: {(error.strerror or str(error)).lower()}") from error
+            raise ShipError(f"cannot remove {place}: {reason(error)}") from error
 
     def _save_all(self) -> None:
         for each in self._sets:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import IO
 
-from headwater.errors import UserError
+from headwater.errors import UserError, reason
 
 # Enough for weeks of a quiet broker's lines; one older file is kept.
 _KEEP_BYTES = 16 << 20
@@ -26,7 +26,7 @@ def open_log(path: Path) -> IO[bytes]:
 
 def cannot_write(folder: Path, error: OSError) -> UserError:
     """The sentence for a folder that a stack may not write to."""
-    return UserError(f"cannot write to {folder}: {(error.strerror or str(error)).lower()}")
+    return UserError(f"cannot write to {folder}: {reason(error)}")
 
 
 def lines_since(path: Path, position: int) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
-from headwater.errors import DependencyError, PortInUseError, UsageError, UserError
+from headwater.errors import DependencyError, PortInUseError, UsageError, UserError, reason
 from headwater.stack.brokers import BrokerProcess
 from headwater.stack.java import find_java
 from headwater.stack.logs import cannot_write
@@ -176,7 +176,7 @@ class Supervisor:
                     f"another process listens on {address}: stop it, or choose another port with --port"
                 )
             raise UserError(
-                f"cannot listen on {address} ({(error.strerror or str(error)).lower()}): give an address of this "
+                f"cannot listen on {address} ({reason(error)}): give an address of this "
                 "machine with --host, and a port that you may use with --port"
             )
 
