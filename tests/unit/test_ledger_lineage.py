@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headwater_streams.backfill.rewind.sides import undone_of
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import last_entry, lineage, seen_of, since_rebuilt
 
@@ -94,3 +95,16 @@ def test_ledger_repairs_are_of_no_batch_that_a_rewind_undoes() -> None:
     assert not is_undone(back, after), "its number is the rollback's mark"
     half_back = begun(1, "restore", 2, restored_version=3, replaced_version=5)
     assert not is_undone(half_back, after), "the files that it put back are of the batches that wrote them"
+
+
+def test_rewind_takes_a_side_table_to_no_version_that_was_taken_back(table: Path) -> None:
+    """Found by crash-backfill: rewound to batch 0 and rolled back, then repaired, then rewound to batch 1."""
+    rewound = begun(2, "rewind", 0, after={"generation": 1, "batch": 0})
+    restored = begun(3, "restore", 1, restored_version=2, after={"generation": 1, "batch": 1})
+    swapped = {"action": "swap", "backfill": "job-1"}
+    repaired = LedgerEntry("job", 3, 1, "gold.x__quarantine", "backfill", extra=swapped)
+    back = begun(4, "rewind", 1, after={"generation": 1, "batch": 1})
+    log = [None, batch(1, 0), batch(1, 1), rewound, batch(2, 1), restored, batch(3, 2), repaired, batch(3, 3)]
+    write(table, *log)
+    assert undone_of(table, "job", back, {"job-1": {"swap": 9}}, version=2).before == 5, "as restored"
+    assert undone_of(table, "job", back, {}, version=2).before is None, "no repair came later"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
-from headwater_streams.ledger.log import Commit, commits
+from headwater_streams.ledger.log import Commit, lineage
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
@@ -42,7 +42,7 @@ def undone_of(side: Path, job: str, begun: LedgerEntry, later: Repairs, version:
         later: The repairs of the job's table.
         version: The version of that table that is gone back to.
     """
-    made, undone = [*commits(side)], undone_repairs(later, version)
+    made, undone = lineage(side), undone_repairs(later, version)  # without what was taken back already
     void = [c for c in made if c.entry is not None and c.entry.job == job and is_undone(c.entry, begun)]
     repaired = [c for c in made if _repair_of(c) in undone]
     before = min(c.version for c in (*void, *repaired)) - 1 if repaired else None
@@ -60,7 +60,7 @@ def why_not_undone(home: Home, job: Job, repairs: Repairs, version: int) -> str 
     """Why the side tables cannot be put back to where they were, as the end of a sentence; None where they can."""
     undone = undone_repairs(repairs, version)
     for name in {side for target in job.targets for side in (target.quarantine_table, target.late_table)}:
-        made = [*commits(home.table(name))] if undone else []
+        made = lineage(home.table(name)) if undone else []
         repaired = [_repair_of(c) for c in made if _repair_of(c) in undone]
         others = sorted({c.entry.job for c in made if c.entry is not None} - {job.name})
         if repaired and others:
