@@ -64,7 +64,7 @@ _CHUNK = ("before chunk", "after chunk")
 _BATCH = ("starting", "started", "start", "before commit", "after commit", "end")
 _EITHER = ("another table", "the table")
 BETWEEN = "between the swaps"
-# A join that was just rebuilt has had one batch, perhaps, and no watermark yet.
+# A join that has just begun, or was rebuilt, has had one batch, perhaps, and no watermark yet.
 NOT_YET = "plan again once its watermark has passed them"
 # How many records at each partition's end a repair leaves to the live job: the last window's; what waits for replies.
 _NOT_DONE = {"clean": 20, "per_minute": 20, "replied": 60, "visits": 20}
@@ -320,7 +320,7 @@ class World:
 
     def _until_done(self, doing: Doing, verb: str) -> dict[str, Any]:
         """Does a verb until no kill comes between; if it has not been planned yet, it is planned."""
-        kills = doing.kills.get(verb, [])
+        kills, until = doing.kills.get(verb, []), time.monotonic() + SETTLED_S
         while True:
             kill = kills.pop(0) if kills else None
             begun = time.monotonic()
@@ -328,6 +328,11 @@ class World:
                 answer = self._ask(doing, verb, kill)
             except DiedError:
                 self._died(doing, verb, kill)
+                continue
+            if answer.get("refused", "").endswith(NOT_YET):
+                assert time.monotonic() < until, answer
+                self._look_after(doing.job)
+                time.sleep(0.5)
                 continue
             assert "done" in answer, f"{doing} {verb}: {answer.get('failed') or answer}"
             if answer["done"].get("state") == "paused":
