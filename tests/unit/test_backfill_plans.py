@@ -151,6 +151,10 @@ def test_rewind_behind_a_repair_of_a_shared_side_table_is_refused(tmp_path: Path
         "it was repaired by one since, which wrote silver.a__quarantine anew, where rows of the job"
     )
     assert why_not_undone(home, job, repairs, 1) is None, "it came before"
+    shutil.rmtree(side)
+    restored = LedgerEntry("clean", 2, 0, side.name, "generation", extra={"restored_version": 0})
+    log(side, batch_entry(0, 0, 4), ingest, restored, backfill_entry("one", "swap", 3))
+    assert why_not_undone(home, job, repairs, 0) == told, "the other job's rows were not taken back"
 
 
 def test_times_go_there_and_back_to_the_microsecond() -> None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
-from headwater_streams.ledger.log import Commit, lineage
+from headwater_streams.ledger.log import Commit, commits, lineage
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
@@ -62,8 +62,10 @@ def why_not_undone(home: Home, job: Job, repairs: Repairs, version: int) -> str 
     for name in {side for target in job.targets for side in (target.quarantine_table, target.late_table)}:
         made = lineage(home.table(name)) if undone else []
         repaired = [_repair_of(c) for c in made if _repair_of(c) in undone]
-        others = sorted({c.entry.job for c in made if c.entry is not None} - {job.name})
-        if repaired and others:
+        # What another job wrote stays in a side table where a version of this one's rows is restored.
+        known = commits(home.table(name)) if repaired else ()
+        others = sorted({c.entry.job for c in known if c.entry is not None} - {job.name})
+        if others:
             return (
                 f"it was repaired by {repaired[0][0]} since, which wrote {name} anew, where rows of the job "
                 f"{others[0]!r} are, too; plan a rebuild: headwater backfill plan JOB --rebuild"
