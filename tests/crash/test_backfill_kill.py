@@ -17,9 +17,10 @@ import os
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -320,19 +321,14 @@ class World:
 
     def _until_done(self, doing: Doing, verb: str) -> dict[str, Any]:
         """Does a verb until no kill comes between; if it has not been planned yet, it is planned."""
-        kills, until = doing.kills.get(verb, []), time.monotonic() + SETTLED_S
+        kills = doing.kills.get(verb, [])
         while True:
             kill = kills.pop(0) if kills else None
             begun = time.monotonic()
             try:
-                answer = self._ask(doing, verb, kill)
+                answer = self._once_it_can(doing, partial(self._ask, doing, verb, kill))
             except DiedError:
                 self._died(doing, verb, kill)
-                continue
-            if answer.get("refused", "").endswith(NOT_YET):
-                assert time.monotonic() < until, answer
-                self._look_after(doing.job)
-                time.sleep(0.5)
                 continue
             assert "done" in answer, f"{doing} {verb}: {answer.get('failed') or answer}"
             if answer["done"].get("state") == "paused":
@@ -352,6 +348,15 @@ class World:
             assert state == ("swapped" if verb == "swap" else "rolled back")
             self._follow(doing.job)
         return done
+
+    def _once_it_can(self, doing: Doing, ask: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """An answer; a plan is asked for again until the watermark has passed what it repairs."""
+        until = time.monotonic() + SETTLED_S
+        while (answer := ask()).get("refused", "").endswith(NOT_YET):
+            assert time.monotonic() < until, answer
+            self._look_after(doing.job)
+            time.sleep(0.5)
+        return answer
 
     def _ask(self, doing: Doing, verb: str, kill: Kill | None) -> dict[str, Any]:
         if not self._actor.is_alive:
@@ -480,10 +485,7 @@ class World:
         children = (self._actor, self._live)
         for doing, child in zip(rivals, children, strict=True):
             for verb in ("plan", "run", "verify"):
-                until = time.monotonic() + SETTLED_S
-                while (answer := child.ask(**self._asked(doing, verb))).get("refused", "").endswith(NOT_YET):
-                    assert time.monotonic() < until, answer
-                    time.sleep(0.5)
+                answer = self._once_it_can(doing, partial(child.ask, **self._asked(doing, verb)))
                 assert "done" in answer, answer.get("failed") or answer
                 if verb == "plan":
                     self._planned(doing, answer["done"])
