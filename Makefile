@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo test setup lint types contracts unit property clients spark crash crash-driver crash-backfill e2e docs bench-backfill bench-broker bench-nexmark bench-operators bench-streams clean
+.PHONY: demo check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill bench-backfill bench-broker bench-nexmark bench-operators bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -17,8 +17,28 @@ $(STAMP): pyproject.toml constraints.txt .ci/make-venv
 demo: setup  ## The flights of one month, from events to Delta tables, rebuilt by a backfill and proved
 	@$(BIN)/headwater demo $(ARGS)
 
-test: setup lint types contracts
-	@$(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder $(addprefix tests/,unit property docs clients spark crash e2e) $(ARGS)
+# The lanes, see docs/testing.md. PARTS of `test-all` are folders of tests/ and of tests/spark/.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+PARTS  := unit property docs clients jobs backfill operators sources tables cluster kafka crash e2e
+paths   = $(foreach part,$(1),$(or $(wildcard tests/$(part) tests/spark/$(part)),$(error there is no part '$(part)'; there are $(PARTS))))
+
+check: setup lint types contracts  ## Minutes: what needs no Spark, for each change
+	@$(PYTEST) --lane check $(call paths,unit property docs) $(ARGS)
+
+test: setup lint types contracts  ## A quarter of an hour: the story of each capability once, for each push
+	@$(PYTEST) --lane test --durations 10 tests $(ARGS)
+
+test-all: setup lint types contracts  ## An hour: everything; PARTS="backfill clients" runs some parts of it
+	@$(PYTEST) --durations 10 $(call paths,$(PARTS)) $(ARGS)
+
+test-failed: setup  ## What failed in the last run, alone
+	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests $(ARGS)
+
+test-slowest: $(STAMP)  ## The slowest tests of the last runs, and what they waited for
+	@$(BIN)/python tests/support/times.py $(ARGS)
+
+coverage: setup  ## Branch coverage of a lane with its child processes, by package; LANE=all for everything
+	@.ci/coverage $(BIN) $(or $(LANE),test)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
@@ -28,9 +48,6 @@ types: $(STAMP)
 
 contracts: $(STAMP)
 	@$(BIN)/lint-imports
-
-unit property docs clients spark crash e2e: setup
-	@$(BIN)/python -m pytest tests/$@ $(ARGS)
 
 crash-driver: setup  ## kill -9 of the driver of running jobs, 100 times, at each step of a batch and at random instants
 	@HEADWATER_DRIVER_KILLS=$${HEADWATER_DRIVER_KILLS:-100} $(BIN)/python -m pytest tests/crash/test_driver_kill.py -s --timeout 0 $(ARGS)

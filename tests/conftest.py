@@ -17,15 +17,13 @@ from headwater.errors import DependencyError
 from headwater.stack.java import find_java
 from support.processes import free_port
 
-pytest_plugins = ["headwater_broker.pytest_plugin"]  # for an install from before it had this entry point
+pytest_plugins = ["lanes", "times", "headwater_broker.pytest_plugin"]
 
 TICK_MS = 300
 """The shortest session is two of them."""
 START_TIMEOUT_S = 120
 LONGEST_SESSION_MS = 20_000
 """For sessions that a test does not let expire: a busy machine must not do it either."""
-OTHERS_PROGRAMS = ("clients", "e2e")
-"""Folders whose tests wait for programs that are not ours: Kafka's servers and clients, a shell, a JVM's start."""
 
 
 def pytest_configure() -> None:
@@ -39,26 +37,16 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two workers of `make test`: one takes what needs no Spark session of its own, the other Spark's tests, file by
-    file, and whichever is done first goes on with what is left of these. Spark's took 77 minutes, the rest 40."""
+    """Two workers: one takes what needs no Spark session of its own, the other Spark's tests, file by file, and
+    whichever is done first goes on with what is left of these. Where no test of Spark runs, both take files."""
     from xdist.scheduler import LoadScopeScheduling
 
     class BySession(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return super()._split_scope(nodeid) if nodeid.startswith("tests/spark/") else "rest"
+            is_by_file = nodeid.startswith("tests/spark/") or config.getoption("--lane") == "check"
+            return super()._split_scope(nodeid) if is_by_file else "rest"
 
     return BySession(config, log)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives a test among `OTHERS_PROGRAMS` a second try, as Apache Kafka's own build does; the summary names it.
-
-    Not those of a fault at random, whose seed is to be looked at, nor those that wait for nothing.
-    """
-    here = Path(__file__).parent
-    for item in items:
-        if item.path.relative_to(here).parts[0] in OTHERS_PROGRAMS:
-            item.add_marker(pytest.mark.flaky(reruns=1))
 
 
 class ZooKeeperServer:

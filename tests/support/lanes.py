@@ -1,0 +1,58 @@
+"""Which tests a lane runs, `--lane check|test|all`; docs/testing.md says what each is for.
+
+A test's lane shows in one place: its folder, where that is in `CHECK` or `TEST`, and elsewhere its mark `story`.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from amount import LANE
+
+ROOT = Path(__file__).resolve().parents[1]
+CHECK = ("unit", "property", "docs")
+"""Folders of `make check`: no Spark, no process that takes seconds to start."""
+TEST = (*CHECK, "clients")
+"""Folders that `make test` runs whole; of the others it runs what is marked `story`."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--lane",
+        choices=("check", "test", "all"),
+        default="all",
+        help="which tests run; all of them by default",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Tells test modules how much their random tests are to try, before they are imported."""
+    os.environ[LANE] = config.getoption("--lane")
+
+
+def folder_of(item: pytest.Item) -> str:
+    """The folder below tests/ that a test stands in; the empty text for one that stands elsewhere."""
+    return item.path.relative_to(ROOT).parts[0] if ROOT in item.path.parents else ""
+
+
+def runs_in(lane: str, folder: str, *, is_story: bool) -> bool:
+    """Whether a lane runs a test of that folder."""
+    if lane == "check":
+        return folder in CHECK
+    return lane == "all" or folder in TEST or is_story
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    lane = config.getoption("--lane")
+    taken: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        is_story = item.get_closest_marker("story") is not None
+        if is_story and folder_of(item) in TEST:
+            raise pytest.UsageError(f"{item.nodeid}: its folder decides its lane; take the mark `story` away")
+        taken[runs_in(lane, folder_of(item), is_story=is_story)].append(item)
+    if taken[False]:
+        config.hook.pytest_deselected(items=taken[False])
+        items[:] = taken[True]
