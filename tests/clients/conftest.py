@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -16,97 +12,39 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from broker_process import READY_TIMEOUT_S, BrokerProcess
+from headwater.stack.java import find_java
+from headwater.stack.places import jars_dir
 from headwater_broker.coordination import ZooKeeperCoordinator
 from headwater_broker.testing import RunningBroker, broker
-from support.processes import free_port
-
-READY_TIMEOUT_S = 60
+from java_classes import compiled
 
 
-class BrokerProcess:
-    """`python -m headwater_broker` on a port of its own, which it keeps over restarts."""
-
-    def __init__(self, directory: Path, shared_state: list[str], broker_id: int = 1) -> None:
-        self.data = directory / f"broker-{broker_id}" / "log"
-        self.stderr = directory / f"broker-{broker_id}.stderr"
-        self.bootstrap = ""
-        self.ready_cpu_s = 0.0
-        self._broker_id = broker_id
-        self._shared_state = shared_state
-        self._port = free_port()
-        self._process: subprocess.Popen[str] | None = None
-
-    def start(self, *settings: str) -> BrokerProcess:
-        """Starts it and waits until it is ready."""
-        command = [sys.executable, "-m", "headwater_broker", "--id", str(self._broker_id)]
-        command += ["--listen", f"127.0.0.1:{self._port}", "--data", str(self.data), *self._shared_state]
-        for setting in (
-            "group.initial.rebalance.delay.ms=200",
-            "group.min.session.timeout.ms=1000",
-            *settings,
-        ):
-            command += ["--set", setting]
-        with self.stderr.open("ab") as stderr:
-            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        assert line.startswith("ready "), self.log()
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-        self.ready_cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        self.bootstrap = line.split()[1]
-        return self
-
-    @property
-    def pid(self) -> int:
-        """The process id."""
-        assert self._process is not None
-        return self._process.pid
-
-    def kill(self) -> None:
-        """kill -9."""
-        if self._process is not None:
-            self._process.kill()
-            self._forget()
-
-    def stop(self) -> int:
-        """SIGTERM; returns the exit status."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        status = self._process.wait(timeout=READY_TIMEOUT_S)
-        self._forget()
-        return status
-
-    def _forget(self) -> None:
-        assert self._process is not None
-        self._process.wait()
-        assert self._process.stdout is not None
-        self._process.stdout.close()
-        self._process = None
-
-    def log(self) -> str:
-        """What it logged."""
-        return self.stderr.read_text(errors="replace")
-
-    def resident_kb(self) -> int:
-        """Resident memory."""
-        found = re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text(encoding="ascii"))
-        assert found is not None
-        return int(found[1])
-
-
-@pytest.fixture(params=["memory", "zookeeper"])
-def broker_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerProcess]:
-    """A broker that is ready, once for each kind of shared state."""
+def _running(request: pytest.FixtureRequest, directory: Path) -> Iterator[BrokerProcess]:
     if request.param == "memory":
         shared_state = ["--coordinator", "memory"]
     else:
         server = request.getfixturevalue("zookeeper")
-        shared_state = ["--zookeeper", f"{server.hosts}/{tmp_path.name}-{os.getpid()}"]
-    process = BrokerProcess(tmp_path, shared_state).start()
+        shared_state = ["--zookeeper", f"{server.hosts}/{directory.name}-{os.getpid()}"]
+    process = BrokerProcess(directory, shared_state).start()
     try:
         yield process
     finally:
         process.kill()
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+def broker_process(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that is ready, once for each kind of shared state; the test may end it and start it again."""
+    yield from _running(request, tmp_path)
+
+
+@pytest.fixture(scope="module", params=["memory", "zookeeper"])
+def shared_process(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcess]:
+    """One as `broker_process` that the tests of a module share: a test keeps to names of its own, and ends it not."""
+    yield from _running(request, tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture(scope="session")
@@ -128,17 +66,27 @@ def any_broker(
         yield running
 
 
+JavaProgram = Callable[..., list[str]]
+
+
 @pytest.fixture(scope="session")
-def class_path() -> str:
-    """kafka-clients as `headwater setup` fetched it, and what it needs of pyspark's jars."""
+def java_program() -> JavaProgram:
+    """Gives `java_program(name, *arguments)`: the command that runs a program of java/ with kafka-clients as
+    `headwater setup` fetched it, and with what that needs of pyspark's jars."""
     if shutil.which("java") is None or shutil.which("javac") is None:
         pytest.skip("needs a JDK: java and javac")
-    clients = sorted(Path(sys.prefix).glob("share/headwater/jars/kafka-clients-*.jar"))
+    clients = sorted(jars_dir(os.environ).glob("kafka-clients-*.jar"))
     spark = importlib.util.find_spec("pyspark")
     if not clients or spark is None or spark.origin is None:
         pytest.skip("needs kafka-clients (headwater setup) and pyspark's jars")
     jars = Path(spark.origin).parent / "jars"
-    return ":".join([str(clients[-1]), *map(str, jars.glob("slf4j-api-*.jar"))])
+    needed = [
+        each for name in ("slf4j-api", "lz4", "snappy", "zstd") for each in sorted(jars.glob(f"{name}*.jar"))
+    ]
+    class_path = ":".join(map(str, [clients[-1], *needed]))
+    classes = compiled(sorted((Path(__file__).parent / "java").glob("*.java")), class_path)
+    java = [str(find_java(os.environ).executable), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    return lambda name, *arguments: [*java, "-cp", f"{class_path}:{classes}", name, *arguments]
 
 
 @pytest.fixture

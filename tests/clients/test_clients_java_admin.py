@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import shutil
 import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +13,6 @@ import pytest
 from headwater_broker.coordination import Coordinator, MemoryCoordinator, ZooKeeperCoordinator
 from headwater_broker.testing import broker
 
-SOURCE = Path(__file__).parent / "java" / "AdminCalls.java"
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="admin-secret";'
 PROPERTIES = {
     "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
@@ -88,36 +85,16 @@ update feature: InvalidRequestException
 """
 
 
-def _classpath() -> str:
-    """kafka-clients and what it logs with."""
-    folder = Path(os.environ.get("HEADWATER_JARS", f"{sys.prefix}/share/headwater/jars"))
-    spec = importlib.util.find_spec("pyspark")
-    jars = sorted(folder.glob("kafka-clients-*.jar"))
-    if spec is None or spec.origin is None or not jars or shutil.which("javac") is None:
-        pytest.skip("needs kafka-clients' jar (make setup), pyspark's jars and a JDK")
-    logging = sorted((Path(spec.origin).parent / "jars").glob("slf4j-api-*.jar"))
-    return ":".join(map(str, [*jars, *logging]))
-
-
 @pytest.mark.parametrize("kind", ["memory", "zookeeper"])
 def test_java_admin_every_call_finds_what_kafka_would_tell(
-    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+    kind: str, request: pytest.FixtureRequest, java_program: Callable[..., list[str]], tmp_path: Path
 ) -> None:
-    classpath = _classpath()
     coordinator: Coordinator = MemoryCoordinator()
     if kind == "zookeeper":
         server: Any = request.getfixturevalue("zookeeper")
         coordinator = ZooKeeperCoordinator(f"{server.hosts}/{tmp_path.name}-{os.getpid()}")
     with broker(tmp_path / "log", properties=PROPERTIES, coordinator=coordinator) as running:
-        command = [
-            "java",
-            "-Xmx256m",
-            "-XX:TieredStopAtLevel=1",
-            "-cp",
-            classpath,
-            str(SOURCE),
-            running.bootstrap,
-        ]
+        command = java_program("AdminCalls", running.bootstrap)
         ended = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     found, wanted = ended.stdout.splitlines(), FOUND.splitlines()
     assert [each for each in zip(found, wanted, strict=False) if each[0] != each[1]] == [], ended.stderr[

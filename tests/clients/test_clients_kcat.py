@@ -25,7 +25,11 @@ def running() -> Iterator[RunningBroker]:
 def kcat(running: RunningBroker, *arguments: str, stdin: str = "") -> str:
     """Runs kcat and returns what it printed."""
     done = subprocess.run(
-        ["kcat", "-b", running.bootstrap, *arguments], input=stdin, capture_output=True, text=True, timeout=30
+        ["kcat", "-b", running.bootstrap, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

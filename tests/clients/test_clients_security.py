@@ -346,7 +346,7 @@ def test_sasl_listener_refuses_whoever_says_nothing(guarded: RunningBroker) -> N
 def test_sasl_session_is_renewed_while_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     # A client renews its session in the last tenth of it. The broker's clock stands still, so that one that a busy
     # machine keeps from that is not too late.
-    properties = {**SASL, "connections.max.reauth.ms": "1500"}
+    properties = {**SASL, "connections.max.reauth.ms": "500"}
     begun: Counter[SaslGate] = Counter()
     begin = SaslGate.begin
 

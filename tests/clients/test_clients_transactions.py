@@ -45,7 +45,13 @@ FAST = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "100"}
 def transactional(bootstrap: str, transactional_id: str, **config: Any) -> Producer:
     """A producer that holds the id."""
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "transactional.id": transactional_id, "linger.ms": 1, **config}
+        {
+            "bootstrap.servers": bootstrap,
+            "transactional.id": transactional_id,
+            "linger.ms": 1,
+            "reconnect.backoff.max.ms": 200,
+            **config,
+        }
     )
     producer.init_transactions(DEADLINE_S)
     return producer
@@ -110,14 +116,27 @@ def committed(bootstrap: str, group: str, topic: str, *, stable: bool = True) ->
     return offset
 
 
-def test_consume_transform_produce_with_aborts_gives_every_record_once(broker_process: Any) -> None:
-    address = broker_process.bootstrap
+def until_committed(bootstrap: str, group: str, topic: str, offset: int) -> None:
+    """Waits for a group's stable offset: it is applied after its transaction was answered, and unstable until then."""
+    deadline = time.monotonic() + DEADLINE_S
+    found: int | None = None
+    while found != offset:
+        assert time.monotonic() < deadline, f"group {group!r} is at {found}, not at {offset}"
+        try:
+            found = committed(bootstrap, group, topic)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNSTABLE_OFFSET_COMMIT:
+                raise
+
+
+def test_consume_transform_produce_with_aborts_gives_every_record_once(shared_process: Any) -> None:
+    address = shared_process.bootstrap
     create(address, "in", "out", partitions=2)
     plain = Producer({"bootstrap.servers": address})
     for index in range(60):
         plain.produce("in", b"%d" % index, partition=index % 2)
     plain.flush()
-    worker = transactional(address, "worker")
+    worker = transactional(address, "copier")
     done = attempts = 0
     with consumer(address, "copy", "in") as source:
         while done < 60:
@@ -142,68 +161,67 @@ def test_consume_transform_produce_with_aborts_gives_every_record_once(broker_pr
         assert take(sink, 1, 0.3) == []
     assert [value for value in values if value % 2 == 0] == list(range(0, 60, 2))
     assert [value for value in values if value % 2] == list(range(1, 60, 2))
-    assert committed(address, "copy", "in") == 30
+    until_committed(address, "copy", "in", 30)
     assert attempts > 9
 
 
-def test_open_transaction_is_seen_only_uncommitted_until_it_is_committed(broker_process: Any) -> None:
-    address = broker_process.bootstrap
-    create(address, "t")
-    worker = transactional(address, "worker")
+def test_open_transaction_is_seen_only_uncommitted_until_it_is_committed(shared_process: Any) -> None:
+    address = shared_process.bootstrap
+    create(address, "seen")
+    worker = transactional(address, "seen")
     worker.begin_transaction()
-    worker.produce("t", b"first", partition=0)
+    worker.produce("seen", b"first", partition=0)
     worker.flush()
     plain = Producer({"bootstrap.servers": address})
-    plain.produce("t", b"plain", partition=0)
+    plain.produce("seen", b"plain", partition=0)
     plain.flush()
-    assert end_offset(address, "t", IsolationLevel.READ_UNCOMMITTED) == 2
-    assert end_offset(address, "t", IsolationLevel.READ_COMMITTED) == 0
-    with consumer(address, "dirty", "t", **{"isolation.level": "read_uncommitted"}) as source:
+    assert end_offset(address, "seen", IsolationLevel.READ_UNCOMMITTED) == 2
+    assert end_offset(address, "seen", IsolationLevel.READ_COMMITTED) == 0
+    with consumer(address, "dirty", "seen", **{"isolation.level": "read_uncommitted"}) as source:
         assert [each.value() for each in take(source, 2)] == [b"first", b"plain"]
-    with consumer(address, "clean", "t") as source:
+    with consumer(address, "clean", "seen") as source:
         assert take(source, 1, 0.5) == []
         worker.commit_transaction(DEADLINE_S)
         assert [each.value() for each in take(source, 2)] == [b"first", b"plain"]
-    assert end_offset(address, "t", IsolationLevel.READ_COMMITTED) == 3
+    assert end_offset(address, "seen", IsolationLevel.READ_COMMITTED) == 3
 
 
-def test_offsets_of_an_open_transaction_are_unstable(broker_process: Any) -> None:
-    address = broker_process.bootstrap
-    create(address, "t")
+def test_offsets_of_an_open_transaction_are_unstable(shared_process: Any) -> None:
+    address = shared_process.bootstrap
+    create(address, "unstable")
     plain = Producer({"bootstrap.servers": address})
-    plain.produce("t", b"x", partition=0)
+    plain.produce("unstable", b"x", partition=0)
     plain.flush()
-    worker = transactional(address, "worker")
-    with consumer(address, "g", "t") as source:
+    worker = transactional(address, "unstable")
+    with consumer(address, "unstable", "unstable") as source:
         assert len(take(source, 1)) == 1
         worker.begin_transaction()
-        worker.send_offsets_to_transaction([TopicPartition("t", 0, 1)], source.consumer_group_metadata())
-        assert committed(address, "g", "t", stable=False) == -1001
+        worker.send_offsets_to_transaction(
+            [TopicPartition("unstable", 0, 1)], source.consumer_group_metadata()
+        )
+        assert committed(address, "unstable", "unstable", stable=False) == -1001
         with pytest.raises(KafkaException) as unstable:
-            committed(address, "g", "t")
+            committed(address, "unstable", "unstable")
         assert unstable.value.args[0].code() == KafkaError.UNSTABLE_OFFSET_COMMIT
         worker.commit_transaction(DEADLINE_S)
-        deadline = time.monotonic() + DEADLINE_S
-        while committed(address, "g", "t", stable=False) != 1:
-            assert time.monotonic() < deadline
-        assert committed(address, "g", "t") == 1
+        until_committed(address, "unstable", "unstable", 1)
 
 
-def test_second_producer_fences_the_first_and_aborts_its_transaction(broker_process: Any) -> None:
-    address = broker_process.bootstrap
-    create(address, "t")
-    first = transactional(address, "worker")
+def test_second_producer_fences_the_first_and_aborts_its_transaction(shared_process: Any) -> None:
+    address = shared_process.bootstrap
+    create(address, "fenced")
+    first = transactional(address, "fenced")
     first.begin_transaction()
-    first.produce("t", b"lost", partition=0)
+    first.produce("fenced", b"lost", partition=0)
     first.flush()
-    second = transactional(address, "worker")
+    second = transactional(address, "fenced")
     second.begin_transaction()
-    second.produce("t", b"kept", partition=0)
+    second.produce("fenced", b"kept", partition=0)
     second.commit_transaction(DEADLINE_S)
     with pytest.raises(KafkaException) as fenced:
         first.commit_transaction(DEADLINE_S)
     assert fenced.value.args[0].fatal()
-    with consumer(address, "g", "t") as source:
+    with consumer(address, "fenced", "fenced") as source:
         assert [each.value() for each in take(source, 1)] == [b"kept"]
         assert take(source, 1, 0.3) == []
 
@@ -264,10 +282,7 @@ def test_broker_killed_between_decision_and_markers_finishes_at_its_start(
     with consumer(address, "g", "t") as source:
         expected = [b"decided", b"plain"] if commits else [b"plain"]
         assert [each.value() for each in take(source, len(expected))] == expected
-    deadline = time.monotonic() + DEADLINE_S
-    while committed(address, "group", "in", stable=False) != (7 if commits else -1001):
-        assert time.monotonic() < deadline
-    assert committed(address, "group", "in") == (7 if commits else -1001)
+    until_committed(address, "group", "in", 7 if commits else -1001)
     # The producer asks again, as after a lost answer.
     if commits:
         worker.commit_transaction(DEADLINE_S)

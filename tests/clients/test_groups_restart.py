@@ -6,7 +6,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
+from headwater_broker.coordination import ZooKeeperCoordinator
+from headwater_broker.coordination.memory_file import MemoryFile
+from headwater_broker.groups import KeptGroup
+from headwater_broker.groups.kept import decode_group
 from headwater_broker.groups.subscription import encode_assignment, encode_subscription
 from headwater_broker.testing import WireClient
 from headwater_broker.wire.apis import (
@@ -339,8 +342,21 @@ def test_rebalance_under_way_is_made_again(
     assert two.sync() is ErrorCode.none
 
 
+def kept_group(process: Any) -> KeptGroup:
+    """What a broker that is started again would go on from."""
+    kind, place = process.shared_state
+    if kind == "--zookeeper":
+        coordinator = ZooKeeperCoordinator(place)
+        coordinator.start()
+        kept = coordinator.kept_groups()
+        coordinator.stop()
+    else:
+        kept = MemoryFile(process.data).read().groups
+    return decode_group(GROUP, kept[GROUP])[0]
+
+
 def test_empty_group_is_listed_with_its_type_and_its_offsets(
-    topic: str, restart: Callable[..., None], session: Callable[..., Session]
+    broker_process: Any, topic: str, restart: Callable[..., None], session: Callable[..., Session]
 ) -> None:
     one = session()
     one.join()
@@ -348,7 +364,8 @@ def test_empty_group_is_listed_with_its_type_and_its_offsets(
     assert one.commit(7) is ErrorCode.none
     one.leave()
     until(lambda: described(one._bootstrap).group_state == "Empty", "the group to be empty")
-    time.sleep(0.1)  # nobody waits for the save of an empty group
+    # Nobody waits for the save of an empty group.
+    until(lambda: not kept_group(broker_process).members, "the empty group to be kept")
     restart()
     one.reconnect()
     group = described(one._bootstrap)
@@ -359,13 +376,13 @@ def test_empty_group_is_listed_with_its_type_and_its_offsets(
     assert found.partitions[0].committed_offset == 7
 
 
-def test_java_member_goes_on_without_a_rebalance(broker_process: Any, topic: str, class_path: str) -> None:
+def test_java_member_goes_on_without_a_rebalance(
+    broker_process: Any, topic: str, java_program: Callable[..., list[str]]
+) -> None:
     bootstrap = broker_process.bootstrap
-    program = str(Path(__file__).parent / "java" / "Lasting.java")
-    options = ["-Xmx256m", "-XX:TieredStopAtLevel=1", "-cp", class_path]
     said: list[str] = []
     with subprocess.Popen(
-        ["java", *options, program, bootstrap, GROUP, TOPIC],
+        java_program("Lasting", bootstrap, GROUP, TOPIC),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

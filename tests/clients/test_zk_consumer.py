@@ -224,7 +224,9 @@ def expire(consumer: ZooKeeperConsumer) -> None:
 
 def test_zk_consumer_whose_session_expired_registers_again_and_goes_on_from_its_commits(setup: Setup) -> None:
     lost: list[frozenset[tuple[str, int]]] = []
-    with ZooKeeperConsumer(setup.hosts, "g", ["clicks"], on_revoked=lost.append) as consumer:
+    with ZooKeeperConsumer(
+        setup.hosts, "g", ["clicks"], session_timeout_ms=SESSION_MS, on_revoked=lost.append
+    ) as consumer:
         first = setup.produce(0, 30)
         assert len(read(first, consumer)) == 30
         expire(consumer)

@@ -1,6 +1,6 @@
 """Members and brokers come and go at random: no record is lost, and none comes twice while nobody leaves.
 
-`HEADWATER_SEED` repeats a run; `HEADWATER_CHAOS_STEPS` makes it longer (default 20 steps each).
+`HEADWATER_SEED` repeats a run; `HEADWATER_CHAOS_STEPS` makes it longer (20 steps each in `make test-all`).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
+from amount import amount
 from headwater_broker.consumer import STRATEGIES, Record, StrategyName, ZooKeeperConsumer
 from headwater_broker.coordination import (
     CoordinationError,
@@ -32,7 +33,7 @@ from headwater_broker.testing import RunningBroker, broker
 from support.processes import free_port
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
-STEPS = int(os.environ.get("HEADWATER_CHAOS_STEPS", "20"))
+STEPS = amount("HEADWATER_CHAOS_STEPS", small=8, full=20)
 DEADLINE_S = 120
 TOPIC = "clicks"
 PARTITIONS = 6

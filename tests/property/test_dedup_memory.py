@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from amount import amount
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.memory import WHOLE_EVERY, ColdOrigins, account
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
@@ -15,7 +16,7 @@ from headwater_streams.ledger.log import commits, seen_of
 
 AT_HAND = 6
 ORIGINS = 40
-BATCHES = 120
+BATCHES = amount(small=40, full=120)
 
 
 class Job:

@@ -7,6 +7,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amount import amount
 from headwater_broker.groups import (
     GroupConfig,
     GroupCoordinator,
@@ -31,7 +32,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=amount(small=50, full=200), deadline=None)
 @given(steps=STEPS, delay_ms=st.sampled_from([0, 3000]), require_id=st.booleans())
 def test_group_any_history_answers_each_request_once(
     steps: list[tuple[str, int, str | None, int, int]], delay_ms: int, require_id: bool

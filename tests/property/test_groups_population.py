@@ -26,6 +26,7 @@ from typing import Any
 
 import pytest
 
+from amount import amount
 from headwater_broker.consumer.sticky import sticky_assignment
 from headwater_broker.groups import (
     GroupConfig,
@@ -45,7 +46,7 @@ from headwater_broker.groups import (
 )
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
-HISTORIES = int(os.environ.get("HEADWATER_HISTORIES", "60"))
+HISTORIES = amount("HEADWATER_HISTORIES", small=15, full=60)
 PARTITIONS = range(8)
 STEP_MS = 100
 HEARTBEAT_MS = 1000

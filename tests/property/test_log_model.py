@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from kio.records.readers import read_batch
 
+from amount import amount
 from headwater_broker.log import (
     LogConfig,
     LogManager,
@@ -20,6 +21,7 @@ from headwater_broker.log import (
     TimestampAndOffset,
 )
 from headwater_broker.testing.batches import build_batch
+from unsynced import Unsynced
 
 OPERATIONS = 400
 CONFIG = LogConfig(
@@ -69,7 +71,7 @@ class Fuzz:
 
     def open(self) -> None:
         self.manager = LogManager(
-            [str(self.directory)], config_for=lambda _: CONFIG, retention_check_interval_ms=0
+            [str(self.directory)], config_for=lambda _: CONFIG, retention_check_interval_ms=0, fs=Unsynced()
         )
         self.manager.load()
         self.log: PartitionLog = self.manager.create("t", 0, bytes(16))
@@ -257,7 +259,7 @@ class Fuzz:
         self.open()
 
 
-@pytest.mark.parametrize("round_number", range(5))
+@pytest.mark.parametrize("round_number", range(amount(small=2, full=5)))
 def test_log_random_operations_agree_with_the_model(tmp_path: Path, round_number: int) -> None:
     seed = int(os.environ.get("HEADWATER_SEED", random.randrange(2**32)))
     print("seed", seed, "(set HEADWATER_SEED to repeat it)")

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from amount import amount
 from headwater_broker.log import InvalidBatchError, LogConfig, LogError, LogManager, PartitionLog
 from headwater_broker.testing.batches import build_batch, reseal_batch
 
 SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
-ROUNDS = int(os.environ.get("HEADWATER_ROUNDS", "60"))
+ROUNDS = amount("HEADWATER_ROUNDS", small=30, full=60)
 START_MS = 1_600_000_000_000
 CONFIGS = {
     "small": LogConfig(segment_bytes=3000, index_interval_bytes=150, max_message_bytes=900),

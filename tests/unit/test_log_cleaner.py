@@ -25,6 +25,7 @@ from headwater_broker.log.txnindex import AbortedTransaction
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.faults import FaultyFileSystem
 from headwater_broker.testing.logs import OneLog
+from unsynced import Unsynced
 
 HOUR_MS = 3_600_000
 CONTROL_KEYS = {"abort": struct.pack(">hh", 0, 0), "commit": struct.pack(">hh", 0, 1)}
@@ -576,7 +577,7 @@ class CrashError(BaseException):
     """The process ends here."""
 
 
-class Crashing(FaultyFileSystem):
+class Crashing(FaultyFileSystem, Unsynced):
     """Ends the process at the n-th change of names."""
 
     def __init__(self, after: int) -> None:

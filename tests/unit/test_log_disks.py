@@ -12,6 +12,7 @@ import pytest
 from headwater_broker.log import LogConfig, LogDirError, LogManager, PartitionLog, StorageError
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.faults import FaultyFileSystem, broken_disk
+from unsynced import Unsynced
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
 
@@ -223,16 +224,10 @@ class CrashError(BaseException):
     """The process ends here."""
 
 
-class Crashing(FaultyFileSystem):
+class Crashing(FaultyFileSystem, Unsynced):
     """Ends the process at the n-th rename."""
 
     left = 1 << 30
-
-    def sync(self, fd: int) -> None:
-        """Power is not what is lost here."""
-
-    def sync_dir(self, path: str) -> None:
-        """See `sync`."""
 
     def rename(self, source: str, target: str) -> None:
         self.left -= 1

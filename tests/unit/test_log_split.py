@@ -15,6 +15,7 @@ from headwater_broker.log.markers import Marker, encode_marker
 from headwater_broker.log.txnindex import AbortedTransaction, encode_transaction_index
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.testing.faults import FaultyFileSystem
+from unsynced import Unsynced
 
 FAR, FARTHER, LATER = 2**31 + 3, 2**32 + 9, 2**33
 OFFSETS = [0, 2, 5, 9, FAR, FAR + 1, FAR + 2, FAR + 3, FARTHER, FARTHER + 1]
@@ -43,7 +44,7 @@ class CrashError(BaseException):
     """Not to be caught by what is tested."""
 
 
-class Crashing(FaultyFileSystem):
+class Crashing(FaultyFileSystem, Unsynced):
     """Ends the process at the n-th change of a name or a size."""
 
     def __init__(self) -> None:

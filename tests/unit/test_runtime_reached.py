@@ -85,59 +85,79 @@ def more(price: Column) -> Column:
 """
 
 
-def fingerprints(folder: Path, module: str = MODULE, neighbour: str = NEIGHBOUR) -> dict[str, str]:
-    (folder / "prices.py").write_text(module)
-    (folder / "neighbour_of_prices.py").write_text(neighbour)
-    program = (
-        "import sys; from headwater_streams.runtime.loader import load_jobs; "
-        "print(*[f'{job.name}={job.fingerprint}' for job in load_jobs([sys.argv[1]])])"
-    )
+PROGRAM = """
+import os, sys
+from headwater_streams.runtime.loader import load_jobs
+
+for folder in sys.argv[1:]:
+    child = os.fork()  # modules of one name are loaded once in a process
+    if child:
+        assert os.waitpid(child, 0)[1] == 0, folder
+        continue
+    print(*[f"{job.name}={job.fingerprint}" for job in load_jobs([f"{folder}/prices.py"])], flush=True)
+    os._exit(0)
+"""
+
+
+def fingerprints(folder: Path, *projects: tuple[str, str]) -> list[dict[str, str]]:
+    """By job, of each project: of its `prices.py` and `neighbour_of_prices.py`."""
+    for number, (module, neighbour) in enumerate(projects):
+        (folder / f"{number}").mkdir()
+        (folder / f"{number}" / "prices.py").write_text(module)
+        (folder / f"{number}" / "neighbour_of_prices.py").write_text(neighbour)
+    folders = [str(folder / f"{number}") for number in range(len(projects))]
     told = subprocess.run(
-        [sys.executable, "-B", "-c", program, str(folder / "prices.py")],
-        capture_output=True,
-        text=True,
-        check=True,
+        [sys.executable, "-B", "-c", PROGRAM, *folders], capture_output=True, text=True, check=False
     )
-    return dict(one.split("=") for one in told.stdout.split())
+    assert told.returncode == 0, told.stderr
+    return [dict(one.split("=") for one in line.split()) for line in told.stdout.splitlines()]
 
 
 @pytest.fixture(scope="module")
 def before(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    return fingerprints(tmp_path_factory.mktemp("before"))
+    return fingerprints(tmp_path_factory.mktemp("before"), (MODULE, NEIGHBOUR))[0]
 
 
 BOTH, ONE, LINES = {"orders", "priced"}, {"orders"}, {"priced"}
 
 
+CHANGES = [
+    ('Decimal("0.2")', 'Decimal("0.25")', BOTH),
+    ('"spider", ', "", ONE),
+    ("date(2024, 1, 1)", "date(2024, 1, 2)", ONE),
+    ("price * self.rate", "price * self.rate * 2", ONE),
+    ("digits: int = 2", "digits: int = 3", BOTH),
+    ("price / (1 + RATE)", "price / RATE", BOTH),
+    ("partial(net)", "partial(net, digits=1)", ONE),
+    ("MORE = 3", "MORE = 4", ONE),
+    ("return price + MORE", "return price - MORE", ONE),
+    ('NAME = "corner"', 'NAME = "square"', ONE),
+    ("F.struct(net(line)", "F.struct(net(line * 2)", LINES),
+]
+
+
+@pytest.fixture(scope="module")
+def after(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
+    """Of each change."""
+    projects = [(MODULE.replace(old, new), NEIGHBOUR.replace(old, new)) for old, new, _ in CHANGES]
+    return fingerprints(tmp_path_factory.mktemp("after"), *projects)
+
+
 @pytest.mark.parametrize(
-    ("old", "new", "changed"),
-    [
-        ('Decimal("0.2")', 'Decimal("0.25")', BOTH),
-        ('"spider", ', "", ONE),
-        ("date(2024, 1, 1)", "date(2024, 1, 2)", ONE),
-        ("price * self.rate", "price * self.rate * 2", ONE),
-        ("digits: int = 2", "digits: int = 3", BOTH),
-        ("price / (1 + RATE)", "price / RATE", BOTH),
-        ("partial(net)", "partial(net, digits=1)", ONE),
-        ("MORE = 3", "MORE = 4", ONE),
-        ("return price + MORE", "return price - MORE", ONE),
-        ('NAME = "corner"', 'NAME = "square"', ONE),
-        ("F.struct(net(line)", "F.struct(net(line * 2)", LINES),
-    ],
+    ("number", "old", "changed"), [(number, old, changed) for number, (old, _, changed) in enumerate(CHANGES)]
 )
 def test_fingerprint_changes_with_what_the_function_reaches(
-    tmp_path: Path, before: dict[str, str], old: str, new: str, changed: set[str]
+    before: dict[str, str], after: list[dict[str, str]], number: int, old: str, changed: set[str]
 ) -> None:
     assert (MODULE + NEIGHBOUR).count(old) == 1
-    after = fingerprints(tmp_path, MODULE.replace(old, new), NEIGHBOUR.replace(old, new))
-    assert {name for name in before if before[name] != after[name]} == changed
+    assert {name for name in before if before[name] != after[number][name]} == changed
 
 
 def test_fingerprint_is_the_same_in_each_process_whatever_the_function_does_not_reach(
     tmp_path: Path, before: dict[str, str]
 ) -> None:
     other = MODULE.replace("UNUSED = 1", "UNUSED = 2").replace("does not matter", "is of no interest")
-    assert fingerprints(tmp_path, other) == before
+    assert fingerprints(tmp_path, (other, NEIGHBOUR)) == [before]
 
 
 def test_fingerprint_of_a_function_that_reaches_nothing_is_that_of_its_text(tmp_path: Path) -> None:

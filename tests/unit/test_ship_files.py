@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from amount import amount
 from headwater.ship.discovery import matching_files, sizes_of
 from headwater.ship.fileset import DELETED_QUIET_S, FORGET_MS, HOLD_S, FileSet, entry_of
 from headwater.ship.framing import Lines
@@ -1173,7 +1174,7 @@ def test_follower_any_history_gives_every_line_once_and_in_the_order_of_its_file
     pattern: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     @settings(
-        max_examples=int(os.environ.get("HEADWATER_HISTORIES", "60")),
+        max_examples=amount("HEADWATER_HISTORIES", small=20, full=60),
         deadline=None,
         print_blob=True,
         suppress_health_check=list(HealthCheck),

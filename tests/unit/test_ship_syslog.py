@@ -265,7 +265,10 @@ def test_listener_count_that_no_message_has_closes_the_connection(tmp_path: Path
 
 
 @pytest.mark.parametrize("limit_bytes", [1 << 20, 16 << 20])
-def test_listener_full_spool_makes_tcp_wait_and_loses_nothing(tmp_path: Path, limit_bytes: int) -> None:
+def test_listener_full_spool_makes_tcp_wait_and_loses_nothing(
+    tmp_path: Path, limit_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.ship.listener._FULL_CHECK_S", 0.01)
     spool = Spool(tmp_path, limit_bytes)
     listener = SyslogListener("127.0.0.1:0", spool, lambda _: None)
     seed = random.randrange(2**32)

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.parsers import key_value, syslog
+from headwater_streams.sources.parsers import access_log, key_value, syslog, template
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,56 @@ def test_key_value_schema_that_no_line_can_have_is_refused(schema: str | T.Struc
 )
 def test_key_value_names_and_comments_are_no_types(schema: str) -> None:
     assert key_value(schema).schema == schema
+
+
+def test_access_unit_that_is_none_is_refused() -> None:
+    with pytest.raises(
+        JobDefinitionError, match=r"^access_log: took_unit='min' is not one of 's', 'ms', 'us'$"
+    ):
+        access_log(took_unit="min")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "told"),
+    [
+        ("HH:mm:ss", r"needs its month and day; write both .*, or take it as text, \{t\}$"),
+        ("yyyy", "needs its month and day"),
+        ("yyyy-MM", "needs its month and day"),
+        ("yyyy-mm-dd HH:mm:ss", "needs its month and day"),
+        ("yyyy[-MM[-dd]]", "needs its month and day"),
+        ("'Md' HH:mm:ss", "needs its month and day"),
+        ("MMM d[ yyyy] HH:mm:ss", r"without the year in \[...\] would be of 1970; write yyyy outside of it"),
+        ("yyyy-MM-dd hh:mm:ss", "needs a, its half of the day; write HH where there is none"),
+    ],
+)
+def test_template_time_that_leaves_its_date_or_half_of_the_day_open_is_refused(
+    pattern: str, told: str
+) -> None:
+    with pytest.raises(JobDefinitionError, match=told):
+        template(f"{{t:time {pattern}}} {{msg}}")
+
+
+def test_template_pattern_by_which_spark_reads_no_time_is_refused() -> None:
+    with pytest.raises(
+        JobDefinitionError, match=r"no time by the letter 'E'; take the name of a day as a word"
+    ):
+        template("[{at:time EEE MMM dd HH:mm:ss yyyy}] {msg}")
+    with pytest.raises(JobDefinitionError, match="no time by the letter 'n'"):
+        template("{at:time HH:mm:ss.n} {msg}")
+    with pytest.raises(JobDefinitionError, match="a quote in the pattern has no end"):
+        template("{at:time yyyy-MM-dd'T} {msg}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{a:float}", r"\{a:float\} is of no known kind; there are word, quoted, int, double, time"),
+        ("{a:int 3}", "is of no known kind"),
+        ("{a} {a}", "a comes twice"),
+        ("{a", r"what begins with '\{a' is no placeholder"),
+        ("text", "it has no placeholder"),
+    ],
+)
+def test_template_wrong_one_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(JobDefinitionError, match=message):
+        template(text)

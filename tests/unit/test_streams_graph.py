@@ -52,6 +52,14 @@ def only_look_up(looked_up: DataFrame) -> DataFrame:
     return looked_up
 
 
+requests = hw.topic("east", "west", schema="path STRING, agent STRING")
+
+
+@hw.job(targets={name: hw.delta(f"silver.{name}") for name in ("people", "bots", "paths")})
+def split_requests(requests: DataFrame) -> dict[str, DataFrame]:
+    return {"people": requests, "bots": requests, "paths": requests}
+
+
 def _graph(*jobs: Any) -> Graph:
     return graph_of([bind(job) for job in jobs])
 
@@ -126,3 +134,14 @@ def test_bind_only_look_ups_is_refused_for_they_start_no_batch() -> None:
         bind(only_look_up)
     with pytest.raises(JobDefinitionError, match=r"lookup 'pages': write schema\.table"):
         hw.lookup("pages")
+
+
+def test_fan_out_graph_has_every_topic_and_table() -> None:
+    edges = {(source.name, target.name) for source, target in _graph(split_requests).edges}
+    assert edges == {
+        ("east", "split_requests"),
+        ("west", "split_requests"),
+        ("split_requests", "silver.people"),
+        ("split_requests", "silver.bots"),
+        ("split_requests", "silver.paths"),
+    }

@@ -15,6 +15,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
+from amount import amount
 from headwater_broker.wire import APIS, Api, MalformedFrame, parse_request_header
 from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from headwater_broker.wire.codec import build, decode_request, encode_response, message_type, milliseconds
@@ -100,7 +101,7 @@ def written(message: Any) -> bytes:
 @each_version
 def test_reader_random_requests_read_as_kio_reads_them(api: Api, version: int, rng: random.Random) -> None:
     entity_type = message_type(api.name, version, "request")
-    for _ in range(20):
+    for _ in range(amount(small=5, full=20)):
         data = written(random_message(entity_type, rng))
         theirs, _ = entity_reader(entity_type)(data, 0)
         frame = memoryview(b"xyz" + data)
@@ -117,7 +118,7 @@ def test_reader_truncated_anywhere_is_malformed(api: Api, version: int, rng: ran
 
 @each_version
 def test_reader_random_bytes_are_read_or_malformed(api: Api, version: int, rng: random.Random) -> None:
-    for _ in range(200):
+    for _ in range(amount(small=40, full=200)):
         data = bytes(
             rng.choice((0, 0, 1, 2, 0x7F, 0xFF, rng.randrange(256))) for _ in range(rng.randrange(60))
         )

@@ -24,6 +24,7 @@ public class Corners {
         bootstrap = arguments[0];
         admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
         Map<String, Scenario> scenarios = new LinkedHashMap<>();
+        scenarios.put("throttled", Corners::throttled); // which waits for longest
         scenarios.put("compressions", Corners::compressions);
         scenarios.put("large", Corners::large);
         scenarios.put("too-large", Corners::tooLarge);
@@ -40,23 +41,29 @@ public class Corners {
         scenarios.put("abort-and-go-on", Corners::abortAndGoOn);
         scenarios.put("timed-out", Corners::timedOut);
         scenarios.put("cooperative", Corners::cooperative);
-        scenarios.put("throttled", Corners::throttled);
         scenarios.put("compacted", Corners::compacted);
         scenarios.put("metadata", Corners::metadata);
         scenarios.put("pattern", Corners::pattern);
         scenarios.put("deleted-and-made-again", Corners::deletedAndMadeAgain);
         scenarios.put("restarts", Corners::restarts); // for whoever restarts the broker while it runs
         if (arguments.length == 1) scenarios.remove("restarts");
-        for (var each : scenarios.entrySet()) {
-            if (arguments.length > 1 && !List.of(arguments).contains(each.getKey())) continue;
-            try {
-                each.getValue().run(each.getKey());
-                System.out.println(each.getKey());
-            } catch (Throwable e) {
-                System.out.println(each.getKey() + " failed: " + e);
-            }
-        }
+        if (arguments.length > 1) scenarios.keySet().retainAll(List.of(arguments));
+        // Several at once: each has topics, groups and ids of its own, and waits more than it works.
+        ExecutorService threads = Executors.newFixedThreadPool(4);
+        List<Future<String>> outcomes = new ArrayList<>();
+        scenarios.forEach((name, scenario) -> outcomes.add(threads.submit(() -> outcome(name, scenario))));
+        threads.shutdown();
+        for (var each : outcomes) System.out.println(each.get());
         admin.close();
+    }
+
+    static String outcome(String name, Scenario scenario) {
+        try {
+            scenario.run(name);
+            return name;
+        } catch (Throwable e) {
+            return name + " failed: " + e;
+        }
     }
 
     // -- tools -------------------------------------------------------------------------------------------
@@ -77,7 +84,7 @@ public class Corners {
 
     static KafkaConsumer<String, String> consumer(String group, Object... pairs) {
         Map<String, Object> given = config("group.id", group, "auto.offset.reset", "earliest", "enable.auto.commit", "false",
-            "heartbeat.interval.ms", "100", "session.timeout.ms", "6000", "fetch.max.wait.ms", "100");
+            "heartbeat.interval.ms", "100", "session.timeout.ms", "30000", "fetch.max.wait.ms", "100");
         given.putAll(config(pairs));
         return new KafkaConsumer<>(given, new StringDeserializer(), new StringDeserializer());
     }
@@ -314,7 +321,7 @@ public class Corners {
                 @Override public void onPartitionsAssigned(Collection<TopicPartition> partitions) { }
             });
             read(slow, 5);
-            Thread.sleep(1600); // the heartbeat thread leaves the group
+            until("the heartbeat thread to leave the group", () -> isEmpty(topic));
             fails(CommitFailedException.class, () -> { slow.commitSync(); return null; });
             other.subscribe(List.of(topic));
             until("the other to have both", () -> { other.poll(Duration.ofMillis(50)); return other.assignment().size() == 2; });
@@ -324,6 +331,15 @@ public class Corners {
                 return slow.assignment().size() == 1 && other.assignment().size() == 1;
             });
             check(lost.contains("lost"), lost);
+        }
+    }
+
+    static boolean isEmpty(String group) {
+        try {
+            Thread.sleep(20);
+            return admin.describeConsumerGroups(List.of(group)).all().get().get(group).state() == ConsumerGroupState.EMPTY;
+        } catch (Exception e) {
+            throw new AssertionError(e);
         }
     }
 
@@ -463,7 +479,7 @@ public class Corners {
 
     static void timedOut(String topic) throws Exception {
         create(topic, 1);
-        try (var producer = producer("transactional.id", topic, "transaction.timeout.ms", "500")) {
+        try (var producer = producer("transactional.id", topic, "transaction.timeout.ms", "1500")) {
             producer.initTransactions();
             producer.beginTransaction();
             producer.send(new ProducerRecord<>(topic, "late")).get();
@@ -498,12 +514,12 @@ public class Corners {
             new ClientQuotaAlteration.Op("producer_byte_rate", 20000.0), new ClientQuotaAlteration.Op("consumer_byte_rate", 20000.0))))).all().get();
         Thread.sleep(300);
         try (var producer = producer("client.id", "slow", "batch.size", "1000", "linger.ms", "0")) {
-            for (int i = 0; i < 30; i++) producer.send(new ProducerRecord<>(topic, "x".repeat(10000))).get();
+            for (int i = 0; i < 6; i++) producer.send(new ProducerRecord<>(topic, "x".repeat(10000))).get();
             check(metric(producer.metrics(), "produce-throttle-time-max") > 0, "produce");
         }
         try (var consumer = consumer(topic, "client.id", "slow", "max.partition.fetch.bytes", "20000")) {
             consumer.assign(List.of(first(topic)));
-            read(consumer, 30);
+            read(consumer, 6);
             check(metric(consumer.metrics(), "fetch-throttle-time-max") > 0, "fetch");
         }
         admin.alterClientQuotas(List.of(new ClientQuotaAlteration(who, List.of(
@@ -524,7 +540,7 @@ public class Corners {
     }
 
     static void metadata(String topic) throws Exception {
-        try (var producer = producer("max.block.ms", "3000"); var consumer = consumer(topic, "allow.auto.create.topics", "false")) {
+        try (var producer = producer("max.block.ms", "30000"); var consumer = consumer(topic, "allow.auto.create.topics", "false")) {
             check(consumer.partitionsFor(topic).isEmpty(), "nothing is made");
             check(producer.partitionsFor(topic).size() == 1, "made by whom produces");
             check(consumer.listTopics().containsKey(topic), "and listed");

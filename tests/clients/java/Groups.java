@@ -6,7 +6,11 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
 import java.util.function.BooleanSupplier;
 import org.apache.kafka.clients.admin.*;
 import org.apache.kafka.clients.consumer.*;
@@ -25,13 +29,24 @@ public class Groups {
     public static void main(String[] arguments) throws Exception {
         bootstrap = arguments[0];
         admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
+        List<Callable<String>> scenarios = new ArrayList<>();
         for (String assignor : ASSIGNORS) {
-            sharesAndLosesAMember(assignor);
+            scenarios.add(() -> sharesAndLosesAMember(assignor));
         }
-        staticMemberComesBack();
-        staticMemberIsFenced();
-        operatorRemovesAStaticMember();
-        operatorAsksAndDeletes();
+        scenarios.add(Groups::staticMemberComesBack);
+        scenarios.add(Groups::staticMemberIsFenced);
+        scenarios.add(Groups::operatorRemovesAStaticMember);
+        scenarios.add(Groups::operatorAsksAndDeletes);
+        // All at once: each has a topic and a group of its own, and waits more than it works.
+        ExecutorService threads = Executors.newCachedThreadPool();
+        try {
+            List<Future<String>> outcomes = threads.invokeAll(scenarios);
+            for (Future<String> outcome : outcomes) {
+                System.out.println(outcome.get());
+            }
+        } finally {
+            threads.shutdown();
+        }
         admin.close();
     }
 
@@ -48,7 +63,7 @@ public class Groups {
             config.put("group.id", group);
             config.put("auto.offset.reset", "earliest");
             config.put("enable.auto.commit", "false");
-            config.put("session.timeout.ms", "10000");
+            config.put("session.timeout.ms", "30000");
             config.put("heartbeat.interval.ms", "100");
             config.put("partition.assignment.strategy",
                 "org.apache.kafka.clients.consumer." + assignor + "Assignor");
@@ -73,9 +88,9 @@ public class Groups {
     }
 
     static void until(String what, BooleanSupplier condition, Member... members) {
-        long deadline = System.nanoTime() + 30_000_000_000L;
+        long deadline = System.nanoTime() + 60_000_000_000L;
         while (!condition.getAsBoolean()) {
-            check(System.nanoTime() < deadline, "not within 30 s: " + what);
+            check(System.nanoTime() < deadline, "not within 60 s: " + what);
             for (Member member : members) {
                 member.poll();
             }
@@ -123,7 +138,7 @@ public class Groups {
         }
     }
 
-    static void sharesAndLosesAMember(String assignor) throws Exception {
+    static String sharesAndLosesAMember(String assignor) throws Exception {
         String topic = topic("shared-" + assignor);
         Member one = new Member(topic, topic, assignor, null);
         untilShared(6, one);
@@ -149,10 +164,10 @@ public class Groups {
         int generation = one.consumer.groupMetadata().generationId();
         check(generation >= 3, "generation " + generation);
         one.consumer.close();
-        System.out.println("shares-" + assignor);
+        return "shares-" + assignor;
     }
 
-    static void staticMemberComesBack() throws Exception {
+    static String staticMemberComesBack() throws Exception {
         String topic = topic("static");
         Member one = new Member(topic, topic, "Range", "a");
         Member two = new Member(topic, topic, "Range", "b");
@@ -173,10 +188,10 @@ public class Groups {
         check(back.assigned.size() == 1 && one.assigned.size() == rebalances, "there was a rebalance");
         leader.consumer.close();
         back.consumer.close();
-        System.out.println("static-comes-back");
+        return "static-comes-back";
     }
 
-    static void staticMemberIsFenced() throws Exception {
+    static String staticMemberIsFenced() throws Exception {
         String topic = topic("fenced");
         Member first = new Member(topic, topic, "Range", "a");
         untilShared(6, first);
@@ -187,11 +202,12 @@ public class Groups {
         } catch (FencedInstanceIdException expected) {
             second.consumer.close();
             first.consumer.close();
-            System.out.println("static-is-fenced");
+            return "static-is-fenced";
         }
+        throw new AssertionError("the first was not fenced");
     }
 
-    static void operatorRemovesAStaticMember() throws Exception {
+    static String operatorRemovesAStaticMember() throws Exception {
         String topic = topic("removed");
         Member stays = new Member(topic, topic, "Range", "a");
         Member goes = new Member(topic, topic, "Range", "b");
@@ -203,10 +219,10 @@ public class Groups {
         refused(UnknownMemberIdException.class, admin.removeMembersFromConsumerGroup(topic,
             new RemoveMembersFromConsumerGroupOptions(Set.of(new MemberToRemove("b")))).all());
         stays.consumer.close();
-        System.out.println("operator-removes");
+        return "operator-removes";
     }
 
-    static void operatorAsksAndDeletes() throws Exception {
+    static String operatorAsksAndDeletes() throws Exception {
         String topic = topic("operated");
         TopicPartition partition = new TopicPartition(topic, 0);
         refused(GroupIdNotFoundException.class, admin.deleteConsumerGroups(List.of("operated")).all());
@@ -226,7 +242,7 @@ public class Groups {
         admin.deleteConsumerGroupOffsets(topic, Set.of(partition)).all().get();
         check(admin.listConsumerGroupOffsets(topic).partitionsToOffsetAndMetadata().get().isEmpty(), "offsets");
         admin.deleteConsumerGroups(List.of(topic)).all().get();
-        System.out.println("operator-deletes");
+        return "operator-deletes";
     }
 
     static Set<String> listed(ConsumerGroupState state) throws Exception {

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from support import apache_kafka
 
-SOURCE = Path(__file__).parents[1] / "java" / "Counting.java"
 KILLS = int(os.environ.get("HEADWATER_STREAMS_KILLS", "2"))
 WORDS = [f"word-{number}" for number in range(17)]
 PARTITIONS = 2
@@ -27,17 +26,14 @@ _FIRST_MS = 1_700_000_000_000 // 60_000 * 60_000
 
 
 @pytest.fixture(scope="module")
-def class_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+def class_path(java_classes: Callable[[str, Path], str]) -> str:
     """The application, compiled, and Kafka Streams."""
-    if shutil.which("java") is None or shutil.which("javac") is None:
-        pytest.skip("needs a JDK: java and javac")
+    if shutil.which("java") is None:
+        pytest.skip("needs a java command")
     try:
-        jars = apache_kafka.streams_jars()
+        return java_classes("Counting", apache_kafka.streams_jars())
     except apache_kafka.NoKafkaError as error:
         pytest.skip(str(error))
-    classes = tmp_path_factory.mktemp("classes")
-    subprocess.run(["javac", "-d", classes, "-cp", f"{jars}/*", SOURCE], check=True, timeout=120)
-    return f"{classes}:{jars}/*"
 
 
 class Application:
@@ -187,6 +183,7 @@ def test_streams_exactly_once_killed_at_random_counts_each_word_once(
         counts.close()
 
 
+@pytest.mark.story
 @pytest.mark.timeout(240)
 def test_streams_at_least_once_stopped_and_started_counts_on(
     bootstrap: Any, class_path: str, tmp_path: Path

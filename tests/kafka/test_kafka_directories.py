@@ -127,7 +127,6 @@ def homes(
     ours.kill()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [

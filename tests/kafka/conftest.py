@@ -13,6 +13,8 @@ from types import MappingProxyType
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from broker_process import BrokerProcess
+from java_classes import NoCompilerError, compiled
 from support import apache_kafka
 from support.processes import free_port
 
@@ -38,7 +40,7 @@ def kafka_jars() -> Path:
         pytest.skip(str(error))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def dump_log(kafka_jars: Path) -> Callable[..., str]:
     """Runs `kafka-dump-log` over files, and returns what it printed; it must find nothing wrong."""
 
@@ -53,6 +55,26 @@ def dump_log(kafka_jars: Path) -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def java_classes() -> Callable[[str, Path], str]:
+    """Gives `java_classes(name, jars)`: the class path of a program of java/ with those jars."""
+
+    def made(name: str, jars: Path) -> str:
+        try:
+            classes = compiled([Path(__file__).parent / "java" / f"{name}.java"], f"{jars}/*")
+        except NoCompilerError as error:
+            pytest.skip(str(error))
+        return f"{classes}:{jars}/*"
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def broker_process_class() -> type[BrokerProcess]:
+    """Our broker, as a process."""
+    return BrokerProcess
 
 
 class KafkaBroker:

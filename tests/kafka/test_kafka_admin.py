@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 from headwater_broker.testing import broker
 from support.processes import free_port
 
-SOURCE = Path(__file__).parents[1] / "java" / "AdminCompared.java"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 PLAIN = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_admin="admin-secret";'
 OF_SASL = "listener.name.sasl_plaintext"
@@ -55,15 +53,9 @@ DIFFERENT = {
 
 
 @pytest.fixture(scope="module")
-def class_path(kafka_jars: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def class_path(kafka_jars: Path, java_classes: Callable[[str, Path], str]) -> str:
     """The calls, compiled, and Kafka's jars."""
-    if shutil.which("javac") is None:
-        pytest.skip("needs a JDK: javac")
-    classes = tmp_path_factory.mktemp("classes")
-    subprocess.run(
-        ["javac", "-nowarn", "-d", classes, "-cp", f"{kafka_jars}/*", SOURCE], check=True, timeout=120
-    )
-    return f"{classes}:{kafka_jars}/*"
+    return java_classes("AdminCompared", kafka_jars)
 
 
 Found = dict[str, dict[str, str]]
