@@ -20,12 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from amount import amount
 from headwater_broker.testing import broker
 from headwater_streams.dedup.verdicts import Seen, judge
 
-KILLS = int(os.environ.get("HEADWATER_KILLS", "10"))
+KILLS = amount("HEADWATER_KILLS", small=3, full=10)
 SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
 WAIT_S = 60
 KEPT = 1000
@@ -174,6 +176,7 @@ def _judged(found: list[Any], lines: int, last: dict[str, int]) -> None:
     }
 
 
+@pytest.mark.story
 def test_shipper_killed_at_any_instant_loses_no_line_and_resends_only_under_the_same_coordinates(
     tmp_path: Path,
 ) -> None:

@@ -37,9 +37,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from amount import amount
 from support.processes import free_port
 
-KILLS = int(os.environ.get("HEADWATER_KILLS", "8"))
+KILLS = amount("HEADWATER_KILLS", small=2, full=8)
 PARTITIONS = 3
 WAIT_S = 60
 SETTINGS = (
@@ -397,9 +398,8 @@ def read_all(bootstrap: str, topic: str) -> list[list[tuple[int, bytes]]]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600 + KILLS * 12)
-@pytest.mark.parametrize("shared_state", ["memory", "zookeeper"])
+@pytest.mark.parametrize("shared_state", [pytest.param("memory", marks=pytest.mark.story), "zookeeper"])
 def test_broker_killed_at_random_instants_loses_doubles_and_reorders_nothing(
     tmp_path: Path, request: pytest.FixtureRequest, shared_state: str
 ) -> None:

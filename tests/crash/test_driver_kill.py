@@ -26,11 +26,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
+from amount import amount
 from headwater_broker.testing import broker
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.home import Home
 
-KILLS = int(os.environ.get("HEADWATER_DRIVER_KILLS", "2"))
+KILLS = amount("HEADWATER_DRIVER_KILLS", small=1, full=2)
 SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
 PER_BATCH = 40
 BATCHES = 4 + KILLS  # of `clean`; a life that is cut short commits one or two
@@ -68,6 +69,7 @@ if "HEADWATER_DRIVER_KILLS" in os.environ:
     }
 
 
+@pytest.mark.story
 @pytest.mark.timeout((3 + KILLS) * 300)
 def test_driver_killed_at_any_instant_leaves_the_tables_of_an_undisturbed_run(tmp_path: Path) -> None:
     print("HEADWATER_SEED", SEED)

@@ -14,11 +14,14 @@ from pathlib import Path
 import pytest
 from kio.records.readers import read_batch
 
+from amount import amount
 from headwater_broker.log import LogConfig, LogManager, OsFileSystem, PartitionLog, PartitionOfflineError
 from headwater_broker.testing.batches import build_batch
 
+pytestmark = pytest.mark.story
+
 COUNT = 3
-SAMPLE = 150
+SAMPLE = amount(small=40, full=150)
 CONFIG = LogConfig(index_interval_bytes=0, retention_ms=-1)
 LOG_NAME = f"t-0/{0:020d}.log"
 

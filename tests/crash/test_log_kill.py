@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 from kio.records.readers import read_batch
 
+from amount import amount
 from headwater_broker.log import LogConfig, LogManager
 from headwater_broker.testing.batches import build_batch
 
-ROUNDS = 8
+ROUNDS = amount(small=3, full=8)
 CONFIG = LogConfig(segment_bytes=20_000, index_interval_bytes=200, retention_ms=-1)
 
 CHILD = """
@@ -63,7 +64,7 @@ def _read_values(manager: LogManager) -> list[bytes]:
     return values
 
 
-@pytest.mark.slow
+@pytest.mark.story
 def test_log_killed_while_appending_keeps_what_was_acknowledged(tmp_path: Path) -> None:
     seed = random.randrange(2**32)
     print("seed", seed)

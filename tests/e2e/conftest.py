@@ -1,4 +1,8 @@
-"""The `headwater` command as a person or a script runs it: in a process of its own."""
+"""The `headwater` command as a person or a script runs it.
+
+Where the process is what is proved (its exit status, its start, its end, signals, pipes) it is a process of its own:
+`headwater_process`, `foreground`, `installed`. Elsewhere the commands share one, see `commands`: `headwater`.
+"""
 
 import os
 import subprocess
@@ -7,29 +11,76 @@ import sysconfig
 import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import nbformat
 import pytest
 
+from commands import Commands
 from headwater.stack.places import jars_dir
 
-Headwater = Callable[..., subprocess.CompletedProcess[str]]
-_TIMEOUT_S = 120
+_TIMEOUT_S = 240
+_FIRST_COMPILER = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+"""A JVM for a few rows: its second compiler would take two fifths of all CPU time."""
+_OF_THE_CALLER = ("HEADWATER_HOME", "HEADWATER_CONFIG")
+
+
+class Headwater(Protocol):
+    """Runs one command to its end."""
+
+    def __call__(
+        self, *arguments: str, stdin: str = ..., terminal: str = ...
+    ) -> subprocess.CompletedProcess[str]: ...
 
 
 @pytest.fixture(autouse=True)
 def first_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each command is a new JVM over a few rows, whose second compiler would take two fifths of all CPU time."""
-    monkeypatch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+    """The processes of commands that start a JVM have it compile as is best for a few rows."""
+    for name, value in _FIRST_COMPILER.items():
+        monkeypatch.setenv(name, value)
 
 
 def _environ() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("HEADWATER_STACK_")}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("HEADWATER_STACK_") and name not in _OF_THE_CALLER
+    }
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[Commands]:
+    """The process that the commands of all tests share."""
+    shared = Commands()
+    yield shared
+    shared.close()
+
+
+@pytest.fixture(scope="session")
+def headwater_in(commands: Commands) -> Callable[[Path], Headwater]:
+    """Gives what runs commands in a folder, `headwater_in(folder)("sql", "tables")`, in the process that all share."""
+
+    def in_folder(folder: Path) -> Headwater:
+        def run(*arguments: str, stdin: str = "", terminal: str = "") -> subprocess.CompletedProcess[str]:
+            environ = _environ() | _FIRST_COMPILER
+            return commands.run(
+                arguments, cwd=folder, environ=environ, stdin=stdin, terminal=terminal, timeout_s=_TIMEOUT_S
+            )
+
+        return run
+
+    return in_folder
 
 
 @pytest.fixture
-def headwater(tmp_path: Path) -> Headwater:
-    """Runs one command to its end, in an empty folder."""
+def headwater(headwater_in: Callable[[Path], Headwater], tmp_path: Path) -> Headwater:
+    """Runs one command to its end, in an empty folder, in the process that all share."""
+    return headwater_in(tmp_path)
+
+
+@pytest.fixture
+def headwater_process(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs one command to its end, in an empty folder, in a process of its own."""
 
     def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return subprocess.run(

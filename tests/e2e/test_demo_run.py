@@ -1,4 +1,6 @@
-"""The demo from the installed wheel, in an unrelated folder: killed in the middle, then the same command again."""
+"""The demo from the installed wheel, in an unrelated folder: killed in the middle, then the same command again.
+
+It runs once, and all tests look at what it has left."""
 
 import json
 import os
@@ -12,7 +14,11 @@ from typing import Any, Protocol
 
 import pytest
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]
+from amount import amount
+
+pytestmark = pytest.mark.timeout(1500)
+
+KILLS = amount(small=0, full=1)
 
 _TABLES = {
     "silver.departures": 26_483,
@@ -63,14 +69,36 @@ def _ends(home: Path) -> dict[str, int]:
     return {str(log): log.stat().st_size for log in logs}
 
 
-@pytest.fixture(scope="module")
-def demo(installed: Installation, tmp_path_factory: pytest.TempPathFactory) -> Demo:
-    return Demo(installed, tmp_path_factory.mktemp("demo"))
+@dataclass(frozen=True)
+class Finished:
+    """A demo that has come to its end.
+
+    Attributes:
+        demo: The demo.
+        killed: What each partition's log held when it was killed; nothing where it was not.
+        run: Its last command, with --json.
+    """
+
+    demo: Demo
+    killed: dict[str, int]
+    run: subprocess.CompletedProcess[str]
 
 
 @pytest.fixture(scope="module")
-def killed(demo: Demo) -> dict[str, int]:
-    """A demo that was killed with all its children while the events arrived; gives what the logs held then."""
+def finished(installed: Installation, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """The one demo of these tests: killed in the middle and begun again, but for the story, which runs it through."""
+    demo = Demo(installed, tmp_path_factory.mktemp("demo"))
+    killed = _kill_midway(demo) if KILLS else {}
+    return Finished(demo, killed, demo.run("--json"))
+
+
+@pytest.fixture
+def demo(finished: Finished) -> Demo:
+    return finished.demo
+
+
+def _kill_midway(demo: Demo) -> dict[str, int]:
+    """Kills a demo with all its children while the events arrive; gives what the logs hold then."""
     home, folder = demo.home, demo.folder
     midway = home / "tables" / "silver" / "departures" / "_delta_log" / f"{_MIDWAY_VERSION:020}.json"
     with (folder / "killed.log").open("w") as log:
@@ -91,11 +119,11 @@ def killed(demo: Demo) -> dict[str, int]:
     return _ends(home)
 
 
-def test_demo_killed_in_the_middle_goes_on_and_ends_ok(demo: Demo, killed: dict[str, int]) -> None:
-    run = demo.run("--json")
+@pytest.mark.story
+def test_demo_ends_ok_with_the_numbers_of_the_month(finished: Finished) -> None:
+    run = finished.run
     assert run.returncode == 0, run.stdout + run.stderr
     assert run.stderr.splitlines()[-1] == "demo: ok"
-    assert "going on in" in run.stderr
 
     result = json.loads(run.stdout)
     assert set(result) == {"ok", "seconds", "month", "seed", "events", "tables", "audit", "backfill"}
@@ -113,11 +141,18 @@ def test_demo_killed_in_the_middle_goes_on_and_ends_ok(demo: Demo, killed: dict[
     assert all(entry["ok"] for entry in result["audit"])
     assert result["backfill"]["plan"]["target"] == "gold.delay_by_carrier"
     assert result["backfill"]["verdict"]["passed"]
-    now = _ends(demo.home)
-    assert all(now[log] >= size for log, size in killed.items())
 
 
-def test_demo_finished_again_says_so_and_changes_nothing(demo: Demo, killed: dict[str, int]) -> None:
+def test_demo_killed_in_the_middle_goes_on_and_ends_ok(finished: Finished) -> None:
+    assert "going on in" in finished.run.stderr
+    assert finished.run.returncode == 0, finished.run.stdout + finished.run.stderr
+    assert json.loads(finished.run.stdout)["ok"]
+    now = _ends(finished.demo.home)
+    assert finished.killed
+    assert all(now[log] >= size for log, size in finished.killed.items())
+
+
+def test_demo_finished_again_says_so_and_changes_nothing(demo: Demo) -> None:
     before = _ends(demo.home)
     run = demo.run()
     assert run.returncode == 0, run.stdout + run.stderr
@@ -125,35 +160,27 @@ def test_demo_finished_again_says_so_and_changes_nothing(demo: Demo, killed: dic
     assert _ends(demo.home) == before
 
 
-def test_demo_home_is_what_the_notebook_explores(
-    demo: Demo, killed: dict[str, int], run_notebook: Callable[..., list[str]]
-) -> None:
+def test_demo_home_is_what_the_notebook_explores(demo: Demo, run_notebook: Callable[..., list[str]]) -> None:
     shown = run_notebook("explore_flights", HEADWATER_HOME=str(demo.home))
     assert "'every offset is accounted for'" in shown
     assert any("departed_at is missing" in text for text in shown)
     assert any("minutes_behind" in text for text in shown)
 
 
-def test_demo_other_arguments_are_refused(demo: Demo, killed: dict[str, int]) -> None:
+def test_demo_other_arguments_are_refused(demo: Demo) -> None:
     run = demo.run("--seed", "2")
     assert run.returncode == 2
     assert run.stderr.count("\n") == 1
     assert "was made with --seed 1, not --seed 2" in run.stderr
 
 
-def test_demo_join_is_rebuilt_beside_its_table_by_commands(demo: Demo, killed: dict[str, int]) -> None:
+def test_demo_join_is_rebuilt_beside_its_table_by_commands(
+    demo: Demo, headwater_in: Callable[[Path], Callable[..., subprocess.CompletedProcess[str]]]
+) -> None:
+    headwater = headwater_in(demo.folder)
+
     def backfill(*words: str) -> dict[str, Any]:
-        command = [
-            str(demo.installed.bin / "headwater"),
-            "backfill",
-            *words,
-            "--json",
-            "--home",
-            str(demo.home),
-        ]
-        run = subprocess.run(
-            command, cwd=demo.folder, env=demo.installed.environ, capture_output=True, text=True, check=False
-        )
+        run = headwater("backfill", *words, "--json", "--home", str(demo.home))
         assert run.returncode == 0, run.stdout + run.stderr
         found: dict[str, Any] = json.loads(run.stdout)
         return found

@@ -1,11 +1,9 @@
 """`headwater jobs` as a person meets it: modules that are wrong, records that are bad, and nothing lost."""
 
 import json
-import os
 import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ def others(clicks):
     return clicks.select("a")
 """
 )
+Run = Callable[..., subprocess.CompletedProcess[str]]
 AT = "2026-01-01T00:00:00Z"
 RECORD_MS = 1_767_225_600_000
 FIVE_MB = 5_000_000
@@ -66,19 +65,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return here
 
 
-def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environ = {name: value for name, value in os.environ.items() if name != "HEADWATER_HOME"}
-    return subprocess.run(
-        [sys.executable, "-m", "headwater.cli", *arguments],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+@pytest.fixture(scope="module")
+def run(headwater_in: Callable[[Path], Run], folder: Path) -> Run:
+    """Runs commands in that folder."""
+    return headwater_in(folder)
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("what", "sentence"),
     [
@@ -89,8 +82,8 @@ def run(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
         ("good.py:other", "good.py: no job 'other'; its jobs are clean"),
     ],
 )
-def test_jobs_check_wrong_module_is_one_sentence(folder: Path, what: str, sentence: str) -> None:
-    checked = run(folder, "jobs", "check", what)
+def test_jobs_check_wrong_module_is_one_sentence(run: Run, what: str, sentence: str) -> None:
+    checked = run("jobs", "check", what)
     assert checked.returncode == 2
     assert checked.stdout == ""
     (line,) = checked.stderr.splitlines()
@@ -98,31 +91,32 @@ def test_jobs_check_wrong_module_is_one_sentence(folder: Path, what: str, senten
     assert sentence in line
 
 
-def test_jobs_run_wrong_module_is_refused_before_anything_is_made(folder: Path) -> None:
-    started = run(folder, "jobs", "run", "twice.py", "--once", "--bootstrap", "127.0.0.1:1", "--home", "none")
+def test_jobs_run_wrong_module_is_refused_before_anything_is_made(run: Run, folder: Path) -> None:
+    started = run("jobs", "run", "twice.py", "--once", "--bootstrap", "127.0.0.1:1", "--home", "none")
     assert started.returncode == 2
     assert len(started.stderr.splitlines()) == 1
     assert not (folder / "none").exists()
 
 
-def test_jobs_run_topic_that_is_not_there_is_named(folder: Path) -> None:
+def test_jobs_run_topic_that_is_not_there_is_named(run: Run) -> None:
     with broker(properties={"auto.create.topics.enable": "false"}) as running:
         started = run(
-            folder, "jobs", "run", "good.py", "--once", "--bootstrap", running.bootstrap, "--home", "absent"
+            "jobs", "run", "good.py", "--once", "--bootstrap", running.bootstrap, "--home", "absent"
         )
     assert started.returncode in (1, 2)
     assert "Traceback" not in started.stderr
     assert "clicks" in started.stderr.splitlines()[-1]
 
 
-def test_jobs_run_rows_that_cannot_be_computed_are_told_with_the_reason_and_no_trace(folder: Path) -> None:
+@pytest.mark.story
+def test_jobs_run_rows_that_cannot_be_computed_are_told_with_the_reason_and_no_trace(run: Run) -> None:
     with broker() as running:
         producer = Producer({"bootstrap.servers": running.bootstrap})
         producer.produce("clicks", _good(0), timestamp=RECORD_MS)
         assert producer.flush(30) == 0
         arguments = ("--bootstrap", running.bootstrap, "--home", "divided")
-        started = run(folder, "jobs", "run", "divided.py", "--once", *arguments)
-        status = run(folder, "jobs", "status", *arguments)
+        started = run("jobs", "run", "divided.py", "--once", *arguments)
+        status = run("jobs", "status", *arguments)
     assert started.returncode == 1
     assert "\tat " not in started.stderr
     told = "batch 0 of clicks 0 [0, 1): [DIVIDE_BY_ZERO] Division by zero."
@@ -131,7 +125,7 @@ def test_jobs_run_rows_that_cannot_be_computed_are_told_with_the_reason_and_no_t
 
 
 @pytest.fixture(scope="module")
-def ran(folder: Path) -> Iterator[Path]:
+def ran(run: Run) -> None:
     """A home in which the job ran over good records and one of each bad kind."""
     with broker() as running:
         topic = NewTopic("clicks", 1, 1, config={"max.message.bytes": str(2 * FIVE_MB)})
@@ -145,31 +139,34 @@ def ran(folder: Path) -> Iterator[Path]:
         for value in values:
             producer.produce("clicks", value, timestamp=RECORD_MS)
         assert producer.flush(30) == 0
-        done = run(folder, "jobs", "run", "good.py", "--once", "--bootstrap", running.bootstrap)
+        done = run("jobs", "run", "good.py", "--once", "--bootstrap", running.bootstrap)
         assert done.returncode == 0, done.stderr[-2000:]
         assert "Traceback" not in done.stderr
-        yield folder
 
 
 def _good(a: int) -> bytes:
     return json.dumps({"a": a, "b": "x", "at": AT}).encode()
 
 
-def _sql(folder: Path, statement: str) -> list[dict[str, Any]]:
-    asked = run(folder, "sql", "--json", statement)
+def _sql(run: Run, statement: str) -> list[dict[str, Any]]:
+    asked = run("sql", "--json", statement)
     assert asked.returncode == 0, asked.stderr
     rows: list[dict[str, Any]] = json.loads(asked.stdout)
     return rows
 
 
-def test_jobs_run_bad_values_good_rows_and_large_ones_are_in_the_table(ran: Path) -> None:
-    rows = _sql(ran, "SELECT a, length(b) AS size FROM silver.clicks ORDER BY a")
+@pytest.mark.story
+@pytest.mark.usefixtures("ran")
+def test_jobs_run_bad_values_good_rows_and_large_ones_are_in_the_table(run: Run) -> None:
+    rows = _sql(run, "SELECT a, length(b) AS size FROM silver.clicks ORDER BY a")
     assert rows == [{"a": 1, "size": 1}, {"a": 2, "size": 1}, {"a": 5, "size": FIVE_MB}]
 
 
-def test_jobs_run_bad_values_are_quarantined_with_their_bytes(ran: Path) -> None:
+@pytest.mark.story
+@pytest.mark.usefixtures("ran")
+def test_jobs_run_bad_values_are_quarantined_with_their_bytes(run: Run) -> None:
     rows = _sql(
-        ran,
+        run,
         "SELECT _offset, _reason, coalesce(length(to_hex(_raw)) // 2, -1) AS size "
         "FROM silver.clicks__quarantine ORDER BY _offset",
     )
@@ -178,19 +175,22 @@ def test_jobs_run_bad_values_are_quarantined_with_their_bytes(ran: Path) -> None
     assert all(row["_reason"] for row in rows)
 
 
-def test_jobs_run_bad_values_every_offset_is_accounted_for(ran: Path) -> None:
-    audited = run(ran, "audit", "--json")
+@pytest.mark.story
+@pytest.mark.usefixtures("ran")
+def test_jobs_run_bad_values_every_offset_is_accounted_for(run: Run) -> None:
+    audited = run("audit", "--json")
     assert audited.returncode == 0, audited.stdout + audited.stderr
-    assert Counter(row["_partition"] for row in _sql(ran, "SELECT _partition FROM silver.clicks")) == {0: 3}
+    assert Counter(row["_partition"] for row in _sql(run, "SELECT _partition FROM silver.clicks")) == {0: 3}
 
 
-def test_jobs_check_and_run_refuse_a_column_of_another_type_in_the_same_words(ran: Path) -> None:
+@pytest.mark.usefixtures("ran")
+def test_jobs_check_and_run_refuse_a_column_of_another_type_in_the_same_words(run: Run) -> None:
     told = "silver.clicks: the column 'a' is int in the table and string in the job; cast it there, or give it another"
-    checked = run(ran, "jobs", "check", "text.py")
+    checked = run("jobs", "check", "text.py")
     with broker() as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         admin.create_topics([NewTopic("clicks", 1, 1)])["clicks"].result(10)
-        started = run(ran, "jobs", "run", "text.py", "--once", "--bootstrap", running.bootstrap)
+        started = run("jobs", "run", "text.py", "--once", "--bootstrap", running.bootstrap)
     assert (checked.returncode, started.returncode) == (2, 1)
     for ended in (checked, started):
         assert told in ended.stderr

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from deltalake import DeltaTable
 
 from headwater_broker.testing import RunningBroker, broker
 
@@ -34,16 +35,17 @@ def clean(clicks):
 def per_hour(good):
     return hw.tumbling(good, "at", "1 hour", by=["who"]).agg(F.sum("n").alias("total"))
 """
+Headwater = Callable[..., subprocess.CompletedProcess[str]]
 WAIT_S = 300
 
-pytestmark = pytest.mark.timeout(1500)
+pytestmark = [pytest.mark.story, pytest.mark.timeout(1500)]
 
 
 class Place:
-    """A folder with a job module and a home, and a broker."""
+    """A folder with a job module and a home, a broker, and what runs commands in the folder."""
 
-    def __init__(self, folder: Path, running: RunningBroker) -> None:
-        self.folder, self.bootstrap = folder, running.bootstrap
+    def __init__(self, folder: Path, running: RunningBroker, headwater: Headwater) -> None:
+        self.folder, self.bootstrap, self._headwater = folder, running.bootstrap, headwater
         (folder / "clicks.py").write_text(JOBS)
         (folder / "changed.py").write_text(JOBS.replace('F.sum("n")', 'F.max("n")'))
         (folder / "conf").mkdir()
@@ -71,9 +73,22 @@ class Place:
         )
 
     def run(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.start(*arguments)
-        out, err = process.communicate(timeout=WAIT_S)
-        return process.returncode, out, err
+        done = self._headwater(*arguments)
+        return done.returncode, done.stdout, done.stderr
+
+    def rows(self, table: str, *columns: str) -> list[tuple[Any, ...]]:
+        """What a table has so far."""
+        path = str(self.folder / ".headwater" / "tables" / table.replace(".", "/"))
+        if not DeltaTable.is_deltatable(path):
+            return []
+        found = DeltaTable(path).to_pyarrow_table(columns=list(columns)).to_pylist()
+        return [tuple(row[column] for column in columns) for row in found]
+
+    def committed(self, group: str) -> list[int]:
+        """The group's offsets."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+        return [p.offset for p in asked[group].result(10).topic_partitions]
 
     def sql(self, statement: str) -> list[dict[str, Any]]:
         status, out, err = self.run("sql", "--json", statement)
@@ -90,9 +105,11 @@ def _until(done: Callable[[], bool], process: "subprocess.Popen[str]") -> None:
         time.sleep(0.2)
 
 
-def test_jobs_changed_job_is_refused_by_check_and_run_in_the_same_words_and_rebuilt(tmp_path: Path) -> None:
+def test_jobs_changed_job_is_refused_by_check_and_run_in_the_same_words_and_rebuilt(
+    tmp_path: Path, headwater: Headwater
+) -> None:
     with broker(tmp_path / "data") as running:
-        place = Place(tmp_path, running)
+        place = Place(tmp_path, running, headwater)
         place.send(1, 2)
         where = ("--bootstrap", running.bootstrap)
         status, _, err = place.run("jobs", "run", "clicks.py", "--once", *where)
@@ -118,16 +135,18 @@ def test_jobs_changed_job_is_refused_by_check_and_run_in_the_same_words_and_rebu
     assert place.run("audit")[0] == 0
 
 
-def test_jobs_running_are_told_of_live_and_stop_gracefully_though_the_broker_is_gone(tmp_path: Path) -> None:
+def test_jobs_running_are_told_of_live_and_stop_gracefully_though_the_broker_is_gone(
+    tmp_path: Path, headwater: Headwater
+) -> None:
     with ExitStack() as started:
         with broker(tmp_path / "data") as running:
-            place = Place(tmp_path, running)
+            place = Place(tmp_path, running, headwater)
             place.send(1, 2)
             where = ("--bootstrap", running.bootstrap)
             job = place.start("jobs", "run", "clicks.py", "--interval", "0.2", *where)
             started.callback(job.kill)
-            path = tmp_path / ".headwater" / "tables" / "headwater" / "progress" / "_delta_log"
-            _until(lambda: len(list(path.glob("*.json"))) > 2, job)
+            both = {("clean", "batch"), ("per_hour", "started")}
+            _until(lambda: both <= {*place.rows("headwater.progress", "job", "event")}, job)
             place.send(3)
             watching = place.start("jobs", "status", "clicks.py", "--watch", "--json")
             started.callback(watching.kill)
@@ -144,9 +163,8 @@ def test_jobs_running_are_told_of_live_and_stop_gracefully_though_the_broker_is_
             text = "\n".join(told["sentences"])
             assert "table silver.clicks lets it go to 2026-01-01 09:53:00" in text
             assert "the operator stateStoreSave" in text
-            admin = AdminClient({"bootstrap.servers": running.bootstrap})
-            asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("clean")])
-            assert [p.offset for p in asked["clean"].result(10).topic_partitions] == [3]
+            _until(lambda: place.committed("clean") == [3], job)
+            _until(lambda: place.rows("gold.per_hour", "total") == [(6,)], job)
         os.killpg(job.pid, signal.SIGTERM)  # to the JVM as well, as a service's manager and `timeout` do
         _, err = job.communicate(timeout=WAIT_S)
     assert job.returncode == 0, err

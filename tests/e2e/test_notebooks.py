@@ -14,6 +14,7 @@ RunNotebook = Callable[..., list[str]]
 _NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("path", sorted(_NOTEBOOKS.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebook_is_valid_and_stripped(path: Path) -> None:
     notebook = nbformat.read(path, as_version=4)
@@ -23,7 +24,6 @@ def test_notebook_is_valid_and_stripped(path: Path) -> None:
     assert [cell.id for cell in code if cell.outputs or cell.execution_count is not None] == []
 
 
-@pytest.mark.slow
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_notebook_backfill_walkthrough_mends_the_table_and_takes_it_back(run_notebook: RunNotebook) -> None:

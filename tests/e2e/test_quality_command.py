@@ -1,9 +1,7 @@
 """`headwater quality` as scripts and people run it."""
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,21 +53,15 @@ def folder(tmp_path_factory):
     return here
 
 
-def run_quality(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environ = {name: value for name, value in os.environ.items() if name != "HEADWATER_HOME"}
-    return subprocess.run(
-        [sys.executable, "-m", "headwater.cli", "quality", *arguments],
-        cwd=folder,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+@pytest.fixture(scope="module")
+def run_quality(headwater_in, folder):
+    """Runs `headwater quality` in that folder."""
+    return partial(headwater_in(folder), "quality")
 
 
-def test_quality_run_finds_the_tables_job_and_fails_by_its_checks(folder):
-    done = run_quality(folder, "run", "silver.departures", "--json")
+@pytest.mark.story
+def test_quality_run_finds_the_tables_job_and_fails_by_its_checks(run_quality, folder):
+    done = run_quality("run", "silver.departures", "--json")
     assert done.returncode == 1, done.stderr
     result = json.loads(done.stdout)
     held = {outcome["name"]: outcome["passed"] for outcome in result["outcomes"]}
@@ -84,9 +76,9 @@ def test_quality_run_finds_the_tables_job_and_fails_by_its_checks(folder):
     assert Path(folder, result["docs"]).is_file()
 
 
-def test_quality_run_of_a_job_file_at_a_version_passes_with_its_warnings(folder):
+@pytest.mark.story
+def test_quality_run_of_a_job_file_at_a_version_passes_with_its_warnings(run_quality):
     done = run_quality(
-        folder,
         *("run", "jobs/clean.py", "--version", "0", "--expectations", "mine.py:expectations"),
         *("--check", "positive: delay > 0", "--batch-check", "some: count(*) > 0"),
     )
@@ -96,18 +88,20 @@ def test_quality_run_of_a_job_file_at_a_version_passes_with_its_warnings(folder)
     assert "positive: every row: delay > 0" in done.stdout
     assert "expect_column_values_to_not_be_null" in done.stdout
     assert "Data Docs: file://" in done.stdout
-    shown = run_quality(folder, "show", "silver.departures")
+    shown = run_quality("show", "silver.departures")
     assert shown.returncode == 0, shown.stderr
     assert "passed" in shown.stdout
-    assert json.loads(run_quality(folder, "show", "--json").stdout)[0]["version"] == 0
+    assert json.loads(run_quality("show", "--json").stdout)[0]["version"] == 0
 
 
-def test_quality_run_of_a_table_whose_job_is_not_at_hand_says_that_its_checks_are_left_out(folder):
+def test_quality_run_of_a_table_whose_job_is_not_at_hand_says_that_its_checks_are_left_out(
+    run_quality, folder
+):
     table = folder / ".headwater/tables/silver/alone"
     told = {"userMetadata": LedgerEntry("alone", 1, 0, "silver.alone", "row", (), {}, "").to_json()}
     write_deltalake(table, pa.table({"delay": [1]}), commit_properties=CommitProperties(custom_metadata=told))
     for _ in range(2):
-        done = run_quality(folder, "run", "silver.alone", "--check", "positive: delay > 0")
+        done = run_quality("run", "silver.alone", "--check", "positive: delay > 0")
         assert done.returncode == 0, done.stderr
         assert "the job 'alone', which writes silver.alone, is in no module of ./jobs" in done.stderr
     assert "in place of what was found at 20" in done.stdout
@@ -132,8 +126,8 @@ def test_quality_run_of_a_table_whose_job_is_not_at_hand_says_that_its_checks_ar
         (["show", "gold.flights"], 2, "there is no result of gold.flights yet"),
     ],
 )
-def test_quality_mistake_is_told_in_a_sentence_with_its_status(folder, arguments, status, said):
-    done = run_quality(folder, *arguments)
+def test_quality_mistake_is_told_in_a_sentence_with_its_status(run_quality, arguments, status, said):
+    done = run_quality(*arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr

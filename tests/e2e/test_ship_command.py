@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from headwater.ship.discovery import missing_file
 from headwater.ship.listener import parse_address
 from headwater_broker.testing import RunningBroker
 from headwater_broker.testing import broker as running_broker
+from support.processes import free_port
 
 Headwater = Callable[..., subprocess.CompletedProcess[str]]
 WAIT_S = 30
@@ -64,6 +66,12 @@ def coordinates(message: Any) -> tuple[str, ...]:
     )
 
 
+def journal_size(folder: Path) -> int:
+    """Bytes of the journal in which a shipper notes what it is about to send, before it does."""
+    (journal,) = (folder / ".headwater" / "ship").glob("*/logs/sent.jsonl")
+    return journal.stat().st_size
+
+
 class Following:
     """A shipper that goes on until it is told to end."""
 
@@ -75,6 +83,22 @@ class Following:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def await_that(self, done: Callable[[], bool]) -> None:
+        """Waits until something is so, while the shipper runs."""
+        deadline = time.monotonic() + WAIT_S
+        while not done():
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    def has_open(self, path: Path) -> bool:
+        """Whether the shipper has a file open."""
+        for link in Path(f"/proc/{self.process.pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # it was closed meanwhile
+                if link.samefile(path):
+                    return True
+        return False
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
         self.process.send_signal(number)
@@ -97,6 +121,7 @@ def follow(tmp_path: Path, broker: RunningBroker) -> Iterator[Callable[..., Foll
         each.process.communicate()
 
 
+@pytest.mark.story
 def test_ship_once_sends_every_line_with_its_origin(
     tmp_path: Path, broker: RunningBroker, headwater: Headwater
 ) -> None:
@@ -119,6 +144,7 @@ def test_ship_once_sends_every_line_with_its_origin(
     assert {each.key() for each in found} == {str(tmp_path / "a.log").encode()}
 
 
+@pytest.mark.story
 def test_ship_again_with_another_home_sends_only_what_is_new(
     tmp_path: Path, broker: RunningBroker, headwater: Headwater
 ) -> None:
@@ -132,6 +158,7 @@ def test_ship_again_with_another_home_sends_only_what_is_new(
     assert values(records(broker.bootstrap, "logs")) == ["one", "two"]
 
 
+@pytest.mark.story
 def test_ship_status_shows_position_and_lag_of_each_file(
     tmp_path: Path, broker: RunningBroker, headwater: Headwater
 ) -> None:
@@ -154,6 +181,7 @@ def test_ship_status_shows_position_and_lag_of_each_file(
     assert headwater("ship", "--status", "--name", "elsewhere", *at).stderr == "nothing was shipped\n"
 
 
+@pytest.mark.story
 def test_ship_line_above_the_topics_limit_is_kept_aside_and_named(
     tmp_path: Path, broker: RunningBroker, headwater: Headwater
 ) -> None:
@@ -198,6 +226,7 @@ def test_ship_topic_whose_limit_is_lowered_meanwhile_gets_every_line_that_fits(
     assert len([*(tmp_path / ".headwater/ship/here/logs/too-long").iterdir()]) == 1
 
 
+@pytest.mark.story
 def test_ship_follows_growth_and_rotation_and_ends_on_sigterm(
     tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
 ) -> None:
@@ -281,14 +310,16 @@ def test_ship_waits_for_a_broker_that_is_away_and_sends_everything_when_it_is_ba
     tmp_path: Path, follow: Callable[..., Following]
 ) -> None:
     log = tmp_path / "a.log"
-    with running_broker(tmp_path / "data") as first:
-        port, bootstrap = first.port, first.bootstrap
+    port = free_port()
+    with running_broker(tmp_path / "data", port=port) as first:
+        bootstrap = first.bootstrap
         shipper = follow("a.log", "--topic", "logs", bootstrap=bootstrap)
         log.write_text("one\n")
         assert values(records(bootstrap, "logs", 1)) == ["one"]
+    before = journal_size(tmp_path)
     with log.open("a") as file:
         file.writelines(f"{number}\n" for number in range(200_000))
-    time.sleep(0.5)
+    shipper.await_that(lambda: journal_size(tmp_path) > before)
     with running_broker(tmp_path / "data", port=port) as second:
         found = records(second.bootstrap, "logs", 200_001)
         assert {coordinates(each): each.value() for each in found}.keys() == {
@@ -303,8 +334,9 @@ def test_ship_file_that_is_rotated_while_the_broker_is_away_is_shipped_in_all_it
 ) -> None:
     log = tmp_path / "a.log"
     lines = [f"line {number:03} of a log that is rotated again and again" for number in range(5)]
-    with running_broker(tmp_path / "data") as first:
-        port, bootstrap = first.port, first.bootstrap
+    port = free_port()
+    with running_broker(tmp_path / "data", port=port) as first:
+        bootstrap = first.bootstrap
         shipper = follow("a.log", "--topic", "logs", bootstrap=bootstrap)
         log.write_text(f"{lines[0]}\n")
         records(bootstrap, "logs", 1)
@@ -313,7 +345,7 @@ def test_ship_file_that_is_rotated_while_the_broker_is_away_is_shipped_in_all_it
             (tmp_path / f"a.log.{older}").rename(tmp_path / f"a.log.{older + 1}")
         log.rename(tmp_path / "a.log.1")
         log.write_text(f"{line}\n")
-        time.sleep(2.5)
+        shipper.await_that(lambda: shipper.has_open(log))
     with running_broker(tmp_path / "data", port=port) as second:
         found = records(second.bootstrap, "logs", 5)
         assert sorted(values(found)) == lines
@@ -324,23 +356,32 @@ def test_ship_told_to_stop_while_its_queue_is_full_says_what_was_not_acknowledge
     tmp_path: Path, follow: Callable[..., Following]
 ) -> None:
     log = tmp_path / "a.log"
-    log.write_text("".join(f"{number}\n" for number in range(600_000)))
-    with running_broker(tmp_path / "data") as running:
+    log.write_text("first\n")
+    with running_broker(tmp_path / "data", port=free_port()) as running:
         shipper = follow("a.log", "--topic", "logs", bootstrap=running.bootstrap)
         records(running.bootstrap, "logs", 1)
-    time.sleep(1)
+    before = journal_size(tmp_path)
+    with log.open("a") as file:
+        file.writelines(f"{number}\n" for number in range(600_000))
+    shipper.await_that(
+        lambda: journal_size(tmp_path) > before
+    )  # its first chunk alone is more than the queue takes
     code, _, err = shipper.end()
     assert (code, "Traceback" in err) == (0, False), err
     assert "headwater: not acknowledged: " in err
 
 
 def test_ship_from_end_sends_what_was_written_while_the_broker_was_away(
-    tmp_path: Path, follow: Callable[..., Following]
+    tmp_path: Path, follow: Callable[..., Following], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv(
+        "HEADWATER_CLIENT_TIMEOUT_S", "2"
+    )  # it says that it waits when nobody has answered for so long
     log = tmp_path / "a.log"
     log.write_text("before\n")
-    with running_broker(tmp_path / "data") as first:
-        port, bootstrap = first.port, first.bootstrap
+    port = free_port()
+    with running_broker(tmp_path / "data", port=port) as first:
+        bootstrap = first.bootstrap
     shipper = follow("*.log", "--topic", "logs", "--from-end", bootstrap=bootstrap)
     assert shipper.process.stderr is not None
     assert "waiting for the brokers, nothing is lost" in shipper.process.stderr.readline()
@@ -352,6 +393,7 @@ def test_ship_from_end_sends_what_was_written_while_the_broker_was_away(
         assert shipper.end()[0] == 0
 
 
+@pytest.mark.story
 def test_ship_syslog_messages_arrive_with_their_sender(
     tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following]
 ) -> None:
@@ -394,21 +436,16 @@ def test_ship_long_syslog_message_is_cut_and_its_record_says_so(
 def test_ship_killed_with_syslog_in_its_spool_sends_it_later(
     tmp_path: Path, broker: RunningBroker, follow: Callable[..., Following], headwater: Headwater
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        nowhere = f"127.0.0.1:{nobody.getsockname()[1]}"
     shipper = follow(
-        "--syslog", "127.0.0.1:0", "--topic", "logs", "--json", "--name", "here", bootstrap=nowhere
+        *("--syslog", "127.0.0.1:0", "--topic", "logs", "--json", "--name", "here"),
+        bootstrap=f"127.0.0.1:{free_port()}",
     )
     assert shipper.process.stdout is not None
     address = parse_address(json.loads(shipper.process.stdout.readline())["listening"])
     with socket.create_connection(address) as tcp:
         tcp.sendall(b"<34>one\n<34>two\n")
         spool = tmp_path / ".headwater/ship/here/logs/spool"
-        deadline = time.monotonic() + WAIT_S
-        while time.monotonic() < deadline and not any(
-            b"two" in each.read_bytes() for each in spool.glob("*")
-        ):
-            time.sleep(0.02)
+        shipper.await_that(lambda: any(b"two" in each.read_bytes() for each in spool.glob("*")))
     shipper.end(signal.SIGKILL)
     (tmp_path / "empty.log").touch()
     done = headwater(
@@ -452,6 +489,7 @@ def test_ship_lock_that_cannot_be_written_is_told(
     )
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -1,11 +1,10 @@
 """A log file shipped to a topic and from there to tables, as a person does it; what was sent twice is there once."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from headwater.config import shipped_dir
 from headwater_broker.testing import broker
@@ -20,17 +19,15 @@ def _line(number: int) -> str:
     )
 
 
-def test_ship_lines_sent_twice_are_in_the_table_once(tmp_path: Path) -> None:
+@pytest.mark.story
+def test_ship_lines_sent_twice_are_in_the_table_once(tmp_path: Path, headwater: Any) -> None:
     log = tmp_path / "access.log"
 
     def run(*arguments: str) -> str:
-        environ = {name: value for name, value in os.environ.items() if name != "HEADWATER_HOME"}
-        done = subprocess.run(
-            [sys.executable, "-m", "headwater.cli", *arguments],
-            cwd=tmp_path, env=environ, capture_output=True, text=True, check=False, timeout=300,
-        )  # fmt: skip
+        done = headwater(*arguments)
         assert done.returncode == 0, done.stderr[-2000:]
-        return done.stdout
+        output: str = done.stdout
+        return output
 
     def table(statement: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = json.loads(run("sql", "--json", statement))

@@ -33,7 +33,18 @@ def home(tmp_path_factory):
     return folder
 
 
-def run_sql(home, *arguments, stdin="", env=None):
+@pytest.fixture
+def run_sql(headwater):
+    """Runs `headwater sql` over a home."""
+
+    def run(home, *arguments, stdin=""):
+        return headwater("sql", "--home", str(home), *arguments, stdin=stdin)
+
+    return run
+
+
+def run_process(home, *arguments, stdin="", env=None):
+    """Runs `headwater sql` over a home in a process of its own."""
     return subprocess.run(
         [sys.executable, "-m", "headwater.cli", "sql", "--home", str(home), *arguments],
         input=stdin,
@@ -45,20 +56,23 @@ def run_sql(home, *arguments, stdin="", env=None):
     )
 
 
+@pytest.mark.story
 def test_sql_json_prints_one_array_and_nothing_else(home):
-    done = run_sql(
+    done = run_process(
         home, "--json", "SELECT count(*) AS n, sum(CAST(1 AS HUGEINT)) AS s FROM silver.departures"
     )
     assert (done.returncode, json.loads(done.stdout), done.stderr) == (0, [{"n": 3, "s": 3}], "")
 
 
+@pytest.mark.story
 def test_sql_reads_statements_from_standard_input(home):
-    done = run_sql(
+    done = run_process(
         home, "--csv", stdin="CREATE VIEW v AS SELECT * FROM silver.departures;\nSELECT carrier FROM v;"
     )
     assert (done.returncode, done.stdout) == (0, "carrier\nUA\nAA\n\n".replace("\n\n", '\n""\n'))
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
@@ -72,15 +86,16 @@ def test_sql_reads_statements_from_standard_input(home):
         ([], 2, "there is no statement"),
     ],
 )
-def test_sql_mistake_is_told_on_standard_error_with_its_status(home, arguments, status, said):
+def test_sql_mistake_is_told_on_standard_error_with_its_status(run_sql, home, arguments, status, said):
     done = run_sql(home, *arguments)
     assert (done.returncode, done.stdout) == (status, "")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.story
 def test_sql_json_is_utf8_in_any_locale(home):
-    done = run_sql(
+    done = run_process(
         home, "--json", "SELECT 'Zürich' AS city", env={"PYTHONIOENCODING": "latin-1", "LC_ALL": "C"}
     )
     assert json.loads(done.stdout) == [{"city": "Zürich"}]
@@ -120,10 +135,11 @@ def test_sql_imports_neither_spark_nor_pandas(home):
 def test_sql_with_a_limit_ends_cleanly_each_time(home, tmp_path):
     """Arrow's read-ahead must not outlive the interpreter: with Python's files one run in ten crashed."""
     write_deltalake(tmp_path / "tables/silver/wide", pa.table({f"c{n}": range(100_000) for n in range(10)}))
-    assert [run_sql(tmp_path, "SELECT * FROM silver.wide LIMIT 1").returncode for _ in range(5)] == [0] * 5
+    statement = "SELECT * FROM silver.wide LIMIT 1"
+    assert [run_process(tmp_path, statement).returncode for _ in range(5)] == [0] * 5
 
 
-def test_sql_sees_whole_commits_while_a_job_writes(tmp_path):
+def test_sql_sees_whole_commits_while_a_job_writes(run_sql, tmp_path):
     path = tmp_path / "tables/silver/pairs"
     write_deltalake(path, pa.table({"half": [1, -1]}))
     stop = threading.Event()
@@ -144,7 +160,8 @@ def test_sql_sees_whole_commits_while_a_job_writes(tmp_path):
         writer.join()
 
 
-def test_both_engines_print_the_same(home):
+@pytest.mark.story
+def test_both_engines_print_the_same(run_sql, home):
     statement = """
         SELECT *, 1 AS one, 2 AS one, CAST(seen AS DATE) AS seen_day, 1.5 AS exact, 10 > 2 AS yes,
                seen - TIMESTAMP '1969-12-30 22:00:00Z' AS since, TIMESTAMP '2013-01-01 10:00:00' AS moment,
@@ -160,7 +177,7 @@ def test_both_engines_print_the_same(home):
     assert (first["carrier"], first["delay"], first["seen"]) == ("AA", None, "1970-01-01T00:00:01.500000Z")
 
 
-def test_spark_engine_tells_mistakes_in_a_sentence_and_does_the_rest(tmp_path):
+def test_spark_engine_tells_mistakes_in_a_sentence_and_does_the_rest(run_sql, tmp_path):
     path = tmp_path / "tables/silver/pairs"
     write_deltalake(path, pa.table({"n": [1, 2, 3]}))
     unknown = run_sql(tmp_path, "--engine", "spark", "--json", "SELECT * FROM silver.pears")

@@ -14,6 +14,8 @@ from headwater.stack.places import jars_dir
 
 pytest.importorskip("pyspark")
 
+pytestmark = pytest.mark.story
+
 
 def test_setup_when_all_is_there_fetches_nothing(headwater: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy that nobody listens on: anything that wanted the network would fail.

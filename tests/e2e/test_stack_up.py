@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headwater.stack.ports import free_port
 from headwater.stack.processes import start_ticks
+from support.processes import free_port
 
 _DEADLINE_S = 60
 
@@ -58,6 +59,15 @@ def _members(data: Path) -> list[dict[str, Any]]:
     return members
 
 
+def _free_pair() -> int:
+    """A port that stays free until it is bound, as the one after it does."""
+    while True:
+        port = free_port()
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port + 1))
+            return port
+
+
 def _await_end(pids: list[int]) -> None:
     deadline = time.monotonic() + _DEADLINE_S
     while any(start_ticks(pid) is not None for pid in pids):
@@ -73,6 +83,7 @@ def taken_port() -> Iterator[int]:
         yield listener.getsockname()[1]
 
 
+@pytest.mark.story
 def test_up_with_the_memory_coordinator_serves_clients_and_ends_clean(
     foreground: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -88,10 +99,11 @@ def test_up_with_the_memory_coordinator_serves_clients_and_ends_clean(
     assert not (data / "stack.json").exists()
 
 
+@pytest.mark.story
 def test_up_with_zookeeper_starts_brokers_on_following_ports_and_keeps_its_data(
     foreground: Callable[..., Any], tmp_path: Path
 ) -> None:
-    port = free_port("127.0.0.1")
+    port = _free_pair()
     arguments = ("--home", "home", "--brokers", "2", "--port", str(port), "--set", "broker.id=5")
     stack = foreground(*arguments)
     assert stack.address == f"127.0.0.1:{port}"
@@ -112,7 +124,7 @@ def test_up_with_zookeeper_starts_brokers_on_following_ports_and_keeps_its_data(
 def test_up_after_kill_9_works_at_once_with_the_same_command(
     foreground: Callable[..., Any], tmp_path: Path, whom: str
 ) -> None:
-    port = free_port("127.0.0.1")
+    port = free_port()
     arguments = ("--home", "home", "--port", str(port))
     stack = foreground(*arguments)
     _produce(stack.address, "flights", "a", "b", "c")
@@ -161,7 +173,7 @@ def test_up_whose_only_broker_is_killed_says_so_and_ends(
 
 
 def test_up_goes_on_without_a_killed_broker_and_says_which(
-    foreground: Callable[..., Any], headwater: Any
+    foreground: Callable[..., Any], headwater: Any, headwater_process: Any
 ) -> None:
     stack = foreground("--home", "home", "--brokers", "2", "--port", "0")
     told = json.loads(headwater("status", "--home", "home", "--json").stdout)
@@ -175,41 +187,41 @@ def test_up_goes_on_without_a_killed_broker_and_says_which(
     now = json.loads(headwater("status", "--home", "home", "--json").stdout)
     assert now["bootstrap"] == stack.address
     assert [each["alive"] for each in now["processes"] if each["role"] == "broker"] == [True, False]
-    again = headwater("up", "--home", "home")
+    again = headwater_process("up", "--home", "home")
     assert again.returncode == 0
     assert "headwater down, then headwater up, starts it again" in again.stderr
     assert stack.end()[0] == 0
 
 
 @pytest.mark.parametrize("form", [[], ["--foreground"]], ids=["detached", "foreground"])
-def test_up_that_cannot_listen_there_gives_the_reason(headwater: Any, form: list[str]) -> None:
+def test_up_that_cannot_listen_there_gives_the_reason(headwater_process: Any, form: list[str]) -> None:
     for host in ("192.0.2.1", "nosuch.invalid"):
-        done = headwater("up", *form, "--coordinator", "memory", "--host", host, "--port", "9092")
+        done = headwater_process("up", *form, "--coordinator", "memory", "--host", host, "--port", "9092")
         assert done.returncode == 1
         assert done.stderr.startswith(f"headwater: cannot listen on {host}:9092 (")
 
 
-def test_up_over_a_folder_that_cannot_be_written_to_is_told(headwater: Any, tmp_path: Path) -> None:
+def test_up_over_a_folder_that_cannot_be_written_to_is_told(headwater_process: Any, tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "stack" / "up.log").mkdir(parents=True)  # as root may write to folders of any mode
-    done = headwater("up", "--home", "home", "--coordinator", "memory", "--port", "0")
+    done = headwater_process("up", "--home", "home", "--coordinator", "memory", "--port", "0")
     assert (done.returncode, done.stderr) == (
         1,
         f"headwater: cannot write to {home / 'stack'}: is a directory\n",
     )
     (home / "stack" / "up.log").rmdir()
     (home / "stack" / "broker-1").write_text("")
-    done = headwater("up", "--home", "home", "--coordinator", "memory", "--port", "0")
+    done = headwater_process("up", "--home", "home", "--coordinator", "memory", "--port", "0")
     assert done.returncode == 1
     assert done.stderr == f"headwater: cannot write to {home / 'stack' / 'broker-1'}: not a directory\n"
 
 
 @pytest.mark.parametrize(("first", "then"), [("memory", "zookeeper"), ("zookeeper", "memory")])
 def test_up_with_another_coordinator_than_at_first_says_which(
-    foreground: Callable[..., Any], headwater: Any, first: str, then: str
+    foreground: Callable[..., Any], headwater_process: Any, first: str, then: str
 ) -> None:
     assert foreground("--home", "home", "--port", "0", "--coordinator", first).end()[0] == 0
-    done = headwater("up", "--home", "home", "--port", "0", "--coordinator", then)
+    done = headwater_process("up", "--home", "home", "--port", "0", "--coordinator", then)
     assert done.returncode == 2
     assert "was begun with" in done.stderr
 
@@ -221,17 +233,22 @@ def test_up_two_stacks_run_side_by_side(foreground: Callable[..., Any]) -> None:
     assert [_consume(stack.address, "flights", 1) for stack in stacks] == [["0"], ["1"]]
 
 
-def test_up_over_a_home_in_use_names_the_stack(foreground: Callable[..., Any], headwater: Any) -> None:
+def test_up_over_a_home_in_use_names_the_stack(
+    foreground: Callable[..., Any], headwater_process: Any
+) -> None:
     stack = foreground("--home", "home", "--coordinator", "memory", "--port", "0")
-    done = headwater("up", "--foreground", "--home", "home", "--coordinator", "memory", "--port", "0")
+    done = headwater_process("up", "--foreground", "--home", "home", "--coordinator", "memory", "--port", "0")
     assert (done.returncode, done.stdout) == (1, "")
     assert "a stack already runs over" in done.stderr
     assert stack.address in done.stderr
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("form", [["--foreground"], []])
-def test_up_on_a_port_in_use_exits_3(headwater: Any, taken_port: int, form: list[str]) -> None:
-    done = headwater("up", *form, "--home", "home", "--coordinator", "memory", "--port", str(taken_port))
+def test_up_on_a_port_in_use_exits_3(headwater_process: Any, taken_port: int, form: list[str]) -> None:
+    done = headwater_process(
+        "up", *form, "--home", "home", "--coordinator", "memory", "--port", str(taken_port)
+    )
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
         f"headwater: another process listens on 127.0.0.1:{taken_port}: stop it, or choose another port with "
@@ -240,8 +257,10 @@ def test_up_on_a_port_in_use_exits_3(headwater: Any, taken_port: int, form: list
 
 
 @pytest.mark.parametrize("form", [["--foreground"], []])
-def test_up_with_an_unknown_property_exits_2_and_names_the_nearest(headwater: Any, form: list[str]) -> None:
-    done = headwater(
+def test_up_with_an_unknown_property_exits_2_and_names_the_nearest(
+    headwater_process: Any, form: list[str]
+) -> None:
+    done = headwater_process(
         *("up", *form, "--home", "home", "--coordinator", "memory", "--port", "0", "--set", "num.partition=3")
     )
     assert (done.returncode, done.stdout) == (2, "")
@@ -251,9 +270,9 @@ def test_up_with_an_unknown_property_exits_2_and_names_the_nearest(headwater: An
 
 
 @pytest.mark.parametrize("form", [["--foreground"], []])
-def test_up_with_a_dead_zookeeper_exits_4(headwater: Any, form: list[str]) -> None:
-    address = f"127.0.0.1:{free_port('127.0.0.1')}"
-    done = headwater("up", *form, "--home", "home", "--port", "0", "--zookeeper", address)
+def test_up_with_a_dead_zookeeper_exits_4(headwater_process: Any, form: list[str]) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    done = headwater_process("up", *form, "--home", "home", "--port", "0", "--zookeeper", address)
     assert (done.returncode, done.stdout) == (4, "")
     assert done.stderr == (
         f"headwater: ZooKeeper at {address} does not answer: start it, correct --zookeeper, or leave it out to "
@@ -261,8 +280,8 @@ def test_up_with_a_dead_zookeeper_exits_4(headwater: Any, form: list[str]) -> No
     )
 
 
-def test_up_where_another_server_poses_as_zookeeper_exits_4(headwater: Any, taken_port: int) -> None:
-    done = headwater(
+def test_up_where_another_server_poses_as_zookeeper_exits_4(headwater_process: Any, taken_port: int) -> None:
+    done = headwater_process(
         *("up", "--foreground", "--home", "home", "--port", "0", "--zookeeper", f"127.0.0.1:{taken_port}"),
         *("--set", "zookeeper.connection.timeout.ms=2000"),
     )
@@ -279,16 +298,17 @@ def test_up_with_an_external_ensemble_and_chroot_starts_no_zookeeper(
     assert stack.end() == (0, "")
 
 
-def test_up_detached_then_status_then_down(headwater: Any, tmp_path: Path) -> None:
-    up = headwater("up", "--home", "home", "--coordinator", "memory", "--port", "0", "--json")
+@pytest.mark.story
+def test_up_detached_then_status_then_down(headwater: Any, headwater_process: Any, tmp_path: Path) -> None:
+    up = headwater_process("up", "--home", "home", "--coordinator", "memory", "--port", "0", "--json")
     try:
         assert up.returncode == 0, up.stderr
         told = json.loads(up.stdout)
         assert told["already_running"] is False
-        second = headwater("up", "--home", "home", "--coordinator", "memory")
+        second = headwater_process("up", "--home", "home", "--coordinator", "memory")
         assert (second.returncode, second.stdout) == (0, f"already running {told['bootstrap']}\n")
         assert second.stderr == ""
-        other = headwater("up", "--home", "home", "--coordinator", "memory", "--port", "1")
+        other = headwater_process("up", "--home", "home", "--coordinator", "memory", "--port", "1")
         assert (other.returncode, other.stdout) == (0, second.stdout)
         assert other.stderr == "headwater: --port 1 is for a stack that starts: run headwater down first\n"
         status = json.loads(headwater("status", "--home", "home", "--json").stdout)
@@ -296,9 +316,9 @@ def test_up_detached_then_status_then_down(headwater: Any, tmp_path: Path) -> No
         assert [member["role"] for member in status["processes"]] == ["broker"]
         assert status["processes"][0]["resident_bytes"] > 1_000_000
     finally:
-        down = headwater("down", "--home", "home")
+        down = headwater_process("down", "--home", "home")
     assert (down.returncode, down.stdout) == (0, "stopped\n")
-    again = headwater("down", "--home", "home")
+    again = headwater_process("down", "--home", "home")
     assert (again.returncode, again.stdout) == (0, f"no stack runs over {tmp_path}/home/stack\n")
     assert headwater("status", "--home", "home").returncode == 1
 

@@ -1,14 +1,14 @@
 """A name that there is not ends every verb with status 2 and one sentence; 1 is for what was tried and failed."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater_broker.testing import RunningBroker, broker
+
+pytestmark = pytest.mark.story
 
 
 @pytest.fixture(scope="module")
@@ -35,22 +35,13 @@ def running() -> Iterator[RunningBroker]:
     ],
 )
 def test_unknown_name_is_status_2_and_one_sentence(
-    running: RunningBroker, tmp_path: Path, command: str
+    running: RunningBroker, headwater: Any, tmp_path: Path, command: str
 ) -> None:
     words = command.split()
     if words[0] in ("topics", "consume", "groups"):
         words += ["--bootstrap", running.bootstrap]
-    environ = {name: value for name, value in os.environ.items() if name != "HEADWATER_HOME"}
     (tmp_path / ".headwater").mkdir()
-    done = subprocess.run(
-        [sys.executable, "-m", "headwater.cli", *words],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = headwater(*words)
     assert done.returncode == 2, done.stderr
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()

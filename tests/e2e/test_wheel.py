@@ -21,6 +21,7 @@ class Installation(Protocol):
     def run(self, *arguments: str, program: str = "headwater") -> subprocess.CompletedProcess[str]: ...
 
 
+@pytest.mark.story
 def test_wheel_holds_the_three_packages_and_what_they_read(wheel: Path) -> None:
     names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {
@@ -39,6 +40,7 @@ def test_wheel_holds_the_three_packages_and_what_they_read(wheel: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
 
 
+@pytest.mark.story
 def test_wheel_installed_runs_its_own_code_from_anywhere(installed: Installation) -> None:
     code = "import headwater, headwater_broker, headwater_streams as s; print(headwater.__file__, s.__file__)"
     where = installed.run("-c", code, program="python")
@@ -52,6 +54,7 @@ def test_wheel_installed_runs_its_own_code_from_anywhere(installed: Installation
         assert f" {verb} " in shown.stdout
 
 
+@pytest.mark.story
 def test_wheel_installed_finds_its_configuration(installed: Installation) -> None:
     done = installed.run("config", "show", "--json")
     assert done.returncode == 0, done.stderr
@@ -69,7 +72,6 @@ def test_wheel_installed_finds_its_configuration(installed: Installation) -> Non
     assert values(done.stdout) == values(here.stdout)
 
 
-@pytest.mark.slow
 def test_wheel_installed_plans_the_packaged_jobs(installed: Installation) -> None:
     done = installed.run("jobs", "check", "--json")
     assert done.returncode == 0, done.stderr
