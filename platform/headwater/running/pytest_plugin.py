@@ -24,6 +24,8 @@ SMALL_BATCHES = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Of the JVM for the driver to fetch a result: 15 s, of which a busy machine was seen to make an error.
+    "spark.python.authenticate.socketTimeout": "5m",
 }
 
 
