@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +15,7 @@ from headwater_streams.sources.coordinates import RAW_SCHEMA
 from headwater_streams.sources.decode import BAD, VALUE, RecordDecoder, value_schema
 from headwater_streams.sources.problems import PROBLEMS
 from headwater_streams.testing import JobDriver
+from ready_homes import ready_home, remove_old_homes
 
 __all__ = ["drive"]
 
@@ -27,6 +29,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     settings = {
         name: value for name, value in SMALL_BATCHES.items() if name != "spark.driver.defaultJavaOptions"
     }
+    remove_old_homes()
     settings["spark.driver.memory"] = "3g"  # of 2, which a job has, little was left behind some 800 tests
     with session_of_tests(tmp_path_factory.mktemp("spark"), settings) as session:
         yield session
@@ -56,11 +59,23 @@ def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
 
 
 @pytest.fixture
-def drive_copy(drive: Callable[..., JobDriver], tmp_path: Path) -> Callable[..., JobDriver]:
-    """Makes a driver over a copy of a home that jobs have run in, `drive_copy(home, *jobs)`: nothing in a home knows
-    where it is."""
+def ready(spark: SparkSession, drive: Callable[..., JobDriver], tmp_path: Path) -> Callable[..., JobDriver]:
+    """Makes a driver that begins where `fill` left a home: `ready(fill, *jobs, **arguments)`, as if `fill(driver,
+    **arguments)` had just run with a driver of these jobs. The home is made once and copied, see `ready_homes`."""
 
-    def make(home: Path, *jobs: object) -> JobDriver:
+    def make(fill: Callable[..., None], *jobs: object, **arguments: Any) -> JobDriver:
+        shutil.copytree(ready_home(spark, fill, jobs, arguments), tmp_path, dirs_exist_ok=True)
+        return drive(*jobs)
+
+    return make
+
+
+@pytest.fixture
+def made(spark: SparkSession, drive: Callable[..., JobDriver], tmp_path: Path) -> Callable[..., JobDriver]:
+    """As `ready`, but the home is made for this test, which proves the making, and kept for those that begin there."""
+
+    def make(fill: Callable[..., None], *jobs: object, **arguments: Any) -> JobDriver:
+        home = ready_home(spark, fill, jobs, arguments, anew=True)
         shutil.copytree(home, tmp_path, dirs_exist_ok=True)
         return drive(*jobs)
 

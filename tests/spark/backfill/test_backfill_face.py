@@ -40,13 +40,16 @@ def hourly(silver_clicks: DataFrame) -> DataFrame:
 """
 
 
-@pytest.fixture
-def driver(drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch) -> JobDriver:
-    found = drive(clean, hourly)
+def three_hours(driver: JobDriver) -> None:
     for hour, n in ((10, 1), (11, 2), (12, 3)):
         at = f"2013-01-01T{hour}:10:00Z"
-        found.send("clicks", {"who": "ann", "at": at, "n": n}, timestamp=at)
-    found.run()
+        driver.send("clicks", {"who": "ann", "at": at, "n": n}, timestamp=at)
+    driver.run()
+
+
+@pytest.fixture
+def driver(ready: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch) -> JobDriver:
+    found = ready(three_hours, clean, hourly)
     monkeypatch.setenv("HEADWATER_HOME", str(found.home.root))
     return found
 
@@ -55,6 +58,7 @@ def sums(driver: JobDriver) -> list[int]:
     return [n for _, n in driver.rows("gold.hourly", "window_start", "n")]
 
 
+@pytest.mark.story
 def test_backfill_from_python_goes_the_whole_way(driver: JobDriver, tmp_path: Path) -> None:
     (tmp_path / "mended.py").write_text(MODULE)
     where = f"{tmp_path / 'mended.py'}:hourly"

@@ -1,12 +1,11 @@
 """Rewinds and rebuilds of a job with several tables: all go back to one batch, and forward again to the same rows."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -64,11 +63,8 @@ def _rows(*batches: int) -> Rows:
     }
 
 
-@pytest.fixture(scope="module")
-def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home after four batches, the small files of the tables made one."""
-    home = tmp_path_factory.mktemp("ran")
-    driver = JobDriver(spark, home, [split])
+def four_batches(driver: JobDriver) -> None:
+    """Runs four batches; the small files of the tables become one."""
     for batch in range(4):
         _send(driver, batch)
         driver.run()
@@ -76,13 +72,12 @@ def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
             assert compact(driver.home.table("silver.bots")) == 2  # from here on its versions are others
     assert [compact(driver.home.table(name)) for name in TABLES[:2]] == [4, 3]
     assert _tables(driver) == _rows(0, 1, 2, 3)
-    return home
 
 
 @pytest.fixture
-def ran(first_run: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
-    """A copy of that home."""
-    return drive_copy(first_run, split)
+def ran(ready: Callable[..., JobDriver]) -> JobDriver:
+    """A driver behind these four batches."""
+    return ready(four_batches, split)
 
 
 def test_fan_out_rewind_puts_all_tables_back_to_one_batch_whatever_kills_it(ran: JobDriver) -> None:

@@ -3,12 +3,11 @@
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -114,24 +113,19 @@ def assert_made_anew(driver: JobDriver) -> None:
     assert driver.audit() == []
 
 
-@pytest.fixture(scope="module")
-def first_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The home of four jobs after two batches of each, and a third that the first one alone has read."""
-    home = tmp_path_factory.mktemp("ran")
-    driver = JobDriver(spark, home, [clean, long, longest, hourly])
+def two_batches_and_one_of_the_first_job(driver: JobDriver) -> None:
     driver.send("departures", event("10:00", "UA", 60), event("10:05", "DL", 5), event("10:06", None, 5))
     driver.run()
     driver.send("departures", event("10:30", "AA", 100))
     driver.run()
     driver.send("departures", event("11:00", "UA", 4))
-    JobDriver(spark, home, [clean]).run()
-    return home
+    JobDriver(driver.context.spark, driver.home.root, [clean]).run()
 
 
 @pytest.fixture
-def ran(first_runs: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
-    """A copy of that home."""
-    return drive_copy(first_runs, clean, long, longest, hourly)
+def ran(ready: Callable[..., JobDriver]) -> JobDriver:
+    """Four jobs after two batches of each, and a third that the first one alone has read."""
+    return ready(two_batches_and_one_of_the_first_job, clean, long, longest, hourly)
 
 
 def test_rebuild_of_a_table_names_the_jobs_behind_it_which_stop_until_they_are_rebuilt(
@@ -202,6 +196,7 @@ def test_rebuilds_of_what_others_have_made_are_swapped_in_one_after_the_other_an
     assert ran.audit() == []
 
 
+@pytest.mark.story
 def test_rebuild_behind_another_asks_for_one_that_is_ready_and_reads_all_of_it(ran: JobDriver) -> None:
     planned = backfill.plan_rebuild(ran.context, in_seconds())
     with pytest.raises(BackfillError, match="has not caught up with its live job; run it first"):
@@ -316,14 +311,17 @@ def test_rewind_of_a_table_stops_those_behind_it_that_have_read_what_it_takes_ba
     assert last > before
 
 
-@pytest.mark.parametrize("how", ["rebuilt", "rewound", "cut"])
-def test_job_that_begins_behind_a_table_without_its_commits_reads_what_is_there_once(
-    how: str, drive: Callable[..., JobDriver]
-) -> None:
-    driver = drive(clean)
+def three_batches_of_one_job(driver: JobDriver) -> None:
     for carrier, minute in (("UA", 0), ("DL", 10), ("AA", 20)):
         driver.send("departures", event(f"10:{minute:02}", carrier, 60 + minute))
         driver.run()
+
+
+@pytest.mark.parametrize("how", ["rebuilt", "rewound", "cut"])
+def test_job_that_begins_behind_a_table_without_its_commits_reads_what_is_there_once(
+    how: str, drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
+) -> None:
+    driver = ready(three_batches_of_one_job, clean)
     if how == "rebuilt":
         rebuild(driver, bind(clean))
     elif how == "rewound":

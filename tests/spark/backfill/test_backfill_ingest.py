@@ -50,15 +50,17 @@ def with_amounts() -> Job:
     return replace(bind(counted), inputs={"web": wider})
 
 
-@pytest.fixture
-def ran(drive: Callable[..., JobDriver]) -> JobDriver:
-    """A home in which the job has read three records, of which its check let in two."""
-    driver = drive(pages(10))
+def three_records(driver: JobDriver) -> None:
     values = [{"at": "2013-01-01T10:00:00Z", "page": "a", "n": n, "amount": n * 2} for n in (1, 5, 20)]
     driver.send("web", *values, timestamp="2013-01-01T12:00:00+00:00")
     driver.run()
     assert driver.rows("gold.pages", "page", "n") == [("a", 2)]
-    return driver
+
+
+@pytest.fixture
+def ran(ready: Callable[..., JobDriver]) -> JobDriver:
+    """The job has read three records, of which its check let in two."""
+    return ready(three_records, pages(10))
 
 
 def made_anew(driver: JobDriver, job: Job) -> list[str]:
@@ -105,6 +107,7 @@ def test_backfill_behind_a_check_that_was_changed_says_so_and_judges_the_topic_a
     assert len(ran.quarantined("gold.pages")) == 1
 
 
+@pytest.mark.story
 def test_backfill_behind_a_column_that_was_added_reads_it_from_the_topic(
     ran: JobDriver, drive: Callable[..., JobDriver]
 ) -> None:
@@ -140,28 +143,32 @@ def test_rebuild_keeps_the_ingest_table_or_empties_it_where_asked(
     assert ran.audit() == []
 
 
-def test_rebuild_of_one_side_of_a_join_asks_for_nothing_of_the_other(drive: Callable[..., JobDriver]) -> None:
-    def seen(*, with_amount: bool) -> Job:
-        @hw.job(name="seen", target=hw.delta("gold.seen"))
-        def pairs(web: DataFrame, other: DataFrame) -> DataFrame:
-            return hw.as_of(web, other.drop("amount"), left_time="at", right_time="seen_at", by=["page"])
+def seen(*, with_amount: bool) -> Job:
+    @hw.job(name="seen", target=hw.delta("gold.seen"))
+    def pairs(web: DataFrame, other: DataFrame) -> DataFrame:
+        return hw.as_of(web, other.drop("amount"), left_time="at", right_time="seen_at", by=["page"])
 
-        columns = ", amount INT" if with_amount else ""
-        declared = {
-            "web": hw.topic("web", schema=COLUMNS + columns, event_time="at", watermark="10 minutes"),
-            "other": hw.topic(
-                "other",
-                schema=f"seen_at TIMESTAMP, page STRING, n2 INT{columns}",
-                event_time="seen_at",
-                watermark="10 minutes",
-            ),
-        }
-        return replace(bind(pairs), inputs=declared)
+    columns = ", amount INT" if with_amount else ""
+    declared = {
+        "web": hw.topic("web", schema=COLUMNS + columns, event_time="at", watermark="10 minutes"),
+        "other": hw.topic(
+            "other",
+            schema=f"seen_at TIMESTAMP, page STRING, n2 INT{columns}",
+            event_time="seen_at",
+            watermark="10 minutes",
+        ),
+    }
+    return replace(bind(pairs), inputs=declared)
 
-    driver = drive(seen(with_amount=False))
+
+def one_of_each_side(driver: JobDriver) -> None:
     driver.send("web", {"at": "2013-01-01T10:00:00Z", "page": "a", "n": 1})
     driver.send("other", {"seen_at": "2013-01-01T09:59:00Z", "page": "a", "n2": 2})
     driver.run()
+
+
+def test_rebuild_of_one_side_of_a_join_asks_for_nothing_of_the_other(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(one_of_each_side, seen(with_amount=False))
     job, sides = seen(with_amount=True), ("gold.seen__ingest_web", "gold.seen__ingest_other")
     for table in sides:
         planned = backfill.plan_rebuild(driver.context, job, table=table)

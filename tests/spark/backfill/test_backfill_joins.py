@@ -102,22 +102,27 @@ def repaired(driver: JobDriver, job: Job, **asked: Any) -> str:
     return planned.id
 
 
-def test_as_of_repair_takes_late_answers_and_leaves_open_rows_to_the_job(
-    drive: Callable[..., JobDriver],
-) -> None:
-    driver, job = drive(answered()), answered(is_mended=True)
-    with pytest.raises(BackfillError, match=r"there is no table gold.answers"):
-        backfill.plan(driver.context, job)
+def late_answers(driver: JobDriver) -> None:
+    """10:05 and 10:39 are late: of 10:00 and 10:40 they would have been the nearest. 12:00 waits."""
     driver.send("clicks", click("10:00", 9), click("10:30", 7), click("10:40", 8), click("10:50", 1, "bob"))
     driver.send("bought", buy("10:20", 1), buy("09:00", 0), buy("11:50", 2))
     driver.run()
-    # 10:05 and 10:39 are late: of 10:00 and 10:40 they would have been the nearest. 12:00 waits.
     driver.send("bought", buy("10:05", 3), buy("10:39", 4), buy("10:45", 5, "bob"), buy("12:20", 6))
     driver.send("clicks", click("12:00", 9))
     driver.run()
-    before = [("10:00", 5, 1), ("10:40", 5, 1), ("10:50", 1, None)]
-    assert rows(driver, "gold.answers", "at", "value", "paid") == before
+    assert rows(driver, "gold.answers", "at", "value", "paid") == ANSWERS
 
+
+ANSWERS = [("10:00", 5, 1), ("10:40", 5, 1), ("10:50", 1, None)]
+
+
+def test_as_of_repair_takes_late_answers_and_leaves_open_rows_to_the_job(
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
+) -> None:
+    before, job = ANSWERS, answered(is_mended=True)
+    with pytest.raises(BackfillError, match=r"there is no table gold.answers"):
+        backfill.plan(drive(answered()).context, job)
+    driver = ready(late_answers, answered())
     assert backfill.plan(driver.context, job, rows="late").ranges == {"clicks": {0: (0, 4)}}
     with pytest.raises(BackfillError, match="may still get partners, so the job 'answers' is not done"):
         backfill.plan(driver.context, job, offsets={"clicks": {0: (4, 5)}})
@@ -315,10 +320,10 @@ def matches(silver: DataFrame, bought: DataFrame) -> DataFrame:
     return hw.join(silver, bought, on=["who"], left_time="at", right_time="paid_at", within="30 minutes")
 
 
-def test_join_behind_a_repaired_table_is_repaired_by_the_same_offsets_and_killed_goes_on(
-    drive: Callable[..., JobDriver],
-) -> None:
-    driver, job = drive(clean(is_mended=False), matches), bind(matches)
+BOTH = [("10:00", 5, 1), ("10:05", 5, 2), ("12:00", 5, 3)]
+
+
+def three_batches(driver: JobDriver) -> None:
     driver.send("clicks", click("10:00", 9), click("10:05", 8, "bob"), click("12:00", 6))
     driver.send("bought", buy("10:10", 1), buy("10:11", 2, "bob"), buy("12:10", 3))
     driver.run()
@@ -327,15 +332,20 @@ def test_join_behind_a_repaired_table_is_repaired_by_the_same_offsets_and_killed
     driver.run()
     driver.send("clicks", click("13:20", 3))
     driver.run()
-    both = [("10:00", 5, 1), ("10:05", 5, 2), ("12:00", 5, 3)]
-    assert rows(driver, "gold.matches", "at", "value", "paid") == [*both, ("13:00", 4, 4)]
+    assert rows(driver, "gold.matches", "at", "value", "paid") == [*BOTH, ("13:00", 4, 4)]
+
+
+def test_join_behind_a_repaired_table_is_repaired_by_the_same_offsets_and_killed_goes_on(
+    ready: Callable[..., JobDriver],
+) -> None:
+    driver, job = ready(three_batches, clean(is_mended=False), matches), bind(matches)
     upstream = clean(is_mended=True)
     planned = backfill.plan(driver.context, upstream, offsets={"clicks": {0: (0, 2)}})
     assert planned.feeds == ("matches",)
     for step in (backfill.run, backfill.verify):
         step(driver.context, planned.id, upstream)
     backfill.swap(driver.context, planned.id)
-    assert rows(driver, "gold.matches", "at", "value", "paid") == [*both, ("13:00", 4, 4)]
+    assert rows(driver, "gold.matches", "at", "value", "paid") == [*BOTH, ("13:00", 4, 4)]
 
     with pytest.raises(BackfillError, match="no row of 'matches' came late for a partner"):
         backfill.plan(driver.context, job, rows="late")
@@ -367,53 +377,50 @@ def test_join_behind_a_repaired_table_is_repaired_by_the_same_offsets_and_killed
     assert newest.ranges["clicks"][0][0] == 0, "what was written since has left rows of the first batch"
 
 
+@hw.job(target=hw.delta("gold.counted"), late="count")
+def counted(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+    return hw.join(clicks, bought, on=["who"], left_time="at", right_time="paid_at", within="1 hour")
+
+
+@hw.job(target=hw.delta("gold.again"), dedup=hw.by_offset())
+def again(clicks: DataFrame, repeated: DataFrame) -> DataFrame:
+    later = repeated.select("who", F.col("at").alias("again_at"))
+    return hw.join(
+        clicks, later, on=["who"], left_time="at", right_time="again_at", within="1 hour", how="right"
+    )
+
+
+@hw.job(target=hw.delta("gold.shifted"))
+def shifted(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+    later = bought.withColumnRenamed("paid_at", "then").withColumn(
+        "at", F.col("then") - F.expr("INTERVAL 1 HOUR")
+    )
+    return hw.join(
+        clicks, later.withColumnRenamed("at", "paid_at"), on=["who"], left_time="at", right_time="paid_at",
+        within="1 hour",
+    )  # fmt: skip
+
+
+def one_batch(driver: JobDriver) -> None:
+    driver.send("clicks", click("10:00", 1))
+    driver.send("bought", buy("10:10", 1), buy("11:10", 1))
+    driver.run()
+
+
 def test_joins_of_one_topic_with_right_rows_alone_or_of_counted_late_ones_are_not_repaired(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    @hw.job(target=hw.delta("gold.counted"), late="count")
-    def counted(clicks: DataFrame, bought: DataFrame) -> DataFrame:
-        return hw.join(clicks, bought, on=["who"], left_time="at", right_time="paid_at", within="1 hour")
-
-    @hw.job(target=hw.delta("gold.again"), dedup=hw.by_offset())
-    def again(clicks: DataFrame, repeated: DataFrame) -> DataFrame:
-        later = repeated.select("who", F.col("at").alias("again_at"))
-        return hw.join(
-            clicks, later, on=["who"], left_time="at", right_time="again_at", within="1 hour", how="right"
-        )
-
-    driver = drive(again, counted)
-    driver.send("clicks", click("10:00", 1))
-    driver.send("bought", buy("10:10", 1))
-    driver.run()
-    with pytest.raises(BackfillError, match=r"both sides of the join come from clicks, .* --rebuild"):
-        backfill.plan(driver.context, bind(again))
-    with pytest.raises(BackfillError, match=r"only counts its late rows \(late='count'\).* --rebuild"):
-        backfill.plan(driver.context, bind(counted))
-
-
-def test_join_by_a_time_that_the_function_computes_is_not_repaired(drive: Callable[..., JobDriver]) -> None:
-    @hw.job(target=hw.delta("gold.shifted"))
-    def shifted(clicks: DataFrame, bought: DataFrame) -> DataFrame:
-        later = bought.withColumnRenamed("paid_at", "then").withColumn(
-            "at", F.col("then") - F.expr("INTERVAL 1 HOUR")
-        )
-        return hw.join(
-            clicks, later.withColumnRenamed("at", "paid_at"), on=["who"], left_time="at", right_time="paid_at",
-            within="1 hour",
-        )  # fmt: skip
-
-    driver = drive(shifted)
-    driver.send("clicks", click("10:00", 1))
-    driver.send("bought", buy("11:10", 1))
-    driver.run()
-    with pytest.raises(
-        BackfillError, match=r"joins by paid_at, which is no event time of an input, .* --rebuild"
+    driver = ready(one_batch, again, counted, shifted)
+    for job, why in (
+        (again, r"both sides of the join come from clicks, .* --rebuild"),
+        (counted, r"only counts its late rows \(late='count'\).* --rebuild"),
+        (shifted, r"joins by paid_at, which is no event time of an input, .* --rebuild"),
     ):
-        backfill.plan(driver.context, bind(shifted))
+        with pytest.raises(BackfillError, match=why):
+            backfill.plan(driver.context, bind(job))
 
 
-def test_join_repair_of_right_rows_and_of_offsets_without_a_row(drive: Callable[..., JobDriver]) -> None:
-    driver, job = drive(joined("inner")), joined("inner", is_mended=True)
+def closed_by_later_ones(driver: JobDriver) -> None:
     driver.send("clicks", click("10:00", 9), b"bad", click("10:50", 8, "bob"), click("12:00", 6))
     driver.send("bought", buy("10:10", 1), buy("10:55", 2, "bob"), buy("12:10", 3))
     driver.run()
@@ -422,6 +429,10 @@ def test_join_repair_of_right_rows_and_of_offsets_without_a_row(drive: Callable[
     driver.run()
     driver.send("clicks", click("15:01", 6))
     driver.run()
+
+
+def test_join_repair_of_right_rows_and_of_offsets_without_a_row(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(closed_by_later_ones, joined("inner")), joined("inner", is_mended=True)
     repaired(driver, job, offsets={"bought": {0: (1, 2)}})
     after = [("10:00", 5, 1), ("10:50", 8, 2), ("12:00", 5, 3)]
     assert rows(driver, "gold.inner", "at", "value", "paid") == after, "the left rows near the right one"
@@ -458,16 +469,14 @@ def test_outer_join_by_a_time_that_is_no_event_time_is_refused(
         plan_jobs(drive(shifted).context, [bind(shifted)])
 
 
-def test_copy_of_a_record_before_the_range_is_known_for_one_when_its_join_is_verified(
-    drive: Callable[..., JobDriver],
-) -> None:
-    @hw.job(name="paid", target=hw.delta("gold.paid"), dedup=hw.by_offset(origin=True))
-    def job(clicks: DataFrame, bought: DataFrame) -> DataFrame:
-        return hw.join(
-            clicks, bought, on=["who"], left_time="at", right_time="paid_at", within="30 minutes", how="left"
-        )
+@hw.job(target=hw.delta("gold.paid"), dedup=hw.by_offset(origin=True))
+def paid(clicks: DataFrame, bought: DataFrame) -> DataFrame:
+    return hw.join(
+        clicks, bought, on=["who"], left_time="at", right_time="paid_at", within="30 minutes", how="left"
+    )
 
-    driver = drive(job)
+
+def copy_of_the_first(driver: JobDriver) -> None:
     driver.send("clicks", click("10:00", 1), click("10:10", 2), origin=("east", "clicks", 0, 0))
     driver.send("bought", buy("10:20", 1), origin=("east", "bought", 0, 0))
     driver.resend("clicks", 0, as_new=True)
@@ -478,7 +487,14 @@ def test_copy_of_a_record_before_the_range_is_known_for_one_when_its_join_is_ver
         driver.send("bought", buy(time, 6, "zed"), origin=("east", "bought", 0, 1 + number))
         driver.run()
     assert rows(driver, "gold.paid", "at", "value")[:3] == [("10:00", 1), ("10:10", 2), ("10:15", 3)]
-    planned = backfill.plan(driver.context, bind(job), offsets={"clicks": {0: (1, 4)}})
-    backfill.run(driver.context, planned.id, bind(job))
-    verdict = backfill.verify(driver.context, planned.id, bind(job), recompute="all")
+
+
+@pytest.mark.story
+def test_copy_of_a_record_before_the_range_is_known_for_one_when_its_join_is_verified(
+    ready: Callable[..., JobDriver],
+) -> None:
+    driver, job = ready(copy_of_the_first, paid), bind(paid)
+    planned = backfill.plan(driver.context, job, offsets={"clicks": {0: (1, 4)}})
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job, recompute="all")
     assert verdict.passed, verdict.findings

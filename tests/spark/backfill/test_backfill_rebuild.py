@@ -81,8 +81,7 @@ OLD = [("DL", "10:00", 1), ("UA", "10:00", 2), ("UA", "12:00", 1)]
 NEW = [("DL", "10:00", 1, 5), ("UA", "10:00", 1, 400), ("UA", "10:30", 1, 1), ("UA", "12:00", 1, 3)]
 
 
-def live(drive: Callable[..., JobDriver]) -> JobDriver:
-    driver = drive(delays)
+def three_batches(driver: JobDriver) -> None:
     send(driver, event("10:00", "UA", 400), event("10:05", "DL", 5), event("10:59", "UA", 1))
     driver.run()
     send(driver, event("12:01", "UA", 3), event("12:02", None, 0))
@@ -91,13 +90,12 @@ def live(drive: Callable[..., JobDriver]) -> JobDriver:
     driver.run()
     assert windows(driver) == OLD
     assert driver.audit() == []
-    return driver
 
 
 def test_rebuild_of_a_window_takes_table_and_checkpoint_over_and_gives_them_back(
-    drive: Callable[..., JobDriver],
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
 ) -> None:
-    driver, job = live(drive), by_half_hour()
+    driver, job = ready(three_batches, delays), by_half_hour()
     context = driver.context
     planned = backfill.plan_rebuild(context, job)
     assert backfill.plan_rebuild(context, job).id == planned.id
@@ -189,9 +187,9 @@ SWAP_STEPS = {
 
 
 def test_rebuild_does_not_undo_what_others_did_to_the_table_since_it_was_verified(
-    drive: Callable[..., JobDriver],
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
 ) -> None:
-    driver, job = live(drive), by_half_hour()
+    driver, job = ready(three_batches, delays), by_half_hour()
     context = driver.context
     planned = backfill.plan_rebuild(context, job)
     backfill.run(context, planned.id, job)
@@ -212,10 +210,15 @@ def test_rebuild_does_not_undo_what_others_did_to_the_table_since_it_was_verifie
     assert ("DL", "10:00", 1, 5) in windows(driver)
 
 
-def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Callable[..., JobDriver]) -> None:
-    driver, job = drive(clean), cleaner()
+def one_batch(driver: JobDriver) -> None:
     send(driver, event("10:00", "UA", 60), event("10:05", "DL", 5), event("10:59", None, 1))
     driver.run()
+
+
+def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
+) -> None:
+    driver, job = ready(one_batch, clean), cleaner()
     context = driver.context
     planned = backfill.plan_rebuild(context, job)
     driver.crash_at("shadow before commit")
@@ -274,11 +277,9 @@ def test_rebuild_that_is_killed_at_any_step_ends_as_one_that_is_not(drive: Calla
 
 
 def test_rebuild_that_is_taken_back_half_way_leaves_the_job_as_it_was(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    driver, job = drive(clean), cleaner()
-    send(driver, event("10:00", "UA", 60), event("10:05", "DL", 5), event("10:59", None, 1))
-    driver.run()
+    driver, job = ready(one_batch, clean), cleaner()
     planned = backfill.plan_rebuild(driver.context, job)
     backfill.run(driver.context, planned.id, job)
     backfill.verify(driver.context, planned.id, job)
@@ -400,6 +401,7 @@ def test_job_behind_a_rebuild_waits_for_its_own_beside_others_that_go_on(
     assert driver.audit() == []
 
 
+@pytest.mark.story
 def test_job_that_waits_does_not_go_on_in_a_table_that_was_built_with_other_code(
     drive: Callable[..., JobDriver],
 ) -> None:
@@ -484,28 +486,33 @@ def flights(within: str) -> Job:
     return bind(join)
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_rebuild_leaves_no_account_of_a_repair_that_it_undid(
-    drive: Callable[..., JobDriver], beside: bool
-) -> None:
-    def rows(known: str) -> Job:
-        @hw.job(name="rows", target=hw.delta("silver.rows"), dedup=hw.by_offset())
-        @hw.check("known", known, action="quarantine")
-        def function(departures: DataFrame) -> DataFrame:
-            return departures
+def rows(known: str) -> Job:
+    @hw.job(name="rows", target=hw.delta("silver.rows"), dedup=hw.by_offset())
+    @hw.check("known", known, action="quarantine")
+    def function(departures: DataFrame) -> DataFrame:
+        return departures
 
-        return bind(function)
+    return bind(function)
 
-    job, better = rows("carrier IS NOT NULL AND carrier <> 'DL'"), rows("carrier IS NOT NULL")
-    driver = drive(job)
-    send(driver, event("10:00", "UA", 400), event("10:05", "DL", 5), event("10:59", None, 1))
-    driver.run()
+
+def one_repaired_batch(driver: JobDriver) -> None:
+    """The repair takes a row out of quarantine again."""
+    one_batch(driver)
+    better = rows("carrier IS NOT NULL")
     repair = backfill.plan(driver.context, better, offsets={"departures": {0: (0, 3)}})
     backfill.run(driver.context, repair.id, better)
     assert backfill.verify(driver.context, repair.id, better).passed
     backfill.swap(driver.context, repair.id)
     assert len(driver.quarantined("silver.rows")) == 1
     assert driver.audit() == []
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_rebuild_leaves_no_account_of_a_repair_that_it_undid(
+    ready: Callable[..., JobDriver], beside: bool
+) -> None:
+    job = rows("carrier IS NOT NULL AND carrier <> 'DL'")
+    driver = ready(one_repaired_batch, job)
     if beside:
         rebuild = backfill.plan_rebuild(driver.context, job)
         backfill.run(driver.context, rebuild.id, job)
@@ -522,12 +529,17 @@ def test_rebuild_leaves_no_account_of_a_repair_that_it_undid(
         assert driver.audit() == []
 
 
-def test_rebuild_of_a_join_has_its_waiting_rows(drive: Callable[..., JobDriver]) -> None:
-    driver, wider = drive(flights("1 hour")), flights("2 hours")
+def waiting_flights(driver: JobDriver) -> None:
     send(driver, event("10:00", "UA", 0), event("10:20", "DL", 0))
     driver.send("arrivals", {"carrier": "UA", "landed_at": "2013-01-01T11:30:00Z"}, timestamp=AT)
     driver.run()
     assert driver.rows("gold.flights", "carrier") == []
+
+
+def test_rebuild_of_a_join_has_its_waiting_rows(
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
+) -> None:
+    driver, wider = ready(waiting_flights, flights("1 hour")), flights("2 hours")
     planned = backfill.plan_rebuild(driver.context, wider)
     backfill.run(driver.context, planned.id, wider)
     verdict = backfill.verify(driver.context, planned.id, wider)
@@ -552,6 +564,7 @@ def history_of(*columns: str) -> Job:
     return bind(current)
 
 
+@pytest.mark.story
 def test_rebuild_of_a_dimension_takes_its_changes_with_it(drive: Callable[..., JobDriver]) -> None:
     driver, named = drive(history_of()), history_of("name")
     driver.send("places", {"id": 1, "name": "a", "at": 1}, {"id": 1, "name": "b", "at": 5})

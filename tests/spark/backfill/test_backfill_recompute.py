@@ -65,9 +65,7 @@ def event(time: str, carrier: str | None, delay: float) -> dict[str, object]:
     return {"carrier": carrier, "departed_at": f"2013-01-01T{time}:00Z", "delay": delay}
 
 
-def live(drive: Callable[..., JobDriver], job: Callable[..., DataFrame]) -> JobDriver:
-    driver = drive(job)
-
+def two_batches(driver: JobDriver) -> None:
     def send(*events: dict[str, object], origin: int) -> None:
         driver.send("departures", *events, timestamp=AT, origin=("east", "dep", 0, origin))
         driver.run()
@@ -75,7 +73,6 @@ def live(drive: Callable[..., JobDriver], job: Callable[..., DataFrame]) -> JobD
     first = [event("10:00", "UA", 0.1), event("10:05", "DL", 5), event("10:59", "UA", 0.2)]
     send(*first, event("12:01", "UA", 3), event("12:02", None, 0), event("12:40", "UA", -1), origin=0)
     send(event("10:30", "UA", 0.3), event("11:55", "UA", 7), origin=6)
-    return driver
 
 
 def recomputed(verdict: Verdict) -> Finding:
@@ -98,9 +95,9 @@ def tamper(table: Path, column: str, value: str, where: str) -> None:
 
 
 def test_recompute_of_windows_finds_a_changed_sum_in_a_repair(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    driver, job = live(drive, delays), bind(delays)
+    driver, job = ready(two_batches, delays), bind(delays)
     context = driver.context
     planned = backfill.plan(context, job)
     backfill.run(context, planned.id, job)
@@ -134,9 +131,9 @@ def test_recompute_of_windows_finds_a_changed_sum_in_a_repair(
 
 
 def test_recompute_of_rows_leaves_copies_and_bad_records_out_and_finds_a_changed_value(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    driver, job = live(drive, clean), bind(clean)
+    driver, job = ready(two_batches, clean), bind(clean)
     driver.resend("departures", 1, as_new=True)
     driver.run()
     context = driver.context
@@ -180,10 +177,11 @@ def test_recompute_of_rows_leaves_copies_and_bad_records_out_and_finds_a_changed
     assert again().notes == (f"{nothing}: the broker does not answer",)
 
 
+@pytest.mark.story
 def test_recompute_of_overlapping_windows_leaves_late_rows_out_of_those_that_lack_them_in_a_rebuild(
-    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
+    ready: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver, job = live(drive, hops), bind(hops)
+    driver, job = ready(two_batches, hops), bind(hops)
     context = driver.context
     planned = backfill.plan_rebuild(context, job)
     backfill.run(context, planned.id, job)

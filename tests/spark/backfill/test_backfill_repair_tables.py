@@ -7,12 +7,11 @@ after    p   b       b    bad  p        =1  bad   b     p   b
 """
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 from deltalake import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -63,10 +62,7 @@ def _offsets(driver: JobDriver) -> dict[str, list[int]]:
     return {name: [row[0] for row in sorted(driver.rows(name, "_offset"))] for name in TABLES}
 
 
-@pytest.fixture(scope="module")
-def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    home = tmp_path_factory.mktemp("ran")
-    driver = JobDriver(spark, home, [split])
+def three_batches(driver: JobDriver) -> None:
     _send(driver, ("/", "firefox"), ("/robots.txt", "wget"), ("/", "a bot"), None, at=0, first=0)
     driver.run()
     _send(driver, ("/health", "curl"), at=4, first=4)
@@ -76,13 +72,12 @@ def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> 
     _send(driver, ("/", "b bot"), ("/", "opera"), ("/", "c bot"), at=7, first=6)
     driver.run()
     assert _offsets(driver) == BEFORE
-    return home
 
 
 @pytest.fixture
-def ran(first_run: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
-    """A copy of that home."""
-    return drive_copy(first_run, split)
+def ran(ready: Callable[..., JobDriver]) -> JobDriver:
+    """A driver behind these three batches."""
+    return ready(three_batches, split)
 
 
 def _ready(driver: JobDriver, job: Job, ranges: Mapping[str, Mapping[int, tuple[int, int]]]) -> str:
@@ -268,8 +263,8 @@ def name_airports(both: DataFrame, airports: DataFrame) -> Mapping[str, DataFram
     return {"named": rows.filter("name IS NOT NULL"), "unknown": rows.filter("name IS NULL").select("dest")}
 
 
-def test_repair_with_a_newer_look_up_moves_rows_from_table_to_table(drive: Callable[..., JobDriver]) -> None:
-    driver, job, columns = drive(name_airports), bind(name_airports), "code STRING, name STRING"
+def two_versions_of_airports(driver: JobDriver) -> None:
+    columns = "code STRING, name STRING"
     driver.put("dim.airports", columns, ("JFK", "old"))
     driver.send("east", {"flight_id": "f1", "dest": "JFK"}, {"flight_id": "f2", "dest": "X"}, timestamp=AT)
     driver.run()
@@ -278,6 +273,9 @@ def test_repair_with_a_newer_look_up_moves_rows_from_table_to_table(drive: Calla
     driver.run()
     assert driver.rows("silver.unknown", "dest", "_topic", "_offset") == [("X", "east", 1)]
 
+
+def test_repair_with_a_newer_look_up_moves_rows_from_table_to_table(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(two_versions_of_airports, name_airports), bind(name_airports)
     as_read = backfill.plan(driver.context, job)
     assert len(as_read.chunks) == 2
     found = backfill.preview_tables(driver.context, as_read.id, job)

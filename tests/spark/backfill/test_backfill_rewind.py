@@ -66,14 +66,19 @@ def version_of(driver: JobDriver, table: str, batch: int) -> int:
     return made[batch].batch + 1  # the table was made by version 0
 
 
-def test_rewind_of_rows_reads_them_again_and_can_be_taken_back(drive: Callable[..., JobDriver]) -> None:
-    driver, job = drive(clean), bind(clean)
+def four_batches(driver: JobDriver) -> None:
+    """A row each; the third is rejected."""
     for number in range(4):
         who = None if number == 2 else f"u{number}"
         send(driver, click("10:00", who, number), of=number)
         driver.run()
+    assert rows(driver) == [("u0", 0), ("u1", 1), ("u3", 3)]
+
+
+@pytest.mark.story
+def test_rewind_of_rows_reads_them_again_and_can_be_taken_back(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(four_batches, clean), bind(clean)
     everything = rows(driver)
-    assert everything == [("u0", 0), ("u1", 1), ("u3", 3)]
     with pytest.raises(BackfillError, match=r"silver\.clicks has no version 99; its newest is 4"):
         backfill.plan_rewind(driver.context, job, version=99)
     with pytest.raises(BackfillError, match=r"has written nothing to silver\.clicks after version 4"):
@@ -120,11 +125,8 @@ def test_rewind_of_rows_reads_them_again_and_can_be_taken_back(drive: Callable[.
     assert driver.audit() == []
 
 
-def test_rewind_goes_to_any_batch_that_the_table_comes_from(drive: Callable[..., JobDriver]) -> None:
-    driver, job = drive(clean), bind(clean)
-    for number in range(4):
-        send(driver, click("10:00", None if number == 2 else f"u{number}", number), of=number)
-        driver.run()
+def test_rewind_goes_to_any_batch_that_the_table_comes_from(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(four_batches, clean), bind(clean)
     everything = rows(driver)
     first = [(each.version, each.batch) for each in backfill.versions(driver.home, job)]
     assert [batch for _, batch in first] == [0, 1, 2, 3]
@@ -237,20 +239,17 @@ def test_rewind_leaves_what_repairs_did_to_the_quarantine(drive: Callable[..., J
     assert driver.audit() == []
 
 
-def test_rewind_goes_back_behind_repairs_and_undoes_them(drive: Callable[..., JobDriver]) -> None:
+def test_rewind_goes_back_behind_repairs_and_undoes_them(ready: Callable[..., JobDriver]) -> None:
     @hw.job(name="clean", target=hw.delta("silver.clicks"), dedup=hw.by_offset(origin=True))
     @hw.check("late_enough", "pages > 1", action="quarantine")
     def clean_better(clicks: DataFrame) -> DataFrame:
         return clicks.withColumn("who", F.coalesce("who", F.lit("nobody")))
 
-    driver, job, better = drive(clean), bind(clean), bind(clean_better)
+    driver, job, better = ready(four_batches, clean), bind(clean), bind(clean_better)
 
     def rejected() -> list[int]:
         return [offset for (offset,) in driver.rows("silver.clicks__quarantine", "_offset")]
 
-    for number in range(4):
-        send(driver, click("10:00", None if number == 2 else f"u{number}", number), of=number)
-        driver.run()
     everything = rows(driver)
     assert (len(everything), rejected()) == (3, [2])
     planned = backfill.plan(driver.context, better, offsets={"clicks": {0: (0, 3)}})
@@ -280,15 +279,20 @@ def test_rewind_goes_back_behind_repairs_and_undoes_them(drive: Callable[..., Jo
     assert driver.audit() == []
 
 
-def test_rewind_of_windows_goes_back_behind_a_repair_and_its_rollback(
-    drive: Callable[..., JobDriver],
-) -> None:
-    driver, job = drive(clean, pages), bind(pages)
-    for number, time in enumerate(("10:00", "10:10", "11:40")):
+def two_windows_and_a_late_row(driver: JobDriver) -> None:
+    for number, time in enumerate(("10:00", "10:10", "10:20", "11:40")):
         send(driver, click(time, "a", 10**number))
         driver.run()
-    driver.send("clicks", click("10:30", "a", 5), timestamp=AT)  # late
+    driver.send("clicks", click("10:30", "a", 5), timestamp=AT)
     driver.run()
+    assert driver.rows("gold.pages", "pages") == [(1000,), (111,)]
+    assert len(driver.late("gold.pages")) == 1
+
+
+def test_rewind_of_windows_goes_back_behind_a_repair_and_its_rollback(
+    ready: Callable[..., JobDriver],
+) -> None:
+    driver, job = ready(two_windows_and_a_late_row, clean, pages), bind(pages)
     everything = driver.rows("gold.pages", "pages")
     planned = backfill.plan(driver.context, job, rows="late")
     backfill.run(driver.context, planned.id, job)
@@ -307,16 +311,9 @@ def test_rewind_of_windows_goes_back_behind_a_repair_and_its_rollback(
     assert backfill.plan(driver.context, job, rows="late").id != planned.id
 
 
-def test_rewind_of_a_window_has_the_state_of_that_time(drive: Callable[..., JobDriver]) -> None:
-    driver, job = drive(clean, pages), bind(pages)
-    for number, time in enumerate(("10:00", "10:10", "10:20", "11:40")):
-        send(driver, click(time, "a", 10**number))
-        driver.run()
-    driver.send("clicks", click("10:30", "a", 5), timestamp=AT)  # late
-    driver.run()
+def test_rewind_of_a_window_has_the_state_of_that_time(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(two_windows_and_a_late_row, clean, pages), bind(pages)
     everything = driver.rows("gold.pages", "pages")
-    assert everything == [(1000,), (111,)]
-    assert len(driver.late("gold.pages")) == 1
     planned = put_back(driver, job, version_of(driver, "gold.pages", 1))
     assert driver.rows("gold.pages", "pages") == [(11,)]
     assert driver.late("gold.pages") == []
@@ -342,23 +339,24 @@ def hours(timed: DataFrame) -> DataFrame:
     return hw.tumbling(timed, "clicked_at", "1 hour", by=["who"]).agg(F.sum("pages").alias("pages"))
 
 
-def test_windows_that_nothing_keeps_the_rows_of_are_put_back_and_rebuilt(
-    drive: Callable[..., JobDriver], deployed: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The job reads the topic itself, so state and offsets are in one checkpoint, and no part can be repaired."""
-    driver, job = drive(hours), bind(hours)
+def closed_hours(driver: JobDriver) -> list[tuple[Any, ...]]:
+    rows = driver.table("gold.hours").select("pages", F.expr("_sources[0].start"), F.expr("_sources[0].end"))
+    return sorted(map(tuple, rows.collect()))
+
+
+def five_hours(driver: JobDriver) -> None:
+    """The row of 10:20 is late."""
     for number, time in enumerate(("10:00", "10:10", "11:40", "10:20", "13:00")):
         send(driver, click(time, "a", 10**number))
         driver.run()
+    assert closed_hours(driver) == [(11, 0, 3), (100, 2, 5)]
 
-    def found() -> list[tuple[Any, ...]]:
-        rows = driver.table("gold.hours").select(
-            "pages", F.expr("_sources[0].start"), F.expr("_sources[0].end")
-        )
-        return sorted(map(tuple, rows.collect()))
 
-    everything = found()
-    assert everything == [(11, 0, 3), (100, 2, 5)]  # the one of 10:20 was late
+def test_windows_that_nothing_keeps_the_rows_of_are_put_back_and_rebuilt(
+    ready: Callable[..., JobDriver], deployed: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The job reads the topic itself, so state and offsets are in one checkpoint, and no part can be repaired."""
+    driver, job = ready(five_hours, hours), bind(hours)
     assert driver.accounting("gold.hours")["late"] == 1
     late("gold.hours", limit=20, json_output=False, home=driver.home.root)
     assert "late rows of gold.hours, whose job only counts them: 1" in capsys.readouterr().err
@@ -367,10 +365,10 @@ def test_windows_that_nothing_keeps_the_rows_of_are_put_back_and_rebuilt(
     ):
         backfill.plan(driver.context, job)
     put_back(driver, job, version_of(driver, "gold.hours", 1))
-    assert found() == []
+    assert closed_hours(driver) == []
     driver.run()
-    assert [row[0] for row in found()] == [11, 100]
-    assert [row[1] for row in found()] == [0, 2]
+    assert [row[0] for row in closed_hours(driver)] == [11, 100]
+    assert [row[1] for row in closed_hours(driver)] == [0, 2]
     assert driver.audit() == []
     rebuilt = backfill.plan_rebuild(driver.context, job)
     backfill.run(driver.context, rebuilt.id, job)
@@ -381,7 +379,7 @@ def test_windows_that_nothing_keeps_the_rows_of_are_put_back_and_rebuilt(
     backfill.swap(driver.context, rebuilt.id, accept_diff=verdict.diff.digest)
     send(driver, click("15:00", "a", 7))
     driver.run()
-    assert [row[0] for row in found()] == [100, 1011, 10000]
+    assert [row[0] for row in closed_hours(driver)] == [100, 1011, 10000]
     assert driver.audit() == []
 
 
@@ -395,11 +393,14 @@ def pairs(good: DataFrame) -> DataFrame:
     return hw.count_window(good, "clicked_at", 2, by=["who"]).agg(F.sum("pages").alias("pages"))
 
 
-def test_rewind_of_remembered_keys_has_those_of_that_time(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(clean, once, pairs)
+def four_hours_of_two(driver: JobDriver) -> None:
     for number, time in enumerate(("10:00", "10:10", "11:00", "12:00")):
         send(driver, click(time, "a", 10**number), click(time, f"b{number // 2}", 7))
         driver.run()
+
+
+def test_rewind_of_remembered_keys_has_those_of_that_time(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(four_hours_of_two, clean, once, pairs)
     everything = driver.rows("silver.once", "who", "clicked_at")
     planned = put_back(driver, bind(once), version_of(driver, "silver.once", 1))
     assert planned.rows == 4

@@ -56,9 +56,7 @@ def event(n: int, delay: int, carrier: str | None = "UA") -> dict[str, object]:
     return {"flight_id": f"f{n}", "carrier": carrier, "departed_at": moment, "delay_minutes": delay}
 
 
-def live(drive: Callable[..., JobDriver]) -> JobDriver:
-    driver = drive(clean)
-
+def three_batches(driver: JobDriver) -> None:
     def origin(offset: int) -> tuple[str, str, int, int]:
         return ("east", "dep", 0, offset)
 
@@ -71,7 +69,6 @@ def live(drive: Callable[..., JobDriver]) -> JobDriver:
     driver.send("departures", event(6, 6), timestamp=AT, origin=origin(5))
     driver.run()
     assert rows(driver) == BROKEN
-    return driver
 
 
 def rows(driver: JobDriver) -> list[tuple[Any, ...]]:
@@ -88,9 +85,9 @@ def rejected(driver: JobDriver) -> list[tuple[Any, ...]]:
 
 
 def test_row_backfill_of_offsets_gives_the_rows_that_should_have_been(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    driver, job = live(drive), mended()
+    driver, job = ready(three_batches, clean), mended()
     context = driver._context
     planned = backfill.plan(context, job, offsets=RANGE, rows_per_chunk=1)
     assert (len(planned.chunks), planned.rows) == (2, 4)
@@ -146,8 +143,9 @@ def test_row_backfill_of_offsets_gives_the_rows_that_should_have_been(
     assert backfill.status(driver.home, planned.id)["state"] == "rolled back"
 
 
-def test_row_backfill_refusals_are_one_sentence_each(drive: Callable[..., JobDriver]) -> None:
-    driver, job = live(drive), mended()
+@pytest.mark.story
+def test_row_backfill_refusals_are_one_sentence_each(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(three_batches, clean), mended()
     context = driver._context
     with pytest.raises(
         BackfillError, match=r"offsets \[3, 40\) are asked for, and the job 'clean' has read \[0, 7\)"
@@ -196,22 +194,28 @@ def test_row_backfill_refusals_are_one_sentence_each(drive: Callable[..., JobDri
         backfill.plan(context, job, offsets=RANGE)
 
 
-def test_row_backfill_of_times_tells_of_records_of_that_time_that_are_gone(
-    drive: Callable[..., JobDriver],
-) -> None:
-    def plain(job_name: str, columns: Callable[[DataFrame], DataFrame]) -> Job:
-        @hw.job(name=job_name, target=hw.delta(f"silver.{job_name}"), dedup=hw.by_offset())
-        def copy(departures: DataFrame) -> DataFrame:
-            return columns(departures)
+@hw.job(name="timed", target=hw.delta("silver.timed"), dedup=hw.by_offset())
+def with_times(departures: DataFrame) -> DataFrame:
+    return departures
 
-        return bind(copy)
 
-    timed = plain("timed", lambda rows: rows)
-    timeless = plain("timeless", lambda rows: rows.drop("departed_at"))
-    driver = drive(timed, timeless)
+@hw.job(name="timeless", target=hw.delta("silver.timeless"), dedup=hw.by_offset())
+def without_times(departures: DataFrame) -> DataFrame:
+    return departures.drop("departed_at")
+
+
+def six_minutes(driver: JobDriver) -> None:
     for n in range(6):
         driver.send("departures", event(n, 5), timestamp=f"2013-01-01T12:0{n}:00Z")
     driver.run()
+
+
+@pytest.mark.story
+def test_row_backfill_of_times_tells_of_records_of_that_time_that_are_gone(
+    ready: Callable[..., JobDriver],
+) -> None:
+    driver = ready(six_minutes, with_times, without_times)
+    timed, timeless = bind(with_times), bind(without_times)
     driver._log.partitions = lambda topic: {0: (2, 6)}  # retention took the beginning
     context, gone = driver.context, r"offsets departures 0 \[0, 2\) are gone from the topic"
     for asked in (
@@ -244,8 +248,8 @@ def both_mended() -> Job:
     return bind(both_coasts)
 
 
-def test_row_backfill_is_swapped_in_though_each_try_meets_a_batch(drive: Callable[..., JobDriver]) -> None:
-    driver, job = live(drive), mended()
+def test_row_backfill_is_swapped_in_though_each_try_meets_a_batch(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(three_batches, clean), mended()
     planned = backfill.plan(driver.context, job, offsets=RANGE)
     backfill.run(driver.context, planned.id, job)
     assert backfill.verify(driver.context, planned.id, job).passed
@@ -267,18 +271,21 @@ def test_row_backfill_is_swapped_in_though_each_try_meets_a_batch(drive: Callabl
     assert driver.audit() == []
 
 
-@pytest.mark.parametrize(
-    "asked", [{}, {"event_time": ("2013-01-01T10:00:00Z", "2013-01-01T11:00:00Z")}], ids=["all", "event time"]
-)
-def test_row_backfill_of_two_topics_reads_both(
-    drive: Callable[..., JobDriver], asked: dict[str, Any]
-) -> None:
-    driver, job = drive(both_coasts), both_mended()
+def three_of_two_topics(driver: JobDriver) -> None:
     for n, topic in enumerate(("east", "west", "east")):
         one = {"flight_id": f"f{n}", "delay_minutes": 20 * n, "at": "2013-01-01T10:00:00Z"}
         driver.send(topic, one, timestamp=AT)
         driver.run()
     assert driver.rows("silver.coasts", "flight_id", "_topic") == [("f0", "east"), ("f1", "west")]
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"event_time": ("2013-01-01T10:00:00Z", "2013-01-01T11:00:00Z")}], ids=["all", "event time"]
+)
+def test_row_backfill_of_two_topics_reads_both(
+    ready: Callable[..., JobDriver], asked: dict[str, Any]
+) -> None:
+    driver, job = ready(three_of_two_topics, both_coasts), both_mended()
     planned = backfill.plan(driver.context, job, **asked)
     backfill.run(driver.context, planned.id, job)
     verdict = backfill.verify(driver.context, planned.id, job)
@@ -297,8 +304,8 @@ def vacuumed(driver: JobDriver, name: str) -> None:
     table.vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
 
 
-def test_row_backfill_whose_earlier_version_was_vacuumed_says_so(drive: Callable[..., JobDriver]) -> None:
-    driver, job = live(drive), mended()
+def test_row_backfill_whose_earlier_version_was_vacuumed_says_so(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(three_batches, clean), mended()
     context = driver.context
     planned = backfill.plan(context, job, offsets=RANGE)
     backfill.run(context, planned.id, job)

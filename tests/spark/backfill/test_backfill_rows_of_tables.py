@@ -63,11 +63,7 @@ def repair(driver: JobDriver, job: Job, **asked: Any) -> backfill.BackfillPlan:
     return planned
 
 
-@pytest.fixture
-def fed(drive: Callable[..., JobDriver]) -> JobDriver:
-    """Two jobs, one behind the other, after three batches."""
-    driver = drive()
-    driver._jobs = [cleaning("who IS NOT NULL"), naming("who")]
+def three_batches(driver: JobDriver) -> None:
     send(driver, ("a", "10:01", 1), ("b", "10:02", 2), (None, "10:03", 3))
     driver.run()
     send(driver, ("c", "11:04", 4), ("d", "11:05", 0), ("e", "11:06", 600), ("f", "11:07", 7))
@@ -75,7 +71,12 @@ def fed(drive: Callable[..., JobDriver]) -> JobDriver:
     send(driver, ("g", "12:08", 8), ("h", "12:09", 9))
     driver.run()
     assert found(driver) == [("a", 1), ("b", 2), ("c", 4), ("f", 7), ("g", 8), ("h", 9)]
-    return driver
+
+
+@pytest.fixture
+def fed(ready: Callable[..., JobDriver]) -> JobDriver:
+    """Two jobs, one behind the other, after three batches."""
+    return ready(three_batches, cleaning("who IS NOT NULL"), naming("who"))
 
 
 def test_repair_of_rows_that_come_of_a_table(fed: JobDriver) -> None:
@@ -158,13 +159,16 @@ def long(pairs: DataFrame) -> DataFrame:
     return pairs.filter("pages > 1")
 
 
-def test_rows_of_pairs_are_not_repaired_in_part(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(paired, long)
+def one_pair(driver: JobDriver) -> None:
     send(driver, ("a", "10:01", 2))
     driver.send("buys", {"who": "a", "bought_at": "2013-01-01T10:20:00Z"}, timestamp=AT)
     driver.run()
     driver.run()
     assert driver.rows("gold.long", "who", "pages") == [("a", 2)]
+
+
+def test_rows_of_pairs_are_not_repaired_in_part(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(one_pair, paired, long)
     with pytest.raises(BackfillError, match=r"a row of gold\.pairs is made of several records.*--rebuild"):
         backfill.plan(driver.context, bind(long))
 
@@ -186,14 +190,16 @@ def busy(least: int) -> Job:
     return bind(busy)
 
 
-def test_rows_of_windows_are_rebuilt(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(cleaning("who IS NOT NULL"), hours, busy(2))
+def two_closed_hours(driver: JobDriver) -> None:
     send(driver, ("a", "10:01", 1), ("a", "10:02", 2), ("b", "10:03", 1), ("c", "10:04", 60))
     for time in ("13:00", "13:30", "15:00", "17:00"):
         send(driver, ("a", time, 4))
         driver.run()
-    rows = [("a", 3), ("a", 8)]
-    assert driver.rows("silver.busy", "who", "pages") == rows
+    assert driver.rows("silver.busy", "who", "pages") == [("a", 3), ("a", 8)]
+
+
+def test_rows_of_windows_are_rebuilt(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(two_closed_hours, cleaning("who IS NOT NULL"), hours, busy(2))
     ((_, raw),) = driver.quarantined("silver.busy")
     assert b'"pages":60' in raw
     with pytest.raises(BackfillError, match=r"a row of gold\.hours is made of several records.*--rebuild"):

@@ -115,9 +115,12 @@ def repaired(driver: JobDriver, planned: BackfillPlan, job: Job) -> Verdict:
     return verdict
 
 
-def test_a_late_row_joins_sessions_that_were_written_apart(drive: Callable[..., JobDriver]) -> None:
-    driver, job = drive(cut()), mended()
+def one_batch(driver: JobDriver) -> None:
     send(driver, *FIRST)
+
+
+def test_a_late_row_joins_sessions_that_were_written_apart(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(one_batch, cut()), mended()
     with pytest.raises(BackfillError, match="the sessions of the range are not all closed yet"):
         backfill.plan(driver.context, job)
     send(driver, *SECOND)
@@ -163,16 +166,21 @@ def test_a_late_row_joins_sessions_that_were_written_apart(drive: Callable[..., 
     assert (diff.added, diff.removed, diff.changed) == (0, 0, 0)
 
 
-def test_a_session_of_which_a_part_is_written_is_left_until_it_is_closed(
-    drive: Callable[..., JobDriver],
-) -> None:
-    driver, job = drive(cut()), mended()
+DL, UA = ("DL", at("10:01"), at("10:31")), ("UA", at("10:00"), at("10:30"))
+
+
+def written_in_part(driver: JobDriver) -> None:
     send(driver, ("10:00", "UA", 400), ("10:01", "DL", 300), ("11:20", "ZZ", 1))
     send(driver, ("11:20", "ZZ", 1))
     # The watermark is 10:50. They are in time, and begin sessions beside what is written.
     send(driver, ("10:25", "UA", 7), ("11:00", "UA", 8), ("10:55", "UA", 9))
-    dl, ua = ("DL", at("10:01"), at("10:31")), ("UA", at("10:00"), at("10:30"))
-    assert sessions(driver) == {ua: (1, 100), dl: (1, 100)}
+    assert sessions(driver) == {UA: (1, 100), DL: (1, 100)}
+
+
+def test_a_session_of_which_a_part_is_written_is_left_until_it_is_closed(
+    ready: Callable[..., JobDriver],
+) -> None:
+    driver, job = ready(written_in_part, cut()), mended()
     planned = backfill.plan(driver.context, job, event_time=between("10:00", "12:00"))
     assert planned.windows == ((micros("10:00") + 1, micros("12:00")),)
     assert any("are left as they are" in note for note in planned.notes)
@@ -184,14 +192,14 @@ def test_a_session_of_which_a_part_is_written_is_left_until_it_is_closed(
     send(driver, *END)
     send(driver, *END)
     ends = {("ZZ", at("11:20"), at("11:50")): (2, 1)}
-    parts = {ua: (1, 100), ("UA", at("10:25"), at("11:30")): (3, 9)}
-    assert sessions(driver) == parts | {dl: (1, 100)} | ends
+    parts = {UA: (1, 100), ("UA", at("10:25"), at("11:30")): (3, 9)}
+    assert sessions(driver) == parts | {DL: (1, 100)} | ends
     backfill.swap(driver.context, planned.id, accept_diff=verdict.diff.digest)
-    ends |= {dl: (1, 300)}
+    ends |= {DL: (1, 300)}
     assert sessions(driver) == parts | ends
     assert driver.audit() == []
     backfill.rollback(driver.context, planned.id)
-    assert sessions(driver) == parts | ends | {dl: (1, 100)}
+    assert sessions(driver) == parts | ends | {DL: (1, 100)}
     assert driver.audit() == []
     again = backfill.plan(
         driver.context, job, rows="late"
@@ -223,15 +231,18 @@ def counts(driver: JobDriver) -> list[tuple[str, str, int]]:
     return sorted((r["carrier"], f"{r['window_start']:%H:%M}", r["n"]) for r in rows)
 
 
-@pytest.mark.parametrize("were_apart", [True, False])
-def test_rows_that_the_code_of_now_gives_other_keys_are_in_one_session_each(
-    drive: Callable[..., JobDriver], were_apart: bool
-) -> None:
-    trimmed = counted(carrier=lambda: F.trim("carrier"))
-    driver = drive(counted() if were_apart else trimmed)
+def keys_with_blanks(driver: JobDriver) -> None:
     send(driver, ("10:00", "UA", 1), ("10:20", "UA ", 2), ("10:25", "UA ", 3), ("11:30", "DL", 1))
     send(driver, *END)
     send(driver, *END)
+
+
+@pytest.mark.parametrize("were_apart", [True, False])
+def test_rows_that_the_code_of_now_gives_other_keys_are_in_one_session_each(
+    ready: Callable[..., JobDriver], were_apart: bool
+) -> None:
+    trimmed = counted(carrier=lambda: F.trim("carrier"))
+    driver = ready(keys_with_blanks, counted() if were_apart else trimmed)
     apart = [("UA", "10:00", 1), ("UA ", "10:20", 2)]
     now = (apart, [("UA", "10:00", 3)])
     before, after = now if were_apart else now[::-1]
@@ -243,32 +254,39 @@ def test_rows_that_the_code_of_now_gives_other_keys_are_in_one_session_each(
     assert counts(driver) == [("DL", "11:30", 1), *after]
 
 
-def test_sessions_that_were_given_other_bounds_cannot_be_told_and_are_refused(
-    drive: Callable[..., JobDriver],
-) -> None:
-    names = ("window_start", "window_end")
-    earlier = {name: lambda name=name: F.col(name) - F.expr("INTERVAL 5 HOURS") for name in names}
-    driver = drive(counted(**earlier))
+def one_closed_session(driver: JobDriver) -> None:
     send(driver, ("10:00", "UA", 1), ("10:20", "UA", 2))
     send(driver, *END)
     send(driver, *END)
     assert counts(driver) == [("UA", "05:00", 2)]
+
+
+def test_sessions_that_were_given_other_bounds_cannot_be_told_and_are_refused(
+    ready: Callable[..., JobDriver],
+) -> None:
+    names = ("window_start", "window_end")
+    earlier = {name: lambda name=name: F.col(name) - F.expr("INTERVAL 5 HOURS") for name in names}
+    driver = ready(one_closed_session, counted(**earlier))
     with pytest.raises(BackfillError, match=r"begin at times at which .* has no row.* --rebuild"):
         backfill.plan(driver.context, counted(), event_time=between("05:00", "12:00"))
 
 
-def test_sessions_beside_one_that_is_half_written_are_left_with_it(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(counted())
+def half_written(driver: JobDriver) -> None:
     send(driver, ("10:00", "BOT", 1), ("10:50", "BOT", 1), ("10:20", "UA", 5))
     send(driver, ("11:55", "BOT", 1))
     send(driver, ("11:56", "BOT", 1))
     send(driver, ("10:25", "BOT", 1), ("11:10", "BOT", 1), ("11:30", "BOT", 1), ("10:21", "UA", 9))
+
+
+def test_sessions_beside_one_that_is_half_written_are_left_with_it(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(half_written, counted())
     with pytest.raises(
         BackfillError, match=r"have to be replaced with those of the range some are not closed"
     ):
         backfill.plan(driver.context, counted(), event_time=between("10:20", "10:22"))
 
 
+@pytest.mark.story
 def test_sessions_that_were_written_since_a_version_began_before_it(drive: Callable[..., JobDriver]) -> None:
     driver = drive(counted(carrier=lambda: F.lower("carrier")))
     send(driver, ("10:00", "UA", 1))
@@ -284,22 +302,27 @@ def test_sessions_that_were_written_since_a_version_began_before_it(drive: Calla
 known = hw.table("silver.known", event_time="departed_at", watermark="30 minutes")
 
 
-def test_session_whose_rows_are_gone_is_found_by_their_offsets(drive: Callable[..., JobDriver]) -> None:
-    def kept(condition: str) -> Job:
-        @hw.job(name="kept", target=hw.delta("silver.known"))
-        def kept(departures: DataFrame) -> DataFrame:
-            return departures.filter(condition)
+def kept(condition: str) -> Job:
+    @hw.job(name="kept", target=hw.delta("silver.known"))
+    def kept(departures: DataFrame) -> DataFrame:
+        return departures.filter(condition)
 
-        return bind(kept)
+    return bind(kept)
 
-    @hw.job(name="counts", target=hw.delta("gold.counts"))
-    def behind(known: DataFrame) -> DataFrame:
-        return hw.session(known, "departed_at", "30 minutes", by=["carrier"]).agg(F.count("*").alias("n"))
 
-    driver, few = drive(kept("delay >= 0"), behind), kept("delay < 5")
+@hw.job(name="counts", target=hw.delta("gold.counts"))
+def behind(known: DataFrame) -> DataFrame:
+    return hw.session(known, "departed_at", "30 minutes", by=["carrier"]).agg(F.count("*").alias("n"))
+
+
+def one_bad_session(driver: JobDriver) -> None:
     send(driver, ("10:00", "UA", 1), ("10:20", "UA", 2), ("14:00", "BAD", 9))
     send(driver, *END)
     send(driver, *END)
+
+
+def test_session_whose_rows_are_gone_is_found_by_their_offsets(ready: Callable[..., JobDriver]) -> None:
+    driver, few = ready(one_bad_session, kept("delay >= 0"), behind), kept("delay < 5")
     ranges = {"departures": {0: (2, 3)}}
     stood = [("BAD", "14:00", 1), ("UA", "10:00", 2)]
     for job, after in ((few, stood), (bind(behind), stood[1:])):

@@ -51,8 +51,7 @@ def event(time: str, delay: int = 1) -> dict[str, object]:
     return {"carrier": "UA", "departed_at": f"2013-01-01T{time}:00Z", "delay": delay}
 
 
-def ran(drive: Callable[..., JobDriver], job: Job) -> JobDriver:
-    driver = drive(job)
+def two_batches(driver: JobDriver) -> None:
     driver.send(
         "departures",
         *(event("10:00"), event("10:10"), b"broken", event("10:20"), event("10:40", -5), event("12:40")),
@@ -62,7 +61,6 @@ def ran(drive: Callable[..., JobDriver], job: Job) -> JobDriver:
     driver.run()
     driver.send("departures", event("10:50"), partition=1, timestamp=AT)
     driver.run()
-    return driver
 
 
 def swapped(driver: JobDriver, planned: BackfillPlan, job: Job) -> Verdict:
@@ -74,10 +72,11 @@ def swapped(driver: JobDriver, planned: BackfillPlan, job: Job) -> Verdict:
     return verdict
 
 
+@pytest.mark.story
 def test_quarantined_records_are_read_again_with_what_lies_between_them(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    driver, job = ran(drive, clean(RULE)), clean(MENDED)
+    driver, job = ready(two_batches, clean(RULE)), clean(MENDED)
     planned = backfill.plan(driver.context, job, rows="quarantined")
     assert planned.asked == {"rows": "quarantined"}
     assert planned.ranges == {"departures": {0: (2, 5), 1: (1, 2)}}
@@ -99,8 +98,8 @@ def test_quarantined_records_are_read_again_with_what_lies_between_them(
         backfill.plan(driver.context, job, rows="late", since_version=0)
 
 
-def test_records_in_quarantine_that_the_topic_lost_stay_there(drive: Callable[..., JobDriver]) -> None:
-    driver, job = ran(drive, clean(RULE)), clean(MENDED)
+def test_records_in_quarantine_that_the_topic_lost_stay_there(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(two_batches, clean(RULE)), clean(MENDED)
     driver._log.partitions = lambda _topic: {0: (3, 6), 1: (0, 3)}  # retention took the beginning
     planned = backfill.plan(driver.context, job, rows="quarantined")
     assert planned.ranges == {"departures": {0: (4, 5), 1: (1, 2)}}
@@ -115,10 +114,10 @@ def test_records_in_quarantine_that_the_topic_lost_stay_there(drive: Callable[..
 
 
 def test_quarantined_records_of_windows_are_mended_in_the_ingest_table_and_then_in_the_windows(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
     as_it_runs, job = hourly(RULE), hourly(MENDED)
-    driver = ran(drive, as_it_runs)
+    driver = ready(two_batches, as_it_runs)
     counted = [("UA", 4, 1), ("UA", 1, 1)]
     assert sorted(driver.rows("gold.hourly", "carrier", "departures", "least")) == sorted(counted)
     planned = backfill.plan(driver.context, job, rows="quarantined")
@@ -143,9 +142,9 @@ def test_quarantined_records_of_windows_are_mended_in_the_ingest_table_and_then_
 
 
 def test_late_rows_are_folded_into_the_windows_that_lack_them_and_into_no_others(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    driver, job = ran(drive, hourly(RULE)), hourly(RULE)
+    driver, job = ready(two_batches, hourly(RULE)), hourly(RULE)
     planned = backfill.plan(driver.context, job, rows="late")
     assert planned.asked == {"rows": "late"}
     (span,) = planned.windows

@@ -147,6 +147,7 @@ def test_repair_of_a_topic_made_again_leaves_the_rows_of_the_old_one_alone(stage
     assert stage.findings() == []
 
 
+@pytest.mark.story
 def test_repairs_behind_a_topic_made_again_are_of_windows_or_refused(stage: Stage) -> None:
     jobs = [clean("n >= 0"), bind(twice), bind(hours)]
     stage.make(range(10))

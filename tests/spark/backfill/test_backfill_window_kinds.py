@@ -123,15 +123,23 @@ def repaired(driver: JobDriver, planned: BackfillPlan, job: Job) -> Verdict:
     return verdict
 
 
+def one_batch(driver: JobDriver) -> None:
+    send(driver, *FIRST)
+
+
+def two_batches(driver: JobDriver) -> None:
+    send(driver, *FIRST)
+    send(driver, *SECOND)
+
+
 @pytest.mark.parametrize(
     ("kind", "mode"),
     [("cumulative", "update"), ("hopping", "append")],
 )
 def test_repaired_windows_are_those_of_all_their_rows(
-    drive: Callable[..., JobDriver], kind: str, mode: Literal["append", "update"]
+    ready: Callable[..., JobDriver], kind: str, mode: Literal["append", "update"]
 ) -> None:
-    driver, job = drive(cut(kind, mode)), mended(kind, mode)
-    send(driver, *FIRST)
+    driver, job = ready(one_batch, cut(kind, mode)), mended(kind, mode)
     if mode == "append":
         with pytest.raises(BackfillError, match="are not all closed yet, so they are not in"):
             backfill.plan(driver.context, job)
@@ -189,10 +197,9 @@ def missed_of(kind: str, touched: set[tuple[str, Window]]) -> list[Any]:
 
 
 def test_windows_that_were_closed_since_a_version_hold_rows_of_before_it(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    driver, job = drive(cut("cumulative", "append")), mended("cumulative", "append")
-    send(driver, *FIRST)
+    driver, job = ready(one_batch, cut("cumulative", "append")), mended("cumulative", "append")
     version = next_commit(driver.home.table("gold.delays")) - 1
     send(driver, ("18:00", "UA", 1))
     send(driver, ("18:01", "UA", 1))
@@ -203,13 +210,11 @@ def test_windows_that_were_closed_since_a_version_hold_rows_of_before_it(
 
 
 def test_older_repair_of_windows_is_not_taken_back_from_under_a_newer_one(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
     """The late rows that it had folded in counted as those of the newer one, and no repair folded them in again."""
-    driver = drive(mended("hopping", "update"))
     job = mended("hopping", "update")
-    send(driver, *FIRST)
-    send(driver, *SECOND)
+    driver = ready(two_batches, job)
     before, right = windows(driver), whole("hopping", *FIRST, *SECOND)
     older = backfill.plan(driver.context, job, rows="late")
     repaired(driver, older, job)

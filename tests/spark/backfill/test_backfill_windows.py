@@ -71,8 +71,7 @@ def event(time: str, carrier: str, delay: int) -> dict[str, object]:
     return {"carrier": carrier, "departed_at": f"2013-01-01T{time}:00Z", "delay_minutes": delay}
 
 
-def live(drive: Callable[..., JobDriver]) -> JobDriver:
-    driver = drive(clean, delays)
+def two_batches(driver: JobDriver) -> None:
     first = [event("10:00", "UA", 400), event("10:05", "DL", 5), event("10:59", "UA", 1)]
     driver.send("departures", *first, event("12:01", "UA", 300), timestamp=AT)
     driver.run()
@@ -80,7 +79,6 @@ def live(drive: Callable[..., JobDriver]) -> JobDriver:
     driver.run()
     assert windows(driver) == CUT
     assert len(driver.rows("gold.delays__late")) == 1
-    return driver
 
 
 def windows(driver: JobDriver) -> list[tuple[Any, ...]]:
@@ -89,9 +87,9 @@ def windows(driver: JobDriver) -> list[tuple[Any, ...]]:
 
 
 def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    driver, job = live(drive), mended()
+    driver, job = ready(two_batches, clean, delays), mended()
     context, home = driver._context, driver.home
     with pytest.raises(
         BackfillError, match=r"operator: Tumbling.*stand in gold.delays; .* plan JOB --rebuild"
@@ -158,13 +156,13 @@ def test_window_backfill_of_everything_folds_late_rows_in_and_rolls_back(
 
 
 def test_window_backfill_of_offsets_over_a_rewritten_input_survives_kill_and_concurrent_writer(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
     @hw.job(name="clean", target=hw.delta("silver.departures"), dedup=hw.by_offset())
     def doubled(departures: DataFrame) -> DataFrame:
         return departures.withColumn("delay_minutes", F.col("delay_minutes") * 2)
 
-    driver, job = live(drive), mended()
+    driver, job = ready(two_batches, clean, delays), mended()
     context, home = driver._context, driver.home
     first = backfill.plan(context, bind(doubled), offsets={"departures": {0: (0, 1)}})
     assert first.feeds == ("delays",)
@@ -214,8 +212,9 @@ def hours(span: tuple[int, int] | None) -> tuple[int, int]:
     return span[0] // 3_600_000_000 % 24, span[1] // 3_600_000_000 % 24
 
 
-def test_window_backfill_mends_a_window_that_stands_twice(drive: Callable[..., JobDriver]) -> None:
-    driver, job = live(drive), bind(delays)
+@pytest.mark.story
+def test_window_backfill_mends_a_window_that_stands_twice(ready: Callable[..., JobDriver]) -> None:
+    driver, job = ready(two_batches, clean, delays), bind(delays)
     table = driver.home.table("gold.delays")
     doubled = (
         driver.table("gold.delays").filter("hour(window_start) = 10 AND carrier = 'UA'").localCheckpoint()

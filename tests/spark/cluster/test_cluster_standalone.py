@@ -17,7 +17,6 @@ from deltalake import DeltaTable
 
 from headwater.running.pytest_plugin import SMALL_BATCHES
 from headwater.stack.java import find_java
-from headwater.stack.packages import packages_zip
 from headwater_broker.testing import RunningBroker
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.home import Home
@@ -220,12 +219,3 @@ def test_jobs_without_a_worker_end_at_one_signal(
         running.kill()
         running.wait()
     assert "Exception" not in (tmp_path / "said").read_text()
-
-
-def test_packages_zip_is_the_same_for_the_same_files(tmp_path: Path) -> None:
-    beside = tmp_path / "beside.py"
-    beside.write_text("A = 1\n")
-    first = packages_zip(tmp_path / "one", [beside])
-    assert packages_zip(tmp_path / "two", [beside]).read_bytes() == first.read_bytes()
-    beside.write_text("A = 2\n")
-    assert packages_zip(tmp_path / "one", [beside]).name != first.name

@@ -15,6 +15,7 @@ _NAMES = (
 )
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("name", _NAMES)
 def test_example_of_the_help_gives_rows(name: str, spark: SparkSession) -> None:
     def frame(columns: str, *rows: str) -> object:

@@ -2,14 +2,15 @@
 
 import random
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 import headwater as hw
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.audit import audit_home
+from headwater_streams.runtime.job import bind
+from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver
 
 events = hw.topic("events", schema="n INT")
@@ -29,6 +30,7 @@ def send(driver: JobDriver, n: int, *sent: object, partition: int = 0) -> None:
     driver.send("events", {"n": n}, partition=partition, timestamp=AT, headers=headers)
 
 
+@pytest.mark.story
 def test_by_sequence_any_order_and_any_resends_give_each_record_once(drive: Callable[..., JobDriver]) -> None:
     seed = random.randrange(10**6)
     print(f"seed {seed}")
@@ -58,7 +60,8 @@ def test_by_sequence_any_order_and_any_resends_give_each_record_once(drive: Call
     assert [finding for audit in audit_home(driver.home) for finding in audit.findings] == []
 
 
-def test_by_sequence_over_a_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.story
+def test_by_sequence_over_a_table_is_refused(drive: Callable[..., JobDriver]) -> None:
     @hw.job(target=hw.delta("silver.twice"), dedup=hw.by_sequence())
     def twice(copied: DataFrame) -> DataFrame:
         return copied
@@ -66,4 +69,4 @@ def test_by_sequence_over_a_table_is_refused(spark: SparkSession, tmp_path: Path
     with pytest.raises(
         JobDefinitionError, match="'twice': by_sequence reads the headers of records, and a table's"
     ):
-        JobDriver(spark, tmp_path, [clean, twice]).run()
+        plan_jobs(drive().context, [bind(clean), bind(twice)])

@@ -373,6 +373,7 @@ def two_frames(one: DataFrame) -> Any:
     return tens, totals_of(tens, "window_end")
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -439,6 +440,7 @@ def test_chained_operators_with_a_check_that_speaks_of_no_input_are_refused(
         plan_jobs(drive().context, [bind(chain)])
 
 
+@pytest.mark.story
 def test_chained_operators_parts_and_their_tables(drive: Callable[..., JobDriver]) -> None:
     job = job_of(three, {}, dedup=hw.by_offset(origin=True))
     plans = plan_jobs(drive().context, [job])
@@ -492,11 +494,15 @@ BATCHES = [
 ]
 
 
+def hours_of(driver: JobDriver, batches: int) -> None:
+    """Fills a home with what `hours` makes of the first batches."""
+    quick(driver, *BATCHES[:batches])
+
+
 def test_chained_operators_keep_late_and_rejected_records_with_the_step_that_reads_them(
-    drive: Callable[..., JobDriver], closing_batches: None
+    ready: Callable[..., JobDriver], closing_batches: None
 ) -> None:
-    driver = drive(hours())
-    quick(driver, *BATCHES)
+    driver = ready(hours_of, hours(), batches=5)
     assert sums(driver) == [("10:00", 3), ("11:00", 2), ("12:00", 1), ("14:00", 1)]
     assert driver.late("gold.chain__step_1", "_offset") == [(6,)]
     assert [reason for reason, _ in driver.quarantined("gold.chain__step_1")] == ["positive: value > 0"]
@@ -522,9 +528,9 @@ def test_chained_operators_look_things_up_where_their_rows_are_on_their_way(
 
 
 def test_chained_operators_that_were_changed_are_refused_and_rebuilt_in_all_steps(
-    drive: Callable[..., JobDriver], closing_batches: None
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver], closing_batches: None
 ) -> None:
-    quick(driver := drive(hours()), *BATCHES)
+    driver = ready(hours_of, hours(), batches=5)
     read = driver.accounting("gold.chain__step_1__ingest_one")["read"]
     changed = {
         "before the window": hours(least=2),
@@ -554,9 +560,9 @@ def test_chained_operators_that_were_changed_are_refused_and_rebuilt_in_all_step
 
 
 def test_chained_operators_may_become_more_and_fewer_by_a_rebuild_of_all(
-    drive: Callable[..., JobDriver], closing_batches: None
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver], closing_batches: None
 ) -> None:
-    quick(driver := drive(hours()), *BATCHES)
+    driver = ready(hours_of, hours(), batches=5)
     longer, single = job_of(three_windows, UPDATED, dedup=hw.by_offset()), job_of(one_window, UPDATED)
     for job in (longer, single):
         with pytest.raises(
@@ -585,9 +591,9 @@ def one_window(one: DataFrame) -> DataFrame:
 
 
 def test_chained_operators_begin_a_new_generation_with_their_rows(
-    drive: Callable[..., JobDriver], closing_batches: None
+    ready: Callable[..., JobDriver], closing_batches: None
 ) -> None:
-    quick(driver := drive(hours()), *BATCHES[:4])
+    driver = ready(hours_of, hours(), batches=4)
     with pytest.raises(IncompatibleStateError, match=r"'chain__ingest_step_1' cannot.*jobs rebuild chain$"):
         begin_generations(driver.context, [hours(least=2)], "renew", lambda _: NoLease())
     begin_generations(driver.context, [hours()], "renew", lambda _: NoLease())
@@ -597,9 +603,9 @@ def test_chained_operators_begin_a_new_generation_with_their_rows(
 
 
 def test_backfill_of_chained_operators_makes_the_last_one_s_rows_anew_or_puts_them_back(
-    drive: Callable[..., JobDriver], closing_batches: None
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver], closing_batches: None
 ) -> None:
-    quick(driver := drive(hours()), *BATCHES)
+    driver = ready(hours_of, hours(), batches=5)
     context, job, wide = driver.context, hours(), hours(size="2 hours")
     with pytest.raises(
         BackfillError, match="'chain' is a chain of operators, and no part of its rows can be"
@@ -630,9 +636,9 @@ def made_aside(driver: JobDriver, job: Job, table: str | None, *behind: str) -> 
 
 
 def test_backfill_of_chained_operators_makes_all_their_tables_anew_beside_the_live_ones(
-    drive: Callable[..., JobDriver], closing_batches: None
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver], closing_batches: None
 ) -> None:
-    quick(driver := drive(hours()), *BATCHES)
+    driver = ready(hours_of, hours(), batches=5)
     context, job, before = driver.context, hours(least=2, times=2), sums(driver)
     step, between = "gold.chain__step_1", "gold.chain__ingest_step_1"
     with pytest.raises(BackfillError, match=rf"plan chain --rebuild --table {step}, or build all"):

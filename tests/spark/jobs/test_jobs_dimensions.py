@@ -316,6 +316,7 @@ windowed = hw.table("dim.history")
 clocked = hw.topic("customers", schema="id INT, at TIMESTAMP", event_time="at", watermark="1 hour")
 
 
+@pytest.mark.story
 def test_dimension_that_cannot_be_is_refused_in_a_sentence(drive: Callable[..., JobDriver]) -> None:
     @hw.job(target=hw.scd1("dim.wrong", keys=["id"], sequence_by="at", apply_as_deletes="oops = 1"))
     def wrong_deletes(customers: DataFrame) -> DataFrame:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
@@ -70,23 +70,18 @@ def _begin(driver: JobDriver, action: Action, *jobs: Any) -> list[LedgerEntry]:
     return begin_generations(driver.context, [bind(job) for job in jobs], action, lambda _: NoLease())
 
 
-@pytest.fixture(scope="module")
-def first_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home after a run of both jobs."""
-    home = tmp_path_factory.mktemp("ran")
-    driver = JobDriver(spark, home, [split, count_bots])
+def one_batch(driver: JobDriver) -> None:
     _send(driver, 0)
     driver.run()
     assert {name: len(rows) for name, rows in _tables(driver).items()} == {
         "silver.people": 12, "silver.bots": 6, "silver.people__quarantine": 2,
     }  # fmt: skip
-    return home
 
 
 @pytest.fixture
-def ran(first_run: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
-    """A copy of that home."""
-    return drive_copy(first_run, split, count_bots)
+def ran(ready: Callable[..., JobDriver]) -> JobDriver:
+    """A driver behind a batch of both jobs."""
+    return ready(one_batch, split, count_bots)
 
 
 def test_fan_out_rebuilt_fills_every_table_anew_and_takes_readers_along(ran: JobDriver) -> None:
@@ -107,6 +102,7 @@ def test_fan_out_rebuilt_fills_every_table_anew_and_takes_readers_along(ran: Job
     assert ran.audit() == []
 
 
+@pytest.mark.story
 def test_fan_out_rebuild_that_was_interrupted_is_named_and_done_again(ran: JobDriver) -> None:
     before = _tables(ran)
     ran.crash_at("before rebuild", "split")
@@ -144,9 +140,7 @@ def test_fan_out_renewed_after_a_crash_between_its_tables_has_each_record_once(
     assert ran.audit() == []
 
 
-def test_fan_out_table_that_is_gone_or_first_in_another_order_is_refused(
-    ran: JobDriver, spark: SparkSession
-) -> None:
+def test_fan_out_table_that_is_gone_or_first_in_another_order_is_refused(ran: JobDriver) -> None:
     (plan,) = plan_jobs(ran.context, [bind(other_order)])
     told = [(each.what, each.remedy, each.why) for each in since_last_run(ran.context, plan)]
     assert ("target", "rebuild", "the first one has the job's state") in told

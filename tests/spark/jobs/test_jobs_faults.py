@@ -95,6 +95,7 @@ def stage(spark: SparkSession, tmp_path: Path, broker: RunningBroker) -> Stage:
     return Stage(spark, tmp_path / "home", broker)
 
 
+@pytest.mark.story
 def test_job_broker_away_and_back_goes_on_by_itself(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,6 +130,7 @@ def test_job_broker_away_without_back_off_says_why(spark: SparkSession, tmp_path
     runner.stop()
 
 
+@pytest.mark.story
 def test_job_retention_overtakes_stopped_job_names_the_range_and_renewed_goes_on(stage: Stage) -> None:
     stage.make()
     stage.send(*range(10))
@@ -154,6 +156,7 @@ def test_job_retention_overtakes_stopped_job_names_the_range_and_renewed_goes_on
     assert "never read: clicks 0 offsets [10, 25)" in note
 
 
+@pytest.mark.story
 def test_job_topic_made_again_and_longer_is_refused_and_renewed_is_read_whole(stage: Stage) -> None:
     stage.make()
     stage.send(*range(5))
@@ -172,6 +175,7 @@ def test_job_topic_made_again_and_longer_is_refused_and_renewed_is_read_whole(st
     assert gone_since_read(stage.context, [JOB]) == told
 
 
+@pytest.mark.story
 def test_job_is_told_what_a_rebuild_does_not_make_again(stage: Stage) -> None:
     stage.make()
     stage.send(*range(10))
@@ -246,6 +250,7 @@ def test_job_of_several_topics_overtaken_by_retention_names_the_topic_and_the_ra
     assert stage.numbers() == [1, *range(200, 205), *range(212, 220)]
 
 
+@pytest.mark.story
 def test_job_topic_made_again_under_a_running_job_stops_it(stage: Stage) -> None:
     stage.make()
     stage.send(*range(5))
@@ -263,6 +268,7 @@ def test_job_topic_made_again_under_a_running_job_stops_it(stage: Stage) -> None
     assert stage.numbers() == list(range(5))
 
 
+@pytest.mark.story
 def test_job_partitions_added_while_running_are_read_from_their_beginning(stage: Stage) -> None:
     stage.make()
     stage.send(*range(5))

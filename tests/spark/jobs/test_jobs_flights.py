@@ -3,6 +3,7 @@
 from datetime import datetime
 from pathlib import Path
 
+import pytest
 from pyspark.sql import Row, SparkSession
 
 from headwater.config import shipped_dir
@@ -25,6 +26,7 @@ def _departures() -> list[Row]:
     ]
 
 
+@pytest.mark.story
 def test_flights_module_four_jobs_write_four_tables() -> None:
     assert {name: job.target.name for name, job in _jobs("flights.py").items()} == {
         "clean_departures": "silver.departures",
@@ -34,6 +36,7 @@ def test_flights_module_four_jobs_write_four_tables() -> None:
     }
 
 
+@pytest.mark.story
 def test_delay_by_carrier_counts_averages_and_worst_by_hour(spark: SparkSession) -> None:
     rows = spark.createDataFrame(_departures(), _DEPARTURES)
     windows = _jobs("flights.py")["delay_by_carrier"].function(rows).orderBy("carrier", "window_start")
@@ -46,6 +49,7 @@ def test_delay_by_carrier_counts_averages_and_worst_by_hour(spark: SparkSession)
     ]
 
 
+@pytest.mark.story
 def test_delay_by_carrier_first_version_cuts_at_three_hours(spark: SparkSession) -> None:
     rows = spark.createDataFrame(_departures(), _DEPARTURES)
     job = _jobs(str(Path("first_version") / "delay_by_carrier.py"))["delay_by_carrier"]
@@ -53,6 +57,7 @@ def test_delay_by_carrier_first_version_cuts_at_three_hours(spark: SparkSession)
     assert (worst.departures, worst.avg_delay, worst.max_delay) == (2, 87.5, 180)
 
 
+@pytest.mark.story
 def test_join_flights_pairs_landings_within_a_day(spark: SparkSession) -> None:
     left = spark.createDataFrame(_departures(), _DEPARTURES)
     landed = spark.createDataFrame(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import pytest
 from pyspark.sql import DataFrame
 
 import headwater as hw
@@ -41,6 +42,7 @@ def quarantined(driver: JobDriver, table: str) -> dict[bytes | None, tuple[str, 
     }
 
 
+@pytest.mark.story
 def test_formats_bad_values_are_in_quarantine_with_their_bytes(drive: Callable[..., JobDriver]) -> None:
     driver = drive(from_lines, from_records)
     moment = "2013-01-01T10:00:00Z"

@@ -91,7 +91,7 @@ def click(n: int, time: str, who: str | None = "a") -> dict[str, Any]:
     return {"who": who, "n": n, "at": f"2026-01-01T{time}:00Z"}
 
 
-def _send(driver: JobDriver) -> None:
+def three_batches(driver: JobDriver) -> None:
     driver.send("clicks", click(1, "10:00"), click(2, "10:30", "b"), click(0, "10:31", None), timestamp=AT)
     driver.run()
     driver.send("clicks", click(3, "11:50"), click(4, "10:40"), timestamp=AT, offset=3)
@@ -111,21 +111,16 @@ def _audit(driver: JobDriver) -> dict[str, list[str]]:
     return {audit.table: audit.findings for audit in audit_home(driver.home) if audit.findings}
 
 
-@pytest.fixture(scope="module")
-def first_runs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home after three runs of both jobs."""
-    home = tmp_path_factory.mktemp("ran")
-    driver = JobDriver(spark, home, [clean, per_hour])
-    _send(driver)
+def three_batches_by_the_hour(driver: JobDriver) -> None:
+    three_batches(driver)
     assert driver.rows("gold.per_hour", "who", "total") == [("a", 5), ("a", 9), ("b", 2)]
     assert driver.rows("gold.per_hour__late", "n") == [(5,)]
-    return home
 
 
 @pytest.fixture
-def ran(first_runs: Path, drive_copy: Callable[..., JobDriver]) -> JobDriver:
-    """A copy of that home."""
-    return drive_copy(first_runs, clean, per_hour)
+def ran(ready: Callable[..., JobDriver]) -> JobDriver:
+    """A driver behind three batches of both jobs."""
+    return ready(three_batches_by_the_hour, clean, per_hour)
 
 
 def test_state_unchanged_job_has_no_difference(ran: JobDriver) -> None:
@@ -134,6 +129,7 @@ def test_state_unchanged_job_has_no_difference(ran: JobDriver) -> None:
     assert _differences(ran, renamed) == ["keep: function or declaration"]
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
@@ -170,9 +166,9 @@ def test_state_row_job_with_other_columns_goes_on(ran: JobDriver, spark: SparkSe
 
 
 def test_state_longer_watermark_is_refused_and_a_shorter_one_goes_on(
-    drive: Callable[..., JobDriver], spark: SparkSession, tmp_path: Path
+    ready: Callable[..., JobDriver], spark: SparkSession, tmp_path: Path
 ) -> None:
-    _send(drive(direct))
+    ready(three_batches, direct)
     driver = JobDriver(spark, tmp_path, [replace(bind(direct), inputs={"clicks": slower})])
     with pytest.raises(
         IncompatibleStateError, match=r"watermark.*10 minutes before, 20 minutes now.*would drop them"
@@ -221,6 +217,7 @@ def test_state_table_removed_under_a_checkpoint_is_refused(ran: JobDriver) -> No
     assert [found.findings for found in audit_home(ran.home, ["gold.per_hour"])] == [[told]]
 
 
+@pytest.mark.story
 def test_rebuild_changed_window_job_gives_what_a_fresh_one_gives(ran: JobDriver, spark: SparkSession) -> None:
     driver = JobDriver(spark, ran.home.root, [clean, other_sum])
     begun = begin_generations(ran.context, [bind(other_sum)], "rebuild", lambda _: NoLease())
@@ -253,6 +250,7 @@ def test_rebuild_row_job_takes_its_readers_along(ran: JobDriver) -> None:
     assert _audit(ran) == {}
 
 
+@pytest.mark.story
 def test_rebuild_takes_columns_of_another_type(ran: JobDriver, spark: SparkSession) -> None:
     driver = JobDriver(spark, ran.home.root, [clean, greatest])
     found = _differences(driver, greatest)
@@ -270,10 +268,9 @@ def test_rebuild_takes_columns_of_another_type(ran: JobDriver, spark: SparkSessi
 
 
 def test_rebuild_takes_the_ingest_table_along_where_that_cannot_hold_the_topic_s_columns(
-    drive: Callable[..., JobDriver], spark: SparkSession
+    ready: Callable[..., JobDriver], spark: SparkSession
 ) -> None:
-    driver = drive(direct)
-    _send(driver)
+    driver = ready(three_batches, direct)
     longer = replace(bind(_direct_by_n), inputs={"clicks": wider})
     after = JobDriver(spark, driver.home.root, [longer])
     with pytest.raises(StreamsError, match="headwater jobs rebuild"):
@@ -331,22 +328,27 @@ def test_table_of_another_job_is_not_written_to_until_it_is_taken_over(
     assert other.audit() == []
 
 
-@pytest.mark.parametrize("gone", [("gold/totals",), ("gold/totals", "gold/totals__ingest_clicks")])
-def test_table_that_was_removed_is_made_anew_by_a_rebuild(
-    drive: Callable[..., JobDriver], gone: tuple[str, ...]
-) -> None:
-    driver = drive(totals_of)
-    context = driver.context
+def test_rebuild_of_a_job_that_has_not_run_is_refused(drive: Callable[..., JobDriver]) -> None:
     with pytest.raises(StreamsError, match="has not run"):
-        begin_generations(context, [bind(totals_of)], "rebuild", lambda _: NoLease())
+        begin_generations(drive(totals_of).context, [bind(totals_of)], "rebuild", lambda _: NoLease())
+
+
+def two_batches(driver: JobDriver) -> None:
     for minute in ("10:00", "10:30"):
         driver.send("clicks", {"who": "ann", "n": 1, "at": f"2026-01-01T{minute}:00Z"}, timestamp=AT)
         driver.run()
+
+
+@pytest.mark.parametrize("gone", [("gold/totals",), ("gold/totals", "gold/totals__ingest_clicks")])
+def test_table_that_was_removed_is_made_anew_by_a_rebuild(
+    ready: Callable[..., JobDriver], gone: tuple[str, ...]
+) -> None:
+    driver = ready(two_batches, totals_of)
     for table in gone:
         shutil.rmtree(driver.home.root / "tables" / table)
     with pytest.raises(StreamsError, match="headwater jobs rebuild totals_of"):
         driver.run()
-    begun = begin_generations(context, [bind(totals_of)], "rebuild", lambda _: NoLease())
+    begun = begin_generations(driver.context, [bind(totals_of)], "rebuild", lambda _: NoLease())
     assert len(begun) == len(gone)
     driver.run()
     driver.send("clicks", {"who": "ann", "n": 1, "at": "2026-01-01T10:45:00Z"}, timestamp=AT)

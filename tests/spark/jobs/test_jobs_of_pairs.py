@@ -96,21 +96,21 @@ def test_jobs_of_pairs_lose_none_of_them(drive: Callable[..., JobDriver]) -> Non
     assert not [finding for audit in audit_home(driver.home) for finding in audit.findings]
 
 
-def test_jobs_of_pairs_semi_join_is_refused_planned_at_once_or_alone(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(pairs, kept(1))
+def test_jobs_of_pairs_semi_join_is_refused_planned_at_once_or_alone(
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
+) -> None:
     refused = pytest.raises(
         JobDefinitionError, match=r"rows of silver\.pairs are made of several.*hw\.by_key"
     )
     with refused:
-        plan_jobs(driver.context, [bind(pairs), kept(1), joined("semi")])
-    feed(driver)
+        plan_jobs(drive().context, [bind(pairs), kept(1), joined("semi")])
+    driver = ready(feed, pairs, kept(1))
     with refused:
         plan_jobs(driver.context, [joined("semi")])
 
 
-def test_jobs_of_pairs_rebuilt_are_compared_row_by_row(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(pairs, kept(1))
-    feed(driver)
+def test_jobs_of_pairs_rebuilt_are_compared_row_by_row(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(feed, pairs, kept(1))
     planned = backfill.plan_rebuild(driver.context, kept(2))
     backfill.run(driver.context, planned.id, kept(2))
     verdict = backfill.verify(driver.context, planned.id, kept(2))

@@ -114,6 +114,7 @@ def test_sql_join_is_of_its_kind(spark: SparkSession, tmp_path: Path, words: str
     )
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("select", "told"),
     [
@@ -159,6 +160,7 @@ def test_sql_join_has_no_names_but_those_of_its_inputs(
     assert "`r`" not in suggested
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
@@ -193,6 +195,7 @@ def test_sql_what_does_not_fit_a_statement_is_told_with_its_line(
     assert re.match(rf"job 'x': {tmp_path}/jobs\.sql, {told}", str(refused.value)), refused.value
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("statement", "told"),
     [
@@ -237,9 +240,9 @@ def test_sql_what_the_library_refuses_is_told_in_words_of_sql(
 ) -> None:
     text = " ".join(DEPARTURES.split()), " ".join(ARRIVALS.split())
     filled = statement.replace("{d}", text[0]).replace("{a}", text[1])
-    driver = drive(*load(tmp_path, f"CREATE STREAMING TABLE gold.x {filled}"))
+    jobs = load(tmp_path, f"CREATE STREAMING TABLE gold.x {filled}")
     with pytest.raises(JobDefinitionError) as refused:
-        plan_jobs(driver.context, driver._jobs)
+        plan_jobs(drive().context, jobs)  # type: ignore[arg-type]
     assert str(refused.value).startswith(f"job 'x': {tmp_path}/jobs.sql, {told}")
 
 

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -35,6 +36,7 @@ def _click(n: int) -> dict[str, Any]:
     return {"who": "ab"[n % 2], "n": n, "at": f"2026-01-01T10:{n:02d}:00Z"}
 
 
+@pytest.mark.story
 def test_upkeep_between_batches_changes_no_row_and_no_account(spark: SparkSession, tmp_path: Path) -> None:
     driver = JobDriver(spark, tmp_path, [clean, per_hour])
     upkeep = Upkeep(every=2, files_kept_h=1)

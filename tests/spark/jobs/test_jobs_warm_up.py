@@ -211,6 +211,7 @@ def test_warm_up_in_the_middle_of_open_windows_gives_the_tables_of_an_undisturbe
     assert generations == {1, 2, 3}
 
 
+@pytest.mark.story
 def test_warm_up_after_a_lost_checkpoint_proves_the_state_and_refuses_another(
     spark: SparkSession, tmp_path: Path, rng: random.Random
 ) -> None:
@@ -238,9 +239,12 @@ def test_warm_up_after_a_lost_checkpoint_proves_the_state_and_refuses_another(
     assert driver.audit() == []
 
 
-def test_warm_up_that_cannot_give_the_state_is_refused_in_a_sentence(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(clean, bought)
+def empty_tables(driver: JobDriver) -> None:
     driver.run()
+
+
+def test_warm_up_that_cannot_give_the_state_is_refused_in_a_sentence(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(empty_tables, clean, bought)
     told: dict[Callable[..., DataFrame], str | None] = {
         counted_join: "only counts its late rows, which, read again, cannot be told from those in time",
         visits: "keeps sessions, and an open one may reach back any time",

@@ -124,10 +124,9 @@ def test_window_of_a_union_folds_each_record_once_whatever_is_killed(drive: Call
 
 
 def test_window_of_a_union_is_repaired_with_its_late_row_and_rebuilt_and_both_are_proved(
-    drive: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
+    ready: Callable[..., JobDriver], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    driver, job = drive(hourly), bind(hourly)
-    send_all(driver)
+    driver, job = ready(send_all, hourly), bind(hourly)
     context = driver.context
     for options in ({"rows": "late"}, {}):
         planned = backfill.plan(context, job, **options)
@@ -165,10 +164,10 @@ def united_as(*, keep_health: bool, twice: bool = False) -> Callable[..., DataFr
     return changed
 
 
-def test_window_of_a_union_that_is_built_anew_unites_its_inputs_anew(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(hourly)
-    send_all(driver)
-
+def test_window_of_a_union_that_is_built_anew_unites_its_inputs_anew(
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
+) -> None:
+    driver = ready(send_all, hourly)
     healthy = united_as(keep_health=True)
     begin_generations(driver.context, [bind(healthy)], "rebuild", lambda _: NoLease())
     again = drive(healthy)
@@ -184,10 +183,9 @@ def test_window_of_a_union_that_is_built_anew_unites_its_inputs_anew(drive: Call
 
 
 def test_backfill_of_a_union_refuses_code_that_would_have_united_other_rows(
-    drive: Callable[..., JobDriver],
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
 ) -> None:
-    driver = drive(hourly)
-    send_all(driver)
+    driver = ready(send_all, hourly)
     other, counting_twice = bind(united_as(keep_health=True)), bind(united_as(keep_health=False, twice=True))
     for plan in (backfill.plan, backfill.plan_rebuild):
         with pytest.raises(
@@ -205,10 +203,9 @@ def test_backfill_of_a_union_refuses_code_that_would_have_united_other_rows(
 
 
 def test_backfill_of_a_union_unites_its_inputs_anew_beside_the_live_table(
-    drive: Callable[..., JobDriver],
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
 ) -> None:
-    driver = drive(hourly)
-    send_all(driver)
+    driver = ready(send_all, hourly)
     before, job = hours(driver), bind(united_as(keep_health=True))
     planned: list[str] = []
     for table in ("gold.hourly__ingest_union", None):
@@ -326,17 +323,21 @@ def windowed(rows: DataFrame, kind: str) -> DataFrame:
     return hw.grouped(rows, by=["city"], state="unbounded").agg(F.count("*").alias("n"))
 
 
-@pytest.mark.parametrize("kind", ["session", "count", "hopping", "grouped"])
-def test_window_of_a_union_streamed_is_the_batch(drive: Callable[..., JobDriver], kind: str) -> None:
-    grouped = hw.delta("gold.windows", keys=["city"], mode="update")
+def windows_of(kind: str) -> Callable[..., DataFrame]:
+    updated: dict[str, Any] = {"keys": ["city"], "mode": "update"} if kind == "grouped" else {}
 
-    @hw.job(target=grouped if kind == "grouped" else hw.delta("gold.windows"))
+    @hw.job(name=kind, target=hw.delta(f"gold.{kind}", **updated))
     def windows(web: DataFrame, shop: DataFrame, kept: DataFrame, people: DataFrame) -> DataFrame:
         sold = shop.select("user", F.col("sold_at").alias("at"))
         rows = hw.union(web.select("user", "at"), sold, kept.select("user", "at"))
         return windowed(hw.enrich(rows, people, on=["user"]), kind)
 
-    driver = drive(keep, windows)
+    return windows
+
+
+def test_window_of_a_union_streamed_is_the_batch(drive: Callable[..., JobDriver]) -> None:
+    jobs = {kind: windows_of(kind) for kind in ("session", "count", "hopping", "grouped")}
+    driver = drive(keep, *jobs.values())
     driver.put("dim.people", "user STRING, city STRING", ("a", "Rome"), ("b", "Oslo"))
     seed = Random().randrange(10_000)
     print(f"seed {seed}")
@@ -353,18 +354,20 @@ def test_window_of_a_union_streamed_is_the_batch(drive: Callable[..., JobDriver]
     assert driver.audit() == []
     frames = {name: spark.createDataFrame(rows, "user STRING, at TIMESTAMP") for name, rows in sent.items()}
     shop_rows = frames["shop"].withColumnRenamed("at", "sold_at")
-    batch = windows(frames["web"], shop_rows, frames["old"], driver.table("dim.people"))
-    shown = batch.columns
-    made = driver.rows("gold.windows", *shown)
-    expected = sorted((tuple(row) for row in batch.collect()), key=repr)
-    if kind != "grouped":
-        day_ends = datetime(2013, 1, 1, 20)
-        end = shown.index("until" if kind == "count" else "window_end")
-        made, expected = ([row for row in rows if row[end] < day_ends] for rows in (made, expected))
-    assert made == expected
-    assert made
+    day_ends = datetime(2013, 1, 1, 20)
+    for kind, windows in jobs.items():
+        batch = windows(frames["web"], shop_rows, frames["old"], driver.table("dim.people"))
+        shown = batch.columns
+        made = driver.rows(f"gold.{kind}", *shown)
+        expected = sorted((tuple(row) for row in batch.collect()), key=repr)
+        if kind != "grouped":
+            end = shown.index("until" if kind == "count" else "window_end")
+            made, expected = ([row for row in rows if row[end] < day_ends] for rows in (made, expected))
+        assert made == expected, kind
+        assert made, kind
 
 
+@pytest.mark.story
 def test_windows_of_unions_that_cannot_be_accounted_for_are_refused(drive: Callable[..., JobDriver]) -> None:
     driver = drive()
     driver.put("dim.people", "user STRING, city STRING")
@@ -407,9 +410,10 @@ def test_windows_of_unions_that_cannot_be_accounted_for_are_refused(drive: Calla
     )
 
 
-def test_window_of_a_union_that_folds_by_another_key_now_is_refused(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(hourly)
-    send_all(driver)
+def test_window_of_a_union_that_folds_by_another_key_now_is_refused(
+    drive: Callable[..., JobDriver], ready: Callable[..., JobDriver]
+) -> None:
+    ready(send_all, hourly)
 
     @hw.job(target=hw.delta("gold.hourly", keys=["window_start"], mode="update"), name="hourly")
     def other(web: DataFrame, shop: DataFrame) -> DataFrame:

@@ -56,6 +56,7 @@ def _observed(rows: DataFrame) -> str:
     return str(seen.get[KEPT])
 
 
+@pytest.mark.story
 def test_kept_records_come_back_as_they_were(spark: SparkSession) -> None:
     headers = [("trace", b"\x00\xff"), ("trace", None), ("ü\n\x1b", "é".encode())]
     rows = [

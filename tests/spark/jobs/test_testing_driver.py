@@ -27,10 +27,16 @@ def plain(clicks: DataFrame) -> DataFrame:
     return clicks
 
 
+def three_clicks(driver: JobDriver) -> None:
+    driver.send("clicks", *[{"id": f"c{n}", "at": "2013-01-01T10:00:00Z"} for n in range(3)])
+    driver.run()
+
+
 def noop(clicks: DataFrame) -> DataFrame:
     return clicks
 
 
+@pytest.mark.story
 def test_driver_refuses_what_was_never_sent(drive: Callable[..., JobDriver]) -> None:
     driver = drive(clean)
     driver.send("clicks", {"id": "a"}, {"id": "b"}, offset=7)
@@ -72,6 +78,7 @@ def test_driver_runs_what_is_sent_again_and_what_is_new_in_one_go(drive: Callabl
     assert driver.audit() == []
 
 
+@pytest.mark.story
 def test_driver_tells_what_is_no_job_and_what_is_no_table(drive: Callable[..., JobDriver]) -> None:
     with pytest.raises(
         TypeError, match=r"^'noop' is no job; decorate the function with @hw\.job\(target=\.\.\.\)$"
@@ -81,14 +88,12 @@ def test_driver_tells_what_is_no_job_and_what_is_no_table(drive: Callable[..., J
         drive(clean).rows("silver.clicks", "id")
 
 
-def test_driver_sends_nothing_where_no_rows_are_given(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(clean)
-    driver.send("clicks", {"id": "a", "at": "2013-01-01T10:00:00Z"})
-    driver.run()
+def test_driver_sends_nothing_where_no_rows_are_given(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(three_clicks, clean)
     driver.send("clicks", *[])
     driver.run()
     assert driver.audit() == []
-    assert driver.rows("silver.clicks", "id") == [("a",)]
+    assert driver.rows("silver.clicks", "id") == [("c0",), ("c1",), ("c2",)]
 
 
 def test_driver_resends_what_another_one_has_sent(drive: Callable[..., JobDriver]) -> None:
@@ -133,33 +138,27 @@ def test_driver_resends_keep_what_tells_them_apart(drive: Callable[..., JobDrive
 
 
 def test_driver_crash_that_a_run_did_not_come_to_is_not_met_by_a_later_one(
-    drive: Callable[..., JobDriver],
+    ready: Callable[..., JobDriver],
 ) -> None:
-    at = "2013-01-01T10:00:00Z"
-    driver = drive(clean)
-    driver.send("clicks", {"id": "a", "at": at})
-    driver.run()
+    driver = ready(three_clicks, clean)
     driver.crash_at("before commit")
     driver.run()  # there is nothing to commit
-    driver.send("clicks", {"id": "b", "at": at})
+    driver.send("clicks", {"id": "more", "at": "2013-01-01T10:00:00Z"})
     driver.run()
-    assert driver.rows("silver.clicks", "id") == [("a",), ("b",)]
+    assert driver.rows("silver.clicks", "id") == [("c0",), ("c1",), ("c2",), ("more",)]
 
 
-def test_driver_audit_names_a_row_that_is_gone(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(clean)
-    driver.send("clicks", *[{"id": f"c{n}", "at": "2013-01-01T10:00:00Z"} for n in range(2)])
-    driver.run()
+def test_driver_audit_names_a_row_that_is_gone(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(three_clicks, clean)
     path = str(driver.home.table("silver.clicks"))
-    left = DeltaTable(path).to_pyarrow_dataset().to_table(filter=pc.field("id") == "c0")
+    left = DeltaTable(path).to_pyarrow_dataset().to_table(filter=pc.field("id") != "c1")
     write_deltalake(path, left, mode="overwrite")
     assert driver.audit() == ["silver.clicks batch 0: 1 row is gone: clicks 0 offset 1"]
 
 
-def test_driver_audit_names_rows_that_stand_there_twice(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(clean)
-    driver.send("clicks", *[{"id": f"c{n}", "at": "2013-01-01T10:00:00Z"} for n in range(3)])
-    driver.run()
+@pytest.mark.story
+def test_driver_audit_names_rows_that_stand_there_twice(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(three_clicks, clean)
     path = str(driver.home.table("silver.clicks"))
     again = DeltaTable(path).to_pyarrow_dataset().to_table(filter=pc.field("id") != "c1")
     write_deltalake(path, again, mode="append")

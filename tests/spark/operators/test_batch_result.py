@@ -33,6 +33,7 @@ def _write(rows: DataFrame) -> WrittenFiles:
     return WrittenFiles([], len(rows.collect()))
 
 
+@pytest.mark.story
 def test_rows_that_are_kept_are_computed_once(made: Made) -> None:
     result, computed = made
     kept = result.kept()
@@ -62,6 +63,7 @@ def test_rows_that_nobody_asked_for_are_computed_for_what_was_observed(made: Mad
     assert (result.metrics, computed()) == ({"input_read": {"rows": 3}}, 3)
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("again", [BatchResult.kept, lambda result: result.written(_write)])
 def test_rows_are_not_computed_a_second_time(made: Made, again: Callable[[BatchResult], object]) -> None:
     result, computed = made

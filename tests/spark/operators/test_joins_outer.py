@@ -19,10 +19,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.runtime.job import Job, bind
-from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 ordered = hw.topic("ordered", schema="k STRING, l INT, ordered_at TIMESTAMP", event_time="ordered_at")
@@ -183,6 +181,7 @@ def test_joins_over_the_topics_themselves_streamed_result_equals_batch_result(
     assert not driver.home.table("gold.full__ingest_orders").exists()
 
 
+@pytest.mark.story
 def test_joins_semi_of_streams_that_call_their_time_alike_tells_each_left_row_once(
     drive: Callable[..., JobDriver],
 ) -> None:
@@ -199,9 +198,3 @@ def test_joins_semi_of_streams_that_call_their_time_alike_tells_each_left_row_on
     driver.run()
     assert driver.rows("gold.answered", "k", "l") == [("a", 1), ("b", 2)]
     assert account(driver, "gold.answered")["sent"]["matched"] == 2
-
-
-def test_joins_unknown_kind_is_refused(drive: Callable[..., JobDriver]) -> None:
-    driver = drive(clean_orders, clean_payments)
-    with pytest.raises(JobDefinitionError, match="how='outer' is not one of inner, left, right, full, semi"):
-        plan_jobs(driver.context, [bind(clean_orders), bind(clean_payments), joined("outer")])

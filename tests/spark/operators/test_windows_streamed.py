@@ -321,6 +321,7 @@ def test_windows_over_the_topic_itself_are_those_of_the_model(
     assert driver.late(f"gold.{name}") == []
 
 
+@pytest.mark.story
 def test_windows_over_the_topic_bad_rows_and_failed_checks(drive: Callable[..., JobDriver]) -> None:
     driver = drive(counting(tumbling_updated))
 
@@ -347,6 +348,7 @@ def test_windows_over_the_topic_bad_rows_and_failed_checks(drive: Callable[..., 
     assert driver.rows("gold.tumbling_updated", "key", "n", "total") == [("a", 1, 1), ("a", 1, 2)]
 
 
+@pytest.mark.story
 def test_windows_over_more_partitions_than_are_counted_each_balance_in_all(
     drive: Callable[..., JobDriver],
 ) -> None:

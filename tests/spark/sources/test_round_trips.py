@@ -91,15 +91,14 @@ def test_a_name_means_the_column_of_the_frame_that_it_is_used_on(spark: SparkSes
     assert other.select(column, F.col("a").alias("b")).collect() == [("x", "x")]
 
 
+@pytest.mark.story
 def test_the_jvm_forgets_what_python_has_let_go_of(spark: SparkSession) -> None:
     known, column = _known(spark), F.lit("x")
     columns = [column.alias(str(i)) for i in range(3000)]
     assert known() > 2000, "other tests' objects are let go of meanwhile"
     del columns
     gc.collect()
-    deadline_s = time.monotonic() + 60
-    while known() > 1000 and time.monotonic() < deadline_s:
-        time.sleep(0.1)
+    _wait_until(lambda: known() <= 1000)
     assert known() <= 1000
 
 
@@ -122,9 +121,7 @@ def test_the_jvm_forgets_though_a_connection_broke(
     columns = [column.alias(str(i)) for i in range(2000)]
     del columns
     gc.collect()
-    deadline_s = time.monotonic() + 60
-    while (len(broken) < 2 or known() > 1000) and time.monotonic() < deadline_s:
-        time.sleep(0.1)
+    _wait_until(lambda: len(broken) == 2 and known() <= 1000)
     assert len(broken) == 2
     assert known() <= 1000
 
@@ -136,16 +133,32 @@ def test_what_py4j_is_known_by_stays(spark: SparkSession) -> None:
     passing.getGateway()
     del passing
     gc.collect()
-    deadline_s = time.monotonic() + 60
-    while client.finalizer_deque and time.monotonic() < deadline_s:
-        time.sleep(0.1)
-    time.sleep(0.5)  # what was taken out of it is on its way
+    _wait_until(lambda: not client.finalizer_deque)
+    # The worker tells the JVM in turn: once this one is gone there, the one before was taken out and told.
+    bindings, behind = _bindings(spark), jvm_class(spark, "java.util.ArrayList")()
+    target = behind._target_id
+    assert bindings.containsKey(target)
+    del behind
+    gc.collect()
+    _wait_until(lambda: not bindings.containsKey(target))
+    assert not bindings.containsKey(target)
     assert isinstance(_known(spark)(), int), "it would be refused"
 
 
 def _known(spark: SparkSession) -> Callable[[], int]:
     """How many objects the JVM holds for Python, beyond those of now."""
-    gateway = spark.sparkContext._gateway
-    bindings = gateway.java_gateway_server.getGateway().getBindings()
+    bindings = _bindings(spark)
     before = bindings.size()
     return lambda: int(bindings.size()) - before
+
+
+def _bindings(spark: SparkSession) -> Any:
+    """The JVM's map of the objects that it holds for Python, by their ids."""
+    return spark.sparkContext._gateway.java_gateway_server.getGateway().getBindings()
+
+
+def _wait_until(condition: Callable[[], bool]) -> None:
+    """Waits for a condition, a minute at most."""
+    deadline_s = time.monotonic() + 60
+    while not condition() and time.monotonic() < deadline_s:
+        time.sleep(0.02)

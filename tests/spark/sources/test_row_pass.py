@@ -41,6 +41,7 @@ def test_only_projects_is_seen_in_the_plan(spark: SparkSession, name: str) -> No
     assert not only_projects(result, "another"), "no filter stands upon it"
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(("every", "most"), [(1, 60_000), (1_000, 2 * 32 * 60), (60_001, 2 * 32)])
 def test_rejected_records_are_among_the_few_of_their_blocks(
     spark: SparkSession, every: int, most: int

@@ -4,7 +4,6 @@ import json
 import random
 import struct
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -55,23 +54,51 @@ def flight(carrier: str, delay: int | None) -> bytes:
     return zigzag(len(text)) + text + union
 
 
-def test_avro_golden_bytes_are_read(decode: Decode) -> None:
-    declared = hw.topic("t", format=hw.avro(FLIGHT))
+FLIGHTS = {
+    b"\x04UA\x02\x05": ("UA", -3),
+    flight("", None): ("", None),
+    flight("Ü" * 300, 2**31 - 1): ("Ü" * 300, 2**31 - 1),
+}
+_WHOLE = flight("United Airlines", 123_456)
+CUT = [_WHOLE[:end] for end in range(1, len(_WHOLE))]
+_CARRIER = zigzag(2) + b"\xff\xfe" + zigzag(0)
+NOT_UTF8 = {_CARRIER: "carrier is not UTF-8", _CARRIER[:-1]: CUT_OFF}
+NO_RECORDS = {
+    None: "the value is null",
+    b"": "the value is empty",
+    flight("UA", 4) + b"\x00": LEFT_OVER,
+    flight("UA", 4) * 2: LEFT_OVER,
+    flight("UA", 4) + b"\x01\x02HW\xfe\xff\x00": LEFT_OVER,
+    b"\x04UA\x04\x05": CUT_OFF,  # the union has two branches, and this is the third
+    b'{"carrier": "UA"}': CUT_OFF,
+    zigzag(2**31 - 9) + b"UA\x00": CUT_OFF,  # a length that no memory holds
+    zigzag(2**40) + b"UA\x00": CUT_OFF,
+    zigzag(-5) + b"UA\x00": CUT_OFF,
+}
+
+
+@pytest.fixture(scope="module")
+def flights(decode: Decode) -> dict[bytes | None, Decoded]:
+    """What each value of a topic of flights gives; one Spark job reads them all."""
+    values = [*FLIGHTS, *CUT, *NOT_UTF8, *NO_RECORDS]
+    return dict(zip(values, decode(hw.topic("t", format=hw.avro(FLIGHT)), values), strict=True))
+
+
+def test_avro_golden_bytes_are_read(flights: dict[bytes | None, Decoded]) -> None:
     assert flight("UA", -3) == b"\x04UA\x02\x05"
-    assert decode(declared, [b"\x04UA\x02\x05", flight("", None), flight("Ü" * 300, 2**31 - 1)]) == [
-        (("UA", -3), None),
-        (("", None), None),
-        (("Ü" * 300, 2**31 - 1), None),
-    ]
+    for value, columns in FLIGHTS.items():
+        assert flights[value] == (columns, None), value
 
 
-def test_avro_record_cut_at_any_byte_is_refused(decode: Decode) -> None:
-    whole = flight("United Airlines", 123_456)
-    found = decode(hw.topic("t", format=hw.avro(FLIGHT)), [whole[:end] for end in range(1, len(whole))])
-    assert found == [(None, CUT_OFF)] * (len(whole) - 1)
+def test_avro_record_cut_at_any_byte_is_refused(flights: dict[bytes | None, Decoded]) -> None:
+    assert len(CUT) == len(_WHOLE) - 1
+    for value in CUT:
+        assert flights[value] == (None, CUT_OFF), value
 
 
-def test_avro_texts_that_are_not_utf8_are_refused_wherever_they_are(decode: Decode) -> None:
+def test_avro_texts_that_are_not_utf8_are_refused_wherever_they_are(
+    decode: Decode, flights: dict[bytes | None, Decoded]
+) -> None:
     deep = record(
         ("names", {"type": "array", "items": ["null", "string"]}),
         (
@@ -95,28 +122,13 @@ def test_avro_texts_that_are_not_utf8_are_refused_wherever_they_are(decode: Deco
         [value(good, good, good), value(bad, good, good), value(good, bad, good), value(good, good, bad)],
     )
     assert [why for _, why in found] == [None, "names is not UTF-8", "by is not UTF-8", "by is not UTF-8"]
-    carrier = zigzag(2) + bad + zigzag(0)
-    assert decode(hw.topic("t", format=hw.avro(FLIGHT)), [carrier, carrier[:-1]]) == [
-        (None, "carrier is not UTF-8"),
-        (None, CUT_OFF),
-    ]
+    for flown, reason in NOT_UTF8.items():
+        assert flights[flown] == (None, reason), flown
 
 
-def test_avro_what_is_no_record_is_refused_with_its_reason(decode: Decode) -> None:
-    values = {
-        None: "the value is null",
-        b"": "the value is empty",
-        flight("UA", 4) + b"\x00": LEFT_OVER,
-        flight("UA", 4) * 2: LEFT_OVER,
-        flight("UA", 4) + b"\x01\x02HW\xfe\xff\x00": LEFT_OVER,
-        b"\x04UA\x04\x05": CUT_OFF,  # the union has two branches, and this is the third
-        b'{"carrier": "UA"}': CUT_OFF,
-        zigzag(2**31 - 9) + b"UA\x00": CUT_OFF,  # a length that no memory holds
-        zigzag(2**40) + b"UA\x00": CUT_OFF,
-        zigzag(-5) + b"UA\x00": CUT_OFF,
-    }
-    found = decode(hw.topic("t", format=hw.avro(FLIGHT)), list(values))
-    assert found == [(None, reason) for reason in values.values()]
+def test_avro_what_is_no_record_is_refused_with_its_reason(flights: dict[bytes | None, Decoded]) -> None:
+    for value, reason in NO_RECORDS.items():
+        assert flights[value] == (None, reason), value
 
 
 def test_avro_broken_bytes_never_stop_a_batch(decode: Decode) -> None:
@@ -212,6 +224,7 @@ def test_avro_registry_is_asked_once_for_each_new_schema(decode: Decode) -> None
     assert asked == [1, 3, 2]
 
 
+@pytest.mark.story
 def test_avro_registry_that_does_not_answer_is_a_fault_that_passes(decode: Decode) -> None:
     def registry(number: int) -> str:
         raise ConnectionError("no route")
@@ -221,6 +234,7 @@ def test_avro_registry_that_does_not_answer_is_a_fault_that_passes(decode: Decod
         decode(declared, [wire(1, b"\x04UA")])
 
 
+@pytest.mark.story
 def test_avro_schema_of_a_registry_that_cannot_be_read_is_a_reason_for_quarantine(
     decode: Decode, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -244,6 +258,7 @@ def test_avro_schema_of_a_registry_that_cannot_be_read_is_a_reason_for_quarantin
     )
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("schema", "writers", "told"),
     [
@@ -260,15 +275,3 @@ def test_avro_schema_that_cannot_be_read_is_refused_when_planned(
         value_schema(hw.topic("t", format=hw.avro(schema, writers=writers)))
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_avro_schema_file_is_read_where_it_is_declared(tmp_path: Path) -> None:
-    file = tmp_path / "flight.avsc"
-    file.write_text(FLIGHT)
-    assert hw.avro(file) == hw.avro(str(file)) == hw.avro(FLIGHT)
-    with pytest.raises(JobDefinitionError, match=r"there is no file .*none\.avsc; give a record"):
-        hw.avro(tmp_path / "none.avsc")
-    with pytest.raises(JobDefinitionError, match="is not a record's with fields"):
-        hw.avro('{"type": "string"}')
-    with pytest.raises(JobDefinitionError, match="the schema is not JSON"):
-        hw.avro("{'type': 'record'}")

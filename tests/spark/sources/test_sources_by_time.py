@@ -47,6 +47,7 @@ def _of_the_driver(spark: SparkSession, folder: Path) -> Iterator[RecordSource]:
     yield log
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("source_of", [_of_a_broker, _of_the_driver])
 def test_first_since_is_where_kafka_begins(
     spark: SparkSession,

@@ -74,6 +74,7 @@ def test_csv_null_and_what_is_not_utf8_are_refused(decode: Decode) -> None:
     ]
 
 
+@pytest.mark.story
 def test_csv_options_and_header_say_how_lines_are_written(decode: Decode) -> None:
     form = hw.csv(sep=";", quote="'", escape="\\", null="NA", header="carrier;tail;delay")
     declared = hw.topic("t", schema="delay INT, carrier STRING", format=form)
@@ -105,6 +106,7 @@ def test_csv_without_quotes_takes_them_as_text(decode: Decode) -> None:
     ]
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("schema", "form", "told"),
     [

@@ -70,11 +70,13 @@ def decoded(spark: SparkSession) -> list[tuple[str, str | None]]:
     return [(row[0], row[1] or None) for row in found]
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("value", GOOD)
 def test_decode_one_object_is_a_record(decoded: list[tuple[str, str | None]], value: str) -> None:
     assert dict(decoded)[value] is None
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("value", REFUSED)
 def test_decode_anything_else_is_refused_with_its_reason(
     decoded: list[tuple[str, str | None]], value: str
@@ -101,21 +103,20 @@ _NOT_TEXTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "form", [b'{"a": 1, "b": "<>"}', b'{"b": "<>", "more": {"deep": {}}}', b'{"<>": 1} \n']
-)
-def test_decode_bytes_that_are_not_utf8_are_refused_and_no_others(spark: SparkSession, form: bytes) -> None:
-    texts = {**_TEXTS, **_NOT_TEXTS}
-    rows = [
-        ("t", 0, offset, None, None, form.replace(b"<>", b"p" + text + b"q"), None)
-        for offset, text in enumerate(texts.values())
-    ]
+def test_decode_bytes_that_are_not_utf8_are_refused_and_no_others(spark: SparkSession) -> None:
+    forms = [b'{"a": 1, "b": "<>"}', b'{"b": "<>", "more": {"deep": {}}}', b'{"<>": 1} \n']
+    values = {
+        (form, name): form.replace(b"<>", b"p" + text + b"q")
+        for form in forms
+        for name, text in {**_TEXTS, **_NOT_TEXTS}.items()
+    }
+    rows = [("t", 0, offset, None, None, value, None) for offset, value in enumerate(values.values())]
     decoder = RecordDecoder(topic("t", schema="a INT, b STRING"), [], origin=False)
     decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, _RAW)))
     found = decoded.rejected(decoded.frame).orderBy("_offset").select(BAD, f"{PROBLEMS}.reason").collect()
-    for name, (bad, reasons) in zip(texts, found, strict=True):
-        assert bad == (name in _NOT_TEXTS), name
-        assert reasons == (["the value is not UTF-8"] if bad else []), name
+    for (form, name), (bad, reasons) in zip(values, found, strict=True):
+        assert bad == (name in _NOT_TEXTS), (form, name)
+        assert reasons == (["the value is not UTF-8"] if bad else []), (form, name)
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

@@ -3,6 +3,7 @@
 import time
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,7 @@ def both(east: DataFrame, west: DataFrame) -> DataFrame:
     return hw.union(east, west.filter("delay < 100"))
 
 
+@pytest.mark.story
 def test_kafka_topics_are_read_and_accounted_for_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
     home = Home(tmp_path)
     with broker() as running:

@@ -1,6 +1,10 @@
-"""What quarantine says of a line that its parser does not take: which part of it does not fit."""
+"""What quarantine says of a line that its parser does not take: which part of it does not fit.
 
-from collections.abc import Callable
+The lines of all tables go through one Spark job.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import pytest
 from pyspark.sql import SparkSession
@@ -9,122 +13,159 @@ from pyspark.sql import functions as F
 from headwater_streams.sources.line_value import line_problem
 from headwater_streams.sources.parsers import ACCESS, SYSLOG, Parser, key_value, template
 
-Told = Callable[[Parser, list[str]], list[str | None]]
-GOOD = '192.0.2.7 - frank [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326 "-" "curl"'
+TABLES: list["ReasonTable"] = []
 
 
-@pytest.fixture
-def told(spark: SparkSession) -> Told:
-    """The reasons for lines, without the sentence that all of them begin with; None for a line that is taken."""
+@dataclass(frozen=True, eq=False)
+class ReasonTable:
+    """Lines of one parser, each with the reason, without the sentence that all of them begin with; None for a line
+    that is taken."""
 
-    def run(parser: Parser, lines: list[str]) -> list[str | None]:
-        frame = spark.createDataFrame(
-            [(i, line.encode()) for i, line in enumerate(lines)], "i INT, raw BINARY"
+    parser: Parser
+    expected: Mapping[str, str | None]
+
+    def __post_init__(self) -> None:
+        TABLES.append(self)
+
+
+@pytest.fixture(scope="module")
+def reasons(spark: SparkSession) -> dict[ReasonTable, dict[str, str | None]]:
+    """The reasons for the lines of each table."""
+    rows = [(place, line.encode()) for place, table in enumerate(TABLES) for line in table.expected]
+    parsed = spark.createDataFrame(rows, "place INT, raw BINARY").select(
+        "place",
+        "raw",
+        *[
+            F.when(
+                F.col("place") == place,
+                table.parser(F.col("raw"), F.timestamp_seconds(F.lit(1_700_000_000))),
+            ).alias(f"value{place}")
+            for place, table in enumerate(TABLES)
+        ],
+    )
+    columns = []
+    for place, table in enumerate(TABLES):
+        problem = line_problem(F.col("raw"), F.col(f"value{place}"), table.parser)
+        columns.append(
+            F.when((F.col("place") == place) & problem.condition, problem.reason).alias(str(place))
         )
-        parsed = frame.withColumn("value", parser(F.col("raw"), F.timestamp_seconds(F.lit(1_700_000_000))))
-        problem = line_problem(F.col("raw"), F.col("value"), parser)
-        reasons = parsed.select("i", F.when(problem.condition, problem.reason).alias("reason"))
-        begin = f"the line is not of the format {parser.name!r}: "
-        found = [row["reason"] for row in reasons.sort("i").collect()]
-        assert all(reason is None or reason.startswith(begin) for reason in found), found
-        return [None if reason is None else reason.removeprefix(begin) for reason in found]
-
-    return run
+    lines: dict[ReasonTable, dict[str, str | None]] = {table: {} for table in TABLES}
+    for row in parsed.select("place", "raw", *columns).collect():
+        table, line, reason = TABLES[row["place"]], bytes(row["raw"]).decode(), row[str(row["place"])]
+        begin = f"the line is not of the format {table.parser.name!r}: "
+        assert reason is None or reason.startswith(begin), (line, reason)
+        lines[table][line] = None if reason is None else reason.removeprefix(begin)
+    return lines
 
 
-def test_access_log_names_the_part(told: Told) -> None:
-    wrong = {
-        GOOD.replace("192.0.2.7 ", '"192.0.2.7" '): "client's address",
-        GOOD.replace("10/Oct/2000:13", "2000-10-10T13"): "time",
-        GOOD.replace("10/Oct", "31/Feb"): "time",
-        GOOD.replace('"GET / HTTP/1.0"', "GET / HTTP/1.0"): "request",
-        GOOD.replace(" 200 ", " OK "): "status",
-        GOOD.replace(" 2326 ", " many "): "size",
-        GOOD.replace(" 2326 ", " -5 "): "size",
-        GOOD.replace(" 2326 ", f" {10**18} "): "size",
-        GOOD.replace(' "curl"', " curl"): "end, behind the size,",
-        GOOD.partition("2326")[0]: "size",
-        f"\ufeff{GOOD}".replace(" 200 ", " OK "): "status",
-    }
-    assert told(ACCESS, [GOOD, *wrong]) == [
-        None,
-        *[f"its {part} is not as it should be" for part in wrong.values()],
-    ]
+Reasons = dict[ReasonTable, dict[str, str | None]]
+_ACCESS = '192.0.2.7 - frank [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326 "-" "curl"'
+ACCESS_PARTS = ReasonTable(
+    ACCESS,
+    {
+        _ACCESS: None,
+        **{
+            line: f"its {part} is not as it should be"
+            for line, part in {
+                _ACCESS.replace("192.0.2.7 ", '"192.0.2.7" '): "client's address",
+                _ACCESS.replace("10/Oct/2000:13", "2000-10-10T13"): "time",
+                _ACCESS.replace("10/Oct", "31/Feb"): "time",
+                _ACCESS.replace('"GET / HTTP/1.0"', "GET / HTTP/1.0"): "request",
+                _ACCESS.replace(" 200 ", " OK "): "status",
+                _ACCESS.replace(" 2326 ", " many "): "size",
+                _ACCESS.replace(" 2326 ", " -5 "): "size",
+                _ACCESS.replace(" 2326 ", f" {10**18} "): "size",
+                _ACCESS.replace(' "curl"', " curl"): "end, behind the size,",
+                _ACCESS.partition("2326")[0]: "size",
+                f"\ufeff{_ACCESS}".replace(" 200 ", " OK "): "status",
+            }.items()
+        },
+    },
+)
 
 
-def test_syslog_names_the_part_of_the_newer_form(told: Told) -> None:
-    good = '<165>1 2003-10-11T22:14:15Z host app 1 - [a@1 b="c"] text'
-    wrong = {
-        good.replace("2003-10-11T", "yesterday "): "time",
-        good.replace('b="c"', "b=c"): "structured data",
-        good.replace("<165>", "<999>"): "time or priority",
-    }
-    other = ["text without a time", "<34>Foo 99 22:14:15 host su: text"]
-    assert told(SYSLOG, [good, *wrong, *other]) == [
-        None,
-        *[f"its {part} is not as it should be" for part in wrong.values()],
-        *["no form of its time and its host is known"] * 2,
-    ]
+@pytest.mark.story
+def test_access_log_names_the_part(reasons: Reasons) -> None:
+    assert reasons[ACCESS_PARTS] == ACCESS_PARTS.expected
 
 
-def test_syslog_names_the_zone_that_is_not_known(told: Told) -> None:
-    lines = [
-        "<13>Nov 27 15:00:00 IST h a: x",
-        "2026-11-27 15:00:00,5 WIB h a[1]: x",
-        "<13>Nov 27 15:00:00 NAS a[1]: x",
-    ]
-    more = "behind its time is not the name of a zone that is known; let its sender write the offset, as +02:00, or UTC"
-    assert told(SYSLOG, lines) == [f"IST {more}", f"WIB {more}", None]
+_SYSLOG = '<165>1 2003-10-11T22:14:15Z host app 1 - [a@1 b="c"] text'
+SYSLOG_PARTS = ReasonTable(
+    SYSLOG,
+    {
+        _SYSLOG: None,
+        _SYSLOG.replace("2003-10-11T", "yesterday "): "its time is not as it should be",
+        _SYSLOG.replace('b="c"', "b=c"): "its structured data is not as it should be",
+        _SYSLOG.replace("<165>", "<999>"): "its time or priority is not as it should be",
+        "text without a time": "no form of its time and its host is known",
+        "<34>Foo 99 22:14:15 host su: text": "no form of its time and its host is known",
+    },
+)
 
 
-def test_key_value_names_the_keys_and_the_types(told: Told) -> None:
-    parser = key_value("level STRING, took_ms DOUBLE, at TIMESTAMP")
-    lines = [
-        "level=info took_ms=1",
-        "took_ms=long",
-        "level=x at=noon",
-        "other=1",
-        'level="open',
-        "level=a took_ms=",
-        'level="" took_ms=""',
-        "\ufefftook_ms=long",
-    ]
-    assert told(parser, lines) == [
-        None,
-        "took_ms is not DOUBLE",
-        "at is not TIMESTAMP",
-        "it has none of the keys level, took_ms, at",
-        "it is no sequence of key=value pairs and words",
-        None,
-        "took_ms is not DOUBLE",
-        "took_ms is not DOUBLE",
-    ]
+def test_syslog_names_the_part_of_the_newer_form(reasons: Reasons) -> None:
+    assert reasons[SYSLOG_PARTS] == SYSLOG_PARTS.expected
 
 
-def test_template_names_the_placeholder(told: Told) -> None:
-    parser = template("[{at:time}] {level:word} {took_ms:int} {name}: {message}")
-    good = "[2026-11-21 10:00:00] INFO 12 main: started"
-    lines = [
-        good,
-        good.replace("[", "("),
-        good.replace("12", "soon"),
-        good.replace(": started", " started"),
-        good.replace("2026-11-21", "2026-99-21"),
-        good.replace("12", "9" * 30),
-    ]
-    assert told(parser, lines) == [
-        None,
-        "it departs from the template at {at}",
-        "it departs from the template at {took_ms}",
-        "it departs from the template at {name}",
-        "it has no number or time for at",
-        "it has no number or time for took_ms",
-    ]
+_NO_ZONE = "behind its time is not the name of a zone that is known; let its sender write the offset, as +02:00, or UTC"
+SYSLOG_ZONES = ReasonTable(
+    SYSLOG,
+    {
+        "<13>Nov 27 15:00:00 IST h a: x": f"IST {_NO_ZONE}",
+        "2026-11-27 15:00:00,5 WIB h a[1]: x": f"WIB {_NO_ZONE}",
+        "<13>Nov 27 15:00:00 NAS a[1]: x": None,
+    },
+)
 
 
-def test_template_names_a_time_that_no_year_has(told: Told) -> None:
-    parser = template("{at:time MMM d HH:mm:ss} {message}")
-    assert told(parser, ["Feb 29 10:00:00 x", "Feb 30 10:00:00 x"]) == [
-        None,
-        "it has no number or time for at",
-    ]
+def test_syslog_names_the_zone_that_is_not_known(reasons: Reasons) -> None:
+    assert reasons[SYSLOG_ZONES] == SYSLOG_ZONES.expected
+
+
+KEYS_AND_TYPES = ReasonTable(
+    key_value("level STRING, took_ms DOUBLE, at TIMESTAMP"),
+    {
+        "level=info took_ms=1": None,
+        "took_ms=long": "took_ms is not DOUBLE",
+        "level=x at=noon": "at is not TIMESTAMP",
+        "other=1": "it has none of the keys level, took_ms, at",
+        'level="open': "it is no sequence of key=value pairs and words",
+        "level=a took_ms=": None,
+        'level="" took_ms=""': "took_ms is not DOUBLE",
+        "\ufefftook_ms=long": "took_ms is not DOUBLE",
+    },
+)
+
+
+@pytest.mark.story
+def test_key_value_names_the_keys_and_the_types(reasons: Reasons) -> None:
+    assert reasons[KEYS_AND_TYPES] == KEYS_AND_TYPES.expected
+
+
+_LINE = "[2026-11-21 10:00:00] INFO 12 main: started"
+PLACEHOLDERS = ReasonTable(
+    template("[{at:time}] {level:word} {took_ms:int} {name}: {message}"),
+    {
+        _LINE: None,
+        _LINE.replace("[", "("): "it departs from the template at {at}",
+        _LINE.replace("12", "soon"): "it departs from the template at {took_ms}",
+        _LINE.replace(": started", " started"): "it departs from the template at {name}",
+        _LINE.replace("2026-11-21", "2026-99-21"): "it has no number or time for at",
+        _LINE.replace("12", "9" * 30): "it has no number or time for took_ms",
+    },
+)
+
+
+def test_template_names_the_placeholder(reasons: Reasons) -> None:
+    assert reasons[PLACEHOLDERS] == PLACEHOLDERS.expected
+
+
+YEARS = ReasonTable(
+    template("{at:time MMM d HH:mm:ss} {message}"),
+    {"Feb 29 10:00:00 x": None, "Feb 30 10:00:00 x": "it has no number or time for at"},
+)
+
+
+@pytest.mark.story
+def test_template_names_a_time_that_no_year_has(reasons: Reasons) -> None:
+    assert reasons[YEARS] == YEARS.expected

@@ -2,111 +2,91 @@
 
 import random
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from google.protobuf import descriptor_pb2, timestamp_pb2
 from google.protobuf.descriptor import FieldDescriptor
 
 import headwater as hw
-from headwater_streams.errors import JobDefinitionError
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.protobuf_message import message_class
+from protobuf_descriptors import DEPARTURE, descriptors
 
 CUT_OFF = "the value is cut off, or not a flights.Departure"
-Decode = Callable[..., list[tuple[tuple[object, ...] | None, str | None]]]
-Field = tuple[str, int, str]  # name, one of FieldDescriptor's types, and the message's or enum's name
-
-
-def descriptors(
-    *messages: tuple[str, Sequence[Field]], syntax: str = "proto3", repeated: Sequence[str] = ()
-) -> bytes:
-    """What `protoc --include_imports --descriptor_set_out` writes of such messages; fields are numbered from 1."""
-    file = descriptor_pb2.FileDescriptorProto(name="flights.proto", package="flights", syntax=syntax)
-    file.dependency.append("google/protobuf/timestamp.proto")
-    kind = file.enum_type.add(name="Kind")
-    for number, name in enumerate(("UNKNOWN", "JET", "PROP")):
-        kind.value.add(name=name, number=number)
-    for name, fields in messages:
-        message = file.message_type.add(name=name)
-        for number, (field, type_, of) in enumerate(fields, 1):
-            added = message.field.add(name=field, number=number, type=type_, type_name=of or None, label=1)
-            if field in repeated:
-                added.label = 3
-            if field.startswith("maybe_"):
-                added.proto3_optional = True
-                added.oneof_index = len(message.oneof_decl)
-                message.oneof_decl.add(name=f"_{field}")
-            if field.startswith("must_"):
-                added.label = 2
-    whole = descriptor_pb2.FileDescriptorSet()
-    timestamp_pb2.DESCRIPTOR.CopyToProto(whole.file.add())
-    whole.file.append(file)
-    return whole.SerializeToString()
-
-
+Decoded = tuple[tuple[object, ...] | None, str | None]
+Decode = Callable[..., list[Decoded]]
 AT = ("at", FieldDescriptor.TYPE_MESSAGE, ".google.protobuf.Timestamp")
-DEPARTURE = (
-    "Departure",
-    [
-        ("carrier", FieldDescriptor.TYPE_STRING, ""),
-        ("delay", FieldDescriptor.TYPE_SINT32, ""),
-        ("maybe_gate", FieldDescriptor.TYPE_INT32, ""),
-    ],
-)
 UA = b"\x0a\x02UA\x10\x05"  # carrier "UA", delay -3 as zigzag
 
 
-@pytest.fixture
-def departures(tmp_path: Path) -> Path:
-    file = tmp_path / "flights.desc"
-    file.write_bytes(descriptors(DEPARTURE))
-    return file
+NOTHING_KNOWN = "the value has no field of flights.Departure"
+MESSAGES = {
+    UA: ("UA", -3, None),
+    UA + b"\x18\x00": ("UA", -3, 0),
+    b"": ("", 0, None),  # a message whose fields all have their defaults has no bytes
+    b"\x10\x04": ("", 2, None),
+    UA + b"\x9a\x06\x01x": ("UA", -3, None),  # with a field that a newer schema has
+}
+NO_MESSAGES = {
+    None: "the value is null",
+    UA[:-1]: CUT_OFF,
+    UA[:3]: CUT_OFF,
+    b"\x0a\x02\xff\xfe": CUT_OFF,  # a string that is not UTF-8
+    b'{"carrier": "UA"}': CUT_OFF,
+    b"\x0a\xff\xff\xff\xff\x07UA": CUT_OFF,  # a length of 2 GiB
+    b"\x9a\x06\x01x": NOTHING_KNOWN,
+    b"\x0b" * 200: CUT_OFF,  # groups in groups
+}
+SEED = random.randrange(2**32)
 
 
-def test_protobuf_golden_bytes_are_read(decode: Decode, departures: Path) -> None:
-    declared = hw.topic("t", format=hw.protobuf(departures, "flights.Departure"))
-    assert decode(declared, [UA, UA + b"\x18\x00", b"", b"\x10\x04", UA + b"\x9a\x06\x01x"]) == [
-        (("UA", -3, None), None),
-        (("UA", -3, 0), None),
-        (("", 0, None), None),  # a message whose fields all have their defaults has no bytes
-        (("", 2, None), None),
-        (("UA", -3, None), None),  # with a field that a newer schema has
-    ]
-
-
-def test_protobuf_what_is_no_message_is_refused_with_its_reason(decode: Decode, departures: Path) -> None:
-    nothing_known = "the value has no field of flights.Departure"
-    values = {
-        None: "the value is null",
-        UA[:-1]: CUT_OFF,
-        UA[:3]: CUT_OFF,
-        b"\x0a\x02\xff\xfe": CUT_OFF,  # a string that is not UTF-8
-        b'{"carrier": "UA"}': CUT_OFF,
-        b"\x0a\xff\xff\xff\xff\x07UA": CUT_OFF,  # a length of 2 GiB
-        b"\x9a\x06\x01x": nothing_known,
-        b"\x0b" * 200: CUT_OFF,  # groups in groups
-    }
-    declared = hw.topic("t", format=hw.protobuf(departures, "flights.Departure"))
-    assert decode(declared, list(values)) == [(None, reason) for reason in values.values()]
-
-
-def test_protobuf_broken_bytes_never_stop_a_batch(decode: Decode, departures: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    rng = random.Random(seed)
-    broken = [UA]
+def _broken() -> list[bytes]:
+    rng, broken = random.Random(SEED), []
     for _ in range(500):
         changed = bytearray(UA * 3)
         for _ in range(rng.randint(1, 3)):
             changed[rng.randrange(len(changed))] = rng.randrange(256)
         broken.append(bytes(changed))
+    return broken
+
+
+@pytest.fixture(scope="module")
+def departures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("descriptors") / "flights.desc"
+    file.write_bytes(descriptors(DEPARTURE))
+    return file
+
+
+@pytest.fixture(scope="module")
+def departed(decode: Decode, departures: Path) -> dict[bytes | None, Decoded]:
+    """What each value of a topic of departures gives; one Spark job reads them all."""
+    values = [*{**MESSAGES, **NO_MESSAGES, **dict.fromkeys(_broken())}]
     declared = hw.topic("t", format=hw.protobuf(departures, "flights.Departure"))
-    first, *others = decode(declared, broken)
-    assert first == (("UA", -3, None), None)
-    assert {why for _, why in others if why} <= {CUT_OFF, "the value has no field of flights.Departure"}
+    return dict(zip(values, decode(declared, values), strict=True))
+
+
+@pytest.mark.story
+def test_protobuf_golden_bytes_are_read(departed: dict[bytes | None, Decoded]) -> None:
+    for value, columns in MESSAGES.items():
+        assert departed[value] == (columns, None), value
+
+
+@pytest.mark.story
+def test_protobuf_what_is_no_message_is_refused_with_its_reason(
+    departed: dict[bytes | None, Decoded],
+) -> None:
+    for value, reason in NO_MESSAGES.items():
+        assert departed[value] == (None, reason), value
+
+
+@pytest.mark.story
+def test_protobuf_broken_bytes_never_stop_a_batch(departed: dict[bytes | None, Decoded]) -> None:
+    print("seed", SEED)
+    reasons = {value: departed[value][1] for value in _broken()}
+    assert departed[UA] == (("UA", -3, None), None)
+    assert set(filter(None, reasons.values())) <= {CUT_OFF, NOTHING_KNOWN}
 
 
 def test_protobuf_types_are_those_of_spark(decode: Decode, tmp_path: Path) -> None:
@@ -205,32 +185,9 @@ def test_protobuf_message_of_another_place_in_the_file_is_rejected(decode: Decod
     ]
 
 
+@pytest.mark.story
 def test_protobuf_generated_class_brings_its_imports(decode: Decode, departures: Path) -> None:
     generated = message_class(departures.read_bytes(), "flights.Departure")
     form = hw.protobuf(generated)
     assert form.message == "flights.Departure"
     assert decode(hw.topic("t", format=form), [UA]) == [(("UA", -3, None), None)]
-
-
-def test_protobuf_wrong_declarations_are_refused_in_a_sentence(tmp_path: Path, departures: Path) -> None:
-    with pytest.raises(JobDefinitionError, match=r"there is no file .*none\.desc; write it with protoc"):
-        hw.protobuf(tmp_path / "none.desc", "flights.Departure")
-    with pytest.raises(
-        JobDefinitionError, match=r"has no message 'flights\.Arrival'; it has .*flights\.Departure"
-    ):
-        hw.protobuf(departures, "flights.Arrival")
-    alone = descriptor_pb2.FileDescriptorSet.FromString(departures.read_bytes())
-    del alone.file[0]
-    (tmp_path / "alone.desc").write_bytes(alone.SerializeToString())
-    (tmp_path / "text.desc").write_text('syntax = "proto3";')
-    for name in ("alone.desc", "text.desc"):
-        with pytest.raises(JobDefinitionError, match=r"is not a whole descriptor set; .*--include_imports"):
-            hw.protobuf(tmp_path / name, "flights.Departure")
-    again = descriptors(("Leg", [("next", FieldDescriptor.TYPE_MESSAGE, ".flights.Leg")]), ("None", []))
-    (tmp_path / "again.desc").write_bytes(again)
-    with pytest.raises(JobDefinitionError, match=r"flights\.Leg contains itself"):
-        value_schema(hw.topic("t", format=hw.protobuf(tmp_path / "again.desc", "flights.Leg")))
-    with pytest.raises(JobDefinitionError, match=r"flights\.None has no fields"):
-        value_schema(hw.topic("t", format=hw.protobuf(tmp_path / "again.desc", "flights.None")))
-    with pytest.raises(JobDefinitionError, match="the format 'protobuf' has columns of its own"):
-        hw.topic("t", schema="carrier STRING", format=hw.protobuf(departures, "flights.Departure"))

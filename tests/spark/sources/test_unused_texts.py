@@ -65,6 +65,7 @@ USED: dict[str, tuple[Callable[[DataFrame], DataFrame], set[str]]] = {
 }  # fmt: skip
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("name", USED)
 def test_unused_texts_are_seen_in_the_plan(spark: SparkSession, name: str) -> None:
     function, used = USED[name]
@@ -110,6 +111,7 @@ def test_unused_texts_of_joins_checks_keys_and_other_formats(spark: SparkSession
     }
 
 
+@pytest.mark.story
 def test_unused_text_that_is_looked_at_all_the_same_is_there(drive: Callable[..., JobDriver]) -> None:
     wanted = ["n"]
 

@@ -29,14 +29,17 @@ def job(rate: float) -> Job:
     return bind(clean)
 
 
-@pytest.fixture
-def driver(drive: Callable[..., JobDriver]) -> JobDriver:
-    found = drive(job(0.2))
+def three_batches(driver: JobDriver) -> None:
+    """Runs three batches of four records."""
     for batch in range(3):
-        found.send("sold", *[{"id": str(batch * 4 + n), "price": 1.0} for n in range(4)])
-        found.run()
-    assert found.audit() == []
-    return found
+        driver.send("sold", *[{"id": str(batch * 4 + n), "price": 1.0} for n in range(4)])
+        driver.run()
+    assert driver.audit() == []
+
+
+def three_batches_and_a_repair(driver: JobDriver) -> None:
+    three_batches(driver)
+    repaired(driver, 3, 6, 0.25)
 
 
 def table(driver: JobDriver) -> DeltaTable:
@@ -52,7 +55,14 @@ def repaired(driver: JobDriver, start: int, end: int, rate: float) -> str:
     return planned.id
 
 
-def test_audit_names_rows_beside_repairs_and_in_their_ranges(driver: JobDriver) -> None:
+def only_repair(driver: JobDriver) -> str:
+    """The id of the one repair of a home."""
+    (found,) = backfill.list_backfills(driver.home)
+    return str(found["id"])
+
+
+def test_audit_names_rows_beside_repairs_and_in_their_ranges(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(three_batches, job(0.2))
     table(driver).delete("_offset = 2")
     gone = f"{NAME} batch 0: 1 row is gone: sold 0 offset 2"
     assert driver.audit() == [gone]
@@ -70,8 +80,10 @@ def test_audit_names_rows_beside_repairs_and_in_their_ranges(driver: JobDriver) 
     assert driver.audit() == [gone, *others]
 
 
-def test_audit_names_rows_after_a_rollback(driver: JobDriver) -> None:
-    repair = repaired(driver, 3, 6, 0.25)
+@pytest.mark.story
+def test_audit_names_rows_after_a_rollback(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(three_batches_and_a_repair, job(0.2))
+    repair = only_repair(driver)
     backfill.rollback(driver.context, repair)
     assert driver.audit() == []
     table(driver).delete("_offset = 1 OR _offset = 5")
@@ -81,8 +93,9 @@ def test_audit_names_rows_after_a_rollback(driver: JobDriver) -> None:
     ]
 
 
-def test_audit_counts_where_the_files_of_a_repair_were_removed(driver: JobDriver) -> None:
-    repair = repaired(driver, 3, 6, 0.25)
+def test_audit_counts_where_the_files_of_a_repair_were_removed(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(three_batches_and_a_repair, job(0.2))
+    repair = only_repair(driver)
     table(driver).optimize.compact()
     table(driver).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
     (audit,) = audit_home(driver.home, [NAME])
@@ -97,7 +110,8 @@ def test_audit_counts_where_the_files_of_a_repair_were_removed(driver: JobDriver
     assert f"{NAME}, swap of backfill {repair}: 2 rows are in its range where it wrote 3" in found[1]
 
 
-def test_audit_names_a_row_without_coordinates(driver: JobDriver) -> None:
+def test_audit_names_a_row_without_coordinates(ready: Callable[..., JobDriver]) -> None:
+    driver = ready(three_batches, job(0.2))
     path: Path = driver.home.table(NAME)
     driver.context.spark.sql(
         f"INSERT INTO delta.`{path}` (id, price, tax) VALUES ('x', 1.0, 0.2), ('y', 1.0, 0.2)"

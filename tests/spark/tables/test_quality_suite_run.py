@@ -25,6 +25,7 @@ def home(spark, tmp_path_factory):
     return folder
 
 
+LOCAL = {"127.0.0.1", "::1", "localhost"}
 CHECKS = (
     Check("has_carrier", "carrier IS NOT NULL"),
     Check("delay_sane", "avg(delay) < 600 AND count(*) > 0", level="batch", action="fail"),
@@ -37,16 +38,64 @@ def by_name(result):
     return {outcome.name: outcome for outcome in result.outcomes}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def addresses():
+    """What this process connects to while suites run; an address of another machine is refused."""
+    connect, found = socket.socket.connect, []
+
+    def note(self, address):
+        found.append(address[0])
+        assert address[0] in LOCAL, f"a suite connected to {address}"
+        return connect(self, address)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket.socket, "connect", note)
+        yield found
+
+
 @pytest.fixture(scope="module")
-def judged(spark, home):
+def judged(spark, home, addresses):
+    """The newest version, judged."""
     return run_suite(spark, home, "silver.departures", checks=CHECKS, keys=["flight_id"])
 
 
-def test_suite_passes_the_version_that_is_sound(spark, home):
-    result = run_suite(spark, home, "silver.departures", checks=CHECKS, keys=["flight_id"], version=0)
-    assert (result.passed, result.version, result.rows) == (True, 0, 2)
-    assert all(outcome.passed for outcome in result.outcomes)
-    assert by_name(result)["delay_sane"].observed == "avg(delay) = 7.5, count(*) = 2"
+@pytest.fixture(scope="module")
+def sound(spark, home, addresses):
+    """The version that is sound, judged."""
+    return run_suite(spark, home, "silver.departures", checks=CHECKS, keys=["flight_id"], version=0)
+
+
+@pytest.fixture(scope="module")
+def by_own_expectations(spark, home, sound):
+    """The version that is sound, judged by great-expectations' own."""
+
+    def expectations():
+        import great_expectations.expectations as gxe
+
+        return [
+            gxe.ExpectColumnValuesToBeBetween(column="delay", min_value=0, max_value=7),
+            gxe.ExpectColumnValuesToNotBeNull(column="nope"),
+            gxe.ExpectColumnQuantileValuesToBeBetween(
+                column="delay", quantile_ranges={"quantiles": [0.5], "value_ranges": [[0, 100]]}
+            ),
+        ]
+
+    return run_suite(spark, home, "silver.departures", extra=expectations, version=0)
+
+
+@pytest.fixture(scope="module")
+def again(spark, home, by_own_expectations):
+    """The version that is sound, judged last by a warning and another key: what the runs before stored is replaced."""
+    (by_own_expectations.folder / "left-over").touch()
+    warns = [Check("short", "delay < 1", action="warn")]
+    return run_suite(spark, home, "silver.departures", checks=warns, keys=["carrier"], version=0)
+
+
+@pytest.mark.story
+def test_suite_passes_the_version_that_is_sound(sound):
+    assert (sound.passed, sound.version, sound.rows) == (True, 0, 2)
+    assert all(outcome.passed for outcome in sound.outcomes)
+    assert by_name(sound)["delay_sane"].observed == "avg(delay) = 7.5, count(*) = 2"
 
 
 def test_suite_fails_the_newest_version_and_shows_why(judged):
@@ -71,33 +120,22 @@ def test_suite_leaves_out_what_the_table_cannot_answer(judged):
     assert "`gate` cannot be resolved" in skipped.reason
 
 
-def test_suite_with_a_violated_warning_passes(spark, home):
-    warns = [Check("short", "delay < 1", action="warn")]
-    result = run_suite(spark, home, "silver.departures", checks=warns, version=0)
-    assert (result.passed, [each.name for each in result.warnings]) == (True, ["short"])
+@pytest.mark.story
+def test_suite_with_a_violated_warning_passes(again):
+    assert (again.passed, [each.name for each in again.warnings]) == (True, ["short"])
 
 
-def test_suite_judges_a_persons_own_expectations(spark, home):
-    def expectations():
-        import great_expectations.expectations as gxe
-
-        return [
-            gxe.ExpectColumnValuesToBeBetween(column="delay", min_value=0, max_value=7),
-            gxe.ExpectColumnValuesToNotBeNull(column="nope"),
-            gxe.ExpectColumnQuantileValuesToBeBetween(
-                column="delay", quantile_ranges={"quantiles": [0.5], "value_ranges": [[0, 100]]}
-            ),
-        ]
-
-    result = run_suite(spark, home, "silver.departures", extra=expectations, version=0)
-    found = by_name(result)
+@pytest.mark.story
+def test_suite_judges_a_persons_own_expectations(by_own_expectations):
+    found = by_name(by_own_expectations)
     assert found["expect_column_values_to_be_between"].observed == "1 of 2 rows unexpected"
     assert found["expect_column_values_to_be_between"].unexpected_sample == ("10",)
     assert "nope" in found["expect_column_values_to_not_be_null"].error
     assert found["expect_column_quantile_values_to_be_between"].passed
-    assert not result.passed
+    assert not by_own_expectations.passed
 
 
+@pytest.mark.story
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -127,10 +165,8 @@ def test_suite_writes_nothing_into_the_table(home, judged):
     assert len(list((home / "tables/silver/departures/_delta_log").glob("*.json"))) == 2
 
 
-def test_stored_result_is_what_was_returned_and_is_replaced_as_a_whole(spark, home):
-    first = run_suite(spark, home, "silver.departures", keys=["flight_id"], version=0)
-    (first.folder / "left-over").touch()
-    again = run_suite(spark, home, "silver.departures", keys=["carrier"], version=0)
+def test_stored_result_is_what_was_returned_and_is_replaced_as_a_whole(home, by_own_expectations, again):
+    assert again.folder == by_own_expectations.folder
     assert [each for each in stored_results(home, "silver.departures") if each.version == 0] == [again]
     assert sorted(path.name for path in again.folder.iterdir()) == [
         "great-expectations.json",
@@ -172,11 +208,5 @@ def test_data_docs_show_conditions_as_text_not_as_markup(judged):
     assert "has_carrier: every row: carrier IS NOT NULL" in text
 
 
-def test_suite_calls_nobody(spark, home, monkeypatch):
-    def refuse(self, address):
-        assert address[0] in ("127.0.0.1", "::1", "localhost"), f"a suite connected to {address}"
-        return connect(self, address)
-
-    connect = socket.socket.connect
-    monkeypatch.setattr(socket.socket, "connect", refuse)
-    run_suite(spark, home, "silver.departures", keys=["flight_id"], version=0)
+def test_suite_calls_nobody(addresses, judged, sound, again):
+    assert set(addresses) <= LOCAL

@@ -2,21 +2,15 @@
 
 import json
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater_streams.nullable import as_nullable
 from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles, ensure_table
-from headwater_streams.sinks.file_statistics import statistics_of
 
 _ALIKE = (
     "CAST(id AS BYTE) AS b, CAST(id AS SHORT) AS s, CAST(id - 3 AS INT) AS i, id * 1000000007 AS l, "
@@ -43,6 +37,7 @@ def _by_delta(path: Path, rows: DataFrame) -> dict[str, Any]:
     return stats
 
 
+@pytest.mark.story
 def test_statistics_are_those_that_delta_works_out(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.sql(f"SELECT {_ALIKE} FROM {{ids}}", ids=spark.range(0, 9, numPartitions=1))
     (action,) = _written(spark, tmp_path / "ours", rows).actions
@@ -80,30 +75,6 @@ def test_writes_that_overlap_leave_the_session_as_it_was(spark: SparkSession, tm
     with ExitStack() as second, one:
         second.enter_context(other)
     assert "minValues" in _by_delta(tmp_path / "beside", rows)
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(st.none() | st.text() | st.text("xé􏿿", min_size=30, max_size=40), min_size=1, max_size=6),
-    st.lists(st.none() | st.datetimes(timezones=st.just(UTC)), min_size=6, max_size=6),
-)
-def test_bounds_hold_all_values_of_all_row_groups(
-    tmp_path_factory: pytest.TempPathFactory, texts: list[str | None], times: list[datetime | None]
-) -> None:
-    table = pa.table(
-        {"text": texts, "at": pa.array(times[: len(texts)], pa.timestamp("us", "UTC"))},
-        pa.schema([("text", pa.string()), ("at", pa.timestamp("us", "UTC"))]),
-    )
-    file = tmp_path_factory.mktemp("files") / "f.parquet"
-    pq.write_table(table, file, row_group_size=2)
-    told = json.loads(statistics_of(file))
-    assert told["nullCount"] == {name: table[name].null_count for name in table.column_names}
-    for text in filter(None, texts):
-        assert told["minValues"]["text"] <= text <= told["maxValues"]["text"]
-    for at in (time for time in times[: len(texts)] if time is not None):
-        first, last = (datetime.fromisoformat(told[side]["at"]) for side in ("minValues", "maxValues"))
-        assert first <= at
-        assert (at - last).total_seconds() < 0.001
 
 
 def test_reader_skips_the_files_that_the_bounds_rule_out(spark: SparkSession, tmp_path: Path) -> None:

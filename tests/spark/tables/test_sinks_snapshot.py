@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql import types as T
@@ -23,6 +24,7 @@ def test_snapshot_of_a_table_with_a_checkpoint_is_read_in_a_thread_that_has_run_
     assert found.marks == {"delays/1": 7}
 
 
+@pytest.mark.story
 def test_versions_that_deltalake_made_are_looked_at_without_a_spark_job(
     spark: SparkSession, tmp_path: Path
 ) -> None:

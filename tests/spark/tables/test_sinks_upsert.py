@@ -67,12 +67,14 @@ def test_new_table_tells_its_state_as_delta_finds_it(spark: SparkSession, table:
     assert (told.version(), told.checksumOpt().isDefined(), told.validateChecksum(nothing)) == (1, True, True)
 
 
+@pytest.mark.story
 def test_upsert_same_keys_are_updated_others_are_added(spark: SparkSession, table: Path) -> None:
     _upsert(spark, table, [("UA", 1, 10), (None, 1, 5), ("UA", None, 7)], 0)
     _upsert(spark, table, [("UA", 1, 1), (None, 1, 1), ("UA", None, 1), ("AA", 2, 2)], 1)
     assert _rows(spark, table) == {("UA", 1, 11), (None, 1, 6), ("UA", None, 8), ("AA", 2, 2)}
 
 
+@pytest.mark.story
 def test_upsert_same_batch_twice_is_committed_once(spark: SparkSession, table: Path) -> None:
     for _ in range(2):
         _upsert(spark, table, [("UA", 1, 10)], 0)

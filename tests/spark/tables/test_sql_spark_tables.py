@@ -27,6 +27,7 @@ def answer(home, statement):
         return list(session.run(statement).objects())
 
 
+@pytest.mark.story
 def test_every_type_that_jobs_write_is_read_as_spark_meant_it(write, tmp_path):
     schema = (
         "seen TIMESTAMP, naive TIMESTAMP_NTZ, day DATE, n BIGINT, small SMALLINT, price DECIMAL(12,3), ratio FLOAT,"
@@ -59,6 +60,7 @@ def test_every_type_that_jobs_write_is_read_as_spark_meant_it(write, tmp_path):
     ]
 
 
+@pytest.mark.story
 def test_partitions_with_awkward_values_are_found(write, tmp_path):
     moments = [dt.datetime(2013, 1, 1, 10, tzinfo=UTC), None]
     values = ["a b", "c/d=e", "100%", "ü", None]

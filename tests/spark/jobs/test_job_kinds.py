@@ -1,0 +1,90 @@
+"""The story of each kind of job, and of a backfill of what it wrote.
+
+It runs, dies, goes on, and knows what is late and what is rejected. A repair, or a rebuild where there is none, is
+planned, run, verified, swapped in and taken back; so is a rewind.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headwater_streams import backfill
+from headwater_streams.testing import JobDriver
+from job_kinds import KINDS, Kind, in_order, kinds, rows_of, three_batches
+
+_CRASHES = {"crash_at": ("before commit", "after commit")}
+
+
+@pytest.mark.story
+@pytest.mark.parametrize("kind", kinds())
+def test_job_kind_gives_its_rows_once_through_crashes(made: Callable[..., JobDriver], kind: Kind) -> None:
+    driver = made(three_batches, *kind.jobs(1), kind=kind.name, **_CRASHES)
+    assert rows_of(driver, kind) == in_order(kind.rows(1, 0))
+    assert driver.rows(f"{kind.sides}__quarantine", "_offset") == [(offset,) for offset in kind.rejected]
+    if kind.late is not None:
+        late = driver.table(f"{kind.sides}__late").filter("_topic = 'clicks'").select("_offset").collect()
+        assert [offset for (offset,) in late] == list(kind.late)
+    assert driver.audit() == []
+
+
+_MENDED = (
+    "rows", "tumbling", "session", "count window", "grouped", "union", "windows of a union", "join", "left join",
+    "as of", "look-up", "chain", "several tables", "history", "by key",
+)  # fmt: skip
+"""Kinds whose backfills differ; those of the other kinds go the way of one of these."""
+_REWOUND = ("rows", "tumbling", "grouped", "join", "chain", "history")
+"""The same of rewinds."""
+_OTHERS = [kind.name for kind in KINDS if kind.name not in _MENDED]
+
+
+def swapped_in(driver: JobDriver, kind: Kind, planned: Any, job: Any) -> None:
+    before = rows_of(driver, kind)
+    backfill.run(driver.context, planned.id, job)
+    verdict = backfill.verify(driver.context, planned.id, job)
+    assert verdict.passed, verdict.findings
+    assert rows_of(driver, kind) == before, "nothing is seen of it before the swap"
+    backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
+
+
+@pytest.mark.parametrize("kind", [*kinds(*_MENDED, marks=pytest.mark.story), *kinds(*_OTHERS)])
+def test_job_kind_backfill_mends_history_and_is_taken_back(
+    ready: Callable[..., JobDriver], kind: Kind
+) -> None:
+    driver = ready(three_batches, *kind.jobs(1), kind=kind.name, **_CRASHES)
+    job = kind.jobs(10)[-1]
+    planned = (
+        backfill.plan(driver.context, job) if kind.repair else backfill.plan_rebuild(driver.context, job)
+    )
+    swapped_in(driver, kind, planned, job)
+    assert rows_of(driver, kind) == kind.after_backfill()
+    assert driver.audit() == []
+    backfill.rollback(driver.context, planned.id)
+    assert rows_of(driver, kind) == in_order(kind.rows(1, 0))
+    assert driver.audit() == []
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *kinds(*_REWOUND, marks=pytest.mark.story),
+        *kinds("count window", "latest", "as of", "newest", "table"),
+    ],
+)
+def test_job_kind_rewinds_to_its_first_batch_and_is_taken_back(
+    ready: Callable[..., JobDriver], kind: Kind
+) -> None:
+    driver = ready(three_batches, *kind.jobs(1), kind=kind.name, **_CRASHES)
+    job = kind.jobs(1)[-1]
+    planned = backfill.plan_rewind(
+        driver.context, job, version=backfill.versions(driver.home, job)[0].version
+    )
+    swapped_in(driver, kind, planned, job)
+    assert rows_of(driver, kind) != in_order(kind.rows(1, 0)), "rows of later batches are gone"
+    assert driver.audit() == []
+    driver.run()
+    assert rows_of(driver, kind) == in_order(kind.rows(1, 0)), "and are there again once read again"
+    assert driver.audit() == []
+    backfill.rollback(driver.context, planned.id)
+    assert rows_of(driver, kind) == in_order(kind.rows(1, 0))
+    assert driver.audit() == []

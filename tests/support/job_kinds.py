@@ -1,0 +1,427 @@
+"""Each kind of job once, over the same three batches: what it makes of them, what is late and what is rejected.
+
+offset of clicks       0        1        2        3      4        | 5        6        | 7        8        9
+who                    a        a        b        bad    nobody   | a        b        | a        b        = 0
+at                     10:05    10:20    10:40           10:50    | 11:45    11:50    | 10:30    12:10    10:05
+n                      1        2        3               4        | 5        6        | 7        8        1
+buys, who and at       a 10:10                                    | b 11:55           | a 10:31
+cents                  100                                        | 200               | 300
+
+The watermark is 30 minutes: behind the second batch, 11:20 for clicks and 11:25 for buys. So 7 of clicks and 2 of buys
+are late for whatever has closed by then. 3 is no JSON; 4 has no `who`, which a check rejects. 9 has the origin of 0.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+import headwater as hw
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.streaming_sql import load_sql
+from headwater_streams.testing import JobDriver, SimulatedCrash
+
+clicks = hw.topic("clicks", schema="who STRING, at TIMESTAMP, n INT", event_time="at", watermark="30 minutes")
+buys = hw.topic("buys", schema="who STRING, at TIMESTAMP, cents INT", event_time="at", watermark="30 minutes")
+kept = hw.table("silver.kept", event_time="at", watermark="30 minutes")
+names = hw.lookup("dim.names")
+ARRIVED = "2013-01-01T14:00:00+00:00"
+TABLE = "gold.story"
+_LATE = 7
+"""The late row's `n`."""
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of job.
+
+    Attributes:
+        name: What it is called in a test's id.
+        jobs: Gives the jobs, the last of which, `story`, writes `TABLE`; they multiply `n` by a factor, so that a
+            backfill with another has something to mend.
+        columns: Expressions over the table, one for each value of `rows`.
+        rows: The table's rows, in order, for a factor and for what is folded in of the late row: its `n`, or 0.
+        late: Offsets of clicks in the late table; None where the kind knows no late rows.
+        rejected: Offsets of clicks in the quarantine table.
+        sides: The table whose late and quarantine tables these are.
+        topics: What it reads.
+        repair: Whether a range can be repaired; else the backfill is a rebuild.
+        repaired: The rows after a repair with the factor 10, where the end of the range is left to the live job: a join
+            is not done with the left rows from 5 on. None where all are repaired.
+    """
+
+    name: str
+    jobs: Callable[[int], list[Job]]
+    columns: tuple[str, ...]
+    rows: Callable[[int, int], list[Row]]
+    late: tuple[int, ...] | None = None
+    rejected: tuple[int, ...] = (3, 4)
+    sides: str = TABLE
+    topics: tuple[str, ...] = ("clicks",)
+    repair: bool = True
+    repaired: tuple[Row, ...] | None = None
+
+    def after_backfill(self) -> list[Row]:
+        """The table's rows after a backfill with the factor 10: a repair folds the late row in."""
+        if self.repaired is not None:
+            return in_order(self.repaired)
+        return in_order(self.rows(10, _LATE if self.repair else 0))
+
+
+def _story(target: Any, function: Callable[..., Any], **options: Any) -> list[Job]:
+    """A job of that function with the check that rejects 4; the function's parameters name its inputs."""
+    options = {"dedup": hw.by_offset(origin=True)} | options
+    job = hw.job(
+        name="story", **({"targets": target} if isinstance(target, dict) else {"target": target}), **options
+    )
+    return [bind(job(hw.check("known", "who IS NOT NULL")(function)))]
+
+
+def _updated(*keys: str) -> Any:
+    return hw.delta(TABLE, keys=list(keys), mode="update")
+
+
+def _n(factor: int) -> Column:
+    return F.sum(F.col("n") * factor).alias("n")
+
+
+HOUR = ("who", "hour(window_start)", "n")
+
+
+def _rows(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return clicks.filter("n <> 2").withColumn("n", F.col("n") * factor)
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _tumbling(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return hw.tumbling(clicks, "at", "1 hour", by=["who"]).agg(_n(factor))
+
+    return _story(_updated("who", "window_start"), story)
+
+
+def _closed(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return hw.tumbling(clicks, "at", "1 hour", by=["who"]).agg(_n(factor))
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _hopping(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return hw.hopping(clicks, "at", "2 hours", "1 hour", by=["who"]).agg(_n(factor))
+
+    return _story(_updated("who", "window_start"), story)
+
+
+def _cumulative(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return hw.cumulative(clicks, "at", "1 hour", "30 minutes", by=["who"]).agg(_n(factor))
+
+    return _story(_updated("who", "window_start", "window_end"), story)
+
+
+def _session(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return hw.session(clicks, "at", "30 minutes", by=["who"]).agg(_n(factor))
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _counted(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return hw.count_window(clicks, "at", 2, by=["who"]).agg(_n(factor))
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _grouped(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return hw.grouped(clicks, by=["who"], state="unbounded").agg(_n(factor))
+
+    return _story(_updated("who"), story)
+
+
+def _latest(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return hw.latest(
+            clicks.withColumn("n", F.col("n") * factor), by=["who"], order="at", state="unbounded"
+        )
+
+    return _story(_updated("who"), story)
+
+
+def _united(factor: int) -> list[Job]:
+    def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
+        rows = hw.union(clicks.withColumn("n", F.col("n") * factor), buys, allow_missing=True)
+        return rows.select("who", "n", "cents")
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _windows_of_a_union(factor: int) -> list[Job]:
+    def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
+        rows = hw.union(clicks, buys, allow_missing=True)
+        return hw.tumbling(rows, "at", "1 hour", by=["who"]).agg(_n(factor), F.sum("cents").alias("cents"))
+
+    return _story(_updated("who", "window_start"), story)
+
+
+def _join(factor: int) -> list[Job]:
+    def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
+        clicks = clicks.withColumnRenamed("at", "clicked_at").withColumn("n", F.col("n") * factor)
+        return hw.join(clicks, buys, on=["who"], left_time="clicked_at", right_time="at", within="20 minutes")
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _left_join(factor: int) -> list[Job]:
+    def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
+        clicks = clicks.withColumnRenamed("at", "clicked_at").withColumn("n", F.col("n") * factor)
+        times = {"left_time": "clicked_at", "right_time": "at", "within": "20 minutes"}
+        return hw.join(clicks, buys, on=["who"], how="left", **times)
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _as_of(factor: int) -> list[Job]:
+    def story(clicks: DataFrame, buys: DataFrame) -> DataFrame:
+        clicks = clicks.withColumn("n", F.col("n") * factor)
+        return hw.as_of(clicks, buys, by=["who"], left_time="at", right_time="at")
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _looked_up(factor: int) -> list[Job]:
+    def story(clicks: DataFrame, names: DataFrame) -> DataFrame:
+        return hw.enrich(clicks.withColumn("n", F.col("n") * factor), names, on=["who"])
+
+    return _story(hw.delta(TABLE), story)
+
+
+def _chain(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        tens = hw.tumbling(clicks, "at", "10 minutes", by=["who"]).agg(F.sum("n").alias("n"))
+        return hw.tumbling(tens, "window_end", "1 hour", by=["who"]).agg(_n(factor))
+
+    return _story(_updated("who", "window_start"), story)
+
+
+def _several_tables(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> dict[str, DataFrame]:
+        clicks = clicks.withColumn("n", F.col("n") * factor)
+        return {"story": clicks.filter("n % 2 = 1"), "even": clicks.filter("n % 2 = 0")}
+
+    return _story({"story": hw.delta(TABLE), "even": hw.delta("gold.even")}, story)
+
+
+_SCD: dict[str, Any] = {"keys": ["who"], "sequence_by": "at"}
+
+
+def _newest(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return clicks.withColumn("n", F.col("n") * factor)
+
+    return _story(hw.scd1(TABLE, **_SCD), story)
+
+
+def _history(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return clicks.withColumn("n", F.col("n") * factor)
+
+    return _story(hw.scd2(TABLE, **_SCD), story)
+
+
+def _by_key(factor: int) -> list[Job]:
+    def story(clicks: DataFrame) -> DataFrame:
+        return clicks.withColumn("n", F.col("n") * factor)
+
+    return _story(hw.delta(TABLE), story, dedup=hw.by_key(["who", "n"], within="3 hours"))
+
+
+def _of_a_table(factor: int) -> list[Job]:
+    @hw.job(name="kept", target=hw.delta("silver.kept"), dedup=hw.by_offset(origin=True))
+    def keep(clicks: DataFrame) -> DataFrame:
+        return clicks
+
+    def story(kept: DataFrame) -> DataFrame:
+        return hw.tumbling(kept, "at", "1 hour", by=["who"]).agg(_n(factor))
+
+    return [bind(keep), *_story(_updated("who", "window_start"), story, dedup=None)]
+
+
+def _sql(factor: int) -> list[Job]:
+    statement = f"""
+        CREATE STREAMING TABLE {TABLE} (CONSTRAINT known EXPECT (who IS NOT NULL))
+        WITH (name = 'story', mode = 'update', dedup = by_offset(origin => true))
+        AS SELECT who, window_start, sum(n) * {factor} AS n
+        FROM topic('clicks', schema => 'who STRING, at TIMESTAMP, n INT', event_time => 'at', watermark => '30 minutes')
+        GROUP BY who, window(at, '1 hour')
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "story.sql").write_text(statement, encoding="utf-8")
+        return load_sql(Path(folder) / "story.sql")
+
+
+def _hours(factor: int, late: int) -> list[Row]:
+    return [
+        ("a", 10, (3 + late) * factor), ("a", 11, 5 * factor), ("b", 10, 3 * factor), ("b", 11, 6 * factor),
+        ("b", 12, 8 * factor),
+    ]  # fmt: skip
+
+
+_OF_WINDOWS: dict[str, Any] = {"columns": ("who", "hour(window_start)", "n"), "late": (7,)}
+_BOTH = ("clicks", "buys")
+_ROWS = [("a", 1), ("a", 2), ("a", 5), ("a", 7), ("b", 3), ("b", 6), ("b", 8)]
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=repr)
+
+
+KINDS = [
+    Kind(
+        name="rows", jobs=_rows, columns=("who", "n"),
+        rows=lambda f, _: [(who, n * f) for who, n in _ROWS if n != 2],
+    ),
+    Kind(name="tumbling", jobs=_tumbling, rows=_hours, **_OF_WINDOWS),
+    Kind(
+        name="closed", jobs=_closed, rows=lambda f, late: [("a", 10, (3 + late) * f), ("b", 10, 3 * f)], **_OF_WINDOWS
+    ),
+    Kind(
+        name="hopping", jobs=_hopping, **_OF_WINDOWS,
+        rows=lambda f, late: [
+            ("a", 9, (3 + late) * f), ("a", 10, 15 * f), ("a", 11, 5 * f), ("b", 9, 3 * f), ("b", 10, 9 * f),
+            ("b", 11, 14 * f), ("b", 12, 8 * f),
+        ],
+    ),
+    Kind(
+        name="cumulative", jobs=_cumulative,
+        **(_OF_WINDOWS | {"columns": ("who", "date_format(window_end, 'HH:mm')", "n")}),
+        rows=lambda f, late: [
+            ("a", "10:30", 3 * f), ("a", "11:00", (3 + late) * f), ("a", "12:00", 5 * f), ("b", "11:00", 3 * f),
+            ("b", "12:00", 6 * f), ("b", "12:30", 8 * f), ("b", "13:00", 8 * f),
+        ],
+    ),
+    Kind(
+        name="session", jobs=_session, rows=lambda f, late: [("a", 10, (3 + late) * f), ("b", 10, 3 * f)], **_OF_WINDOWS
+    ),
+    Kind(name="count window", jobs=_counted, repair=False, rows=lambda f, _: [("a", 10, 3 * f)], **_OF_WINDOWS),
+    Kind(
+        name="grouped", jobs=_grouped, columns=("who", "n"), repair=False, late=(),
+        rows=lambda f, _: [("a", 15 * f), ("b", 17 * f)],
+    ),
+    Kind(
+        name="latest", jobs=_latest, columns=("who", "n"), repair=False, late=(),
+        rows=lambda f, _: [("a", 5 * f), ("b", 8 * f)],
+    ),
+    Kind(
+        name="union", jobs=_united, columns=("who", "n", "cents"), topics=_BOTH, repair=False,
+        rows=lambda f, _: [
+            *[(who, n * f, None) for who, n in _ROWS], ("a", None, 100), ("a", None, 300), ("b", None, 200),
+        ],
+    ),
+    Kind(name="windows of a union", jobs=_windows_of_a_union, topics=_BOTH, rows=_hours, **_OF_WINDOWS),
+    Kind(
+        name="join", jobs=_join, columns=("who", "n", "cents"), topics=_BOTH, late=(7,),
+        rows=lambda f, _: [("a", f, 100), ("b", 6 * f, 200)],
+        repaired=(("a", 10, 100), ("a", 20, 300), ("b", 6, 200)),
+    ),
+    Kind(
+        name="left join", jobs=_left_join, columns=("who", "n", "cents"), topics=_BOTH, late=(7,),
+        rows=lambda f, _: [("a", f, 100), ("a", 2 * f, None), ("b", 3 * f, None), ("b", 6 * f, 200)],
+        repaired=(("a", 10, 100), ("a", 20, 300), ("b", 30, None), ("b", 6, 200)),
+    ),
+    Kind(
+        name="as of", jobs=_as_of, columns=("who", "n", "cents"), topics=_BOTH, late=(),
+        rows=lambda f, _: [("a", f, None), ("a", 2 * f, 100), ("a", 7 * f, 100), ("b", 3 * f, None)],
+        repaired=(("a", 10, None), ("a", 20, 100), ("a", 7, 100), ("b", 30, None)),
+    ),
+    Kind(
+        name="look-up", jobs=_looked_up, columns=("who", "n", "name"),
+        rows=lambda f, _: [(who, n * f, {"a": "Ann", "b": "Bob"}[who]) for who, n in _ROWS],
+    ),
+    Kind(
+        name="chain", jobs=_chain, sides="gold.story__step_1", repair=False,
+        rows=lambda f, _: [("a", 10, 3 * f), ("b", 10, 3 * f)], **_OF_WINDOWS,
+    ),
+    Kind(
+        name="several tables", jobs=_several_tables, columns=("who", "n"),
+        rows=lambda f, _: [(who, n * f) for who, n in _ROWS if n * f % 2],
+    ),
+    Kind(
+        name="newest", jobs=_newest, columns=("who", "n"), repair=False,
+        rows=lambda f, _: [("a", 5 * f), ("b", 8 * f)],
+    ),
+    Kind(
+        name="history", jobs=_history, columns=("who", "n", "minute(valid_to)"), repair=False,
+        rows=lambda f, _: [
+            (who, n * f, end) for (who, n), end in zip(_ROWS, (20, 30, None, 45, 50, 10, None), strict=True)
+        ],
+    ),
+    Kind(
+        name="by key", jobs=_by_key, columns=("who", "n"), repair=False,
+        rows=lambda f, _: [(who, n * f) for who, n in _ROWS],
+    ),
+    Kind(name="table", jobs=_of_a_table, rows=_hours, rejected=(4,), **_OF_WINDOWS),
+    Kind(name="sql", jobs=_sql, rows=_hours, **_OF_WINDOWS),
+]  # fmt: skip
+
+
+def kinds(*names: str, marks: Any = ()) -> list[Any]:
+    """Kinds as parameters of a test, all of them where none is named."""
+    return [
+        pytest.param(kind, id=kind.name, marks=marks) for kind in KINDS if kind.name in names or not names
+    ]
+
+
+def _record(who: str | None, at: str, n: int, of: str = "n") -> dict[str, Any]:
+    return {"who": who, "at": f"2013-01-01T{at}:00Z", of: n}
+
+
+def three_batches(driver: JobDriver, kind: str = "", *, crash_at: tuple[str, ...] = ()) -> None:
+    """Sends and runs the three batches; the driver dies once at each of the steps in the second and third one."""
+    topics = next(each.topics for each in KINDS if each.name == kind)
+    driver.put("dim.names", "who STRING, name STRING", ("a", "Ann"), ("b", "Bob"))
+    batches = [
+        (
+            [
+                _record("a", "10:05", 1),
+                _record("a", "10:20", 2),
+                _record("b", "10:40", 3),
+                b"{",
+                _record(None, "10:50", 4),
+            ],
+            [_record("a", "10:10", 100, "cents")],
+        ),
+        ([_record("a", "11:45", 5), _record("b", "11:50", 6)], [_record("b", "11:55", 200, "cents")]),
+        ([_record("a", "10:30", 7), _record("b", "12:10", 8)], [_record("a", "10:31", 300, "cents")]),
+    ]
+    offset = 0
+    for number, (clicked, bought) in enumerate(batches):
+        driver.send("clicks", *clicked, timestamp=ARRIVED, origin=("east", "clicks", 0, offset))
+        offset += len(clicked)
+        if "buys" in topics:
+            driver.send("buys", *bought, timestamp=ARRIVED)
+        if number == 2:
+            driver.resend("clicks", 0, as_new=True)
+        for step in crash_at if number else ():
+            driver.crash_at(step, "story")
+            with pytest.raises(SimulatedCrash):
+                driver.run()
+        driver.run()
+
+
+def rows_of(driver: JobDriver, kind: Kind) -> list[Row]:
+    """The table of the kind, in the order of `Kind.rows`."""
+    return in_order(tuple(row) for row in driver.table(TABLE).selectExpr(*kind.columns).collect())

@@ -1,0 +1,84 @@
+"""Homes in which jobs have run already: made once, kept below build/, and copied for each test that begins there.
+
+Nothing in a home knows where it is. A home's name is the hash of all that it comes of: the library, the pins, the
+session's settings, the test file that fills it, the jobs' code and the arguments. A change of these makes it anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import inspect
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from headwater.running.pytest_plugin import SMALL_BATCHES
+from headwater_streams.runtime.job import Job, bind
+from headwater_streams.testing import JobDriver
+
+ROOT = Path(__file__).resolve().parents[2]
+HOMES = ROOT / "build" / "ready-homes"
+_KEPT_S = 3 * 24 * 3600
+"""Homes that no run has asked for in so long are removed."""
+
+
+def ready_home(
+    spark: SparkSession,
+    fill: Callable[..., None],
+    jobs: Sequence[Any],
+    arguments: dict[str, Any],
+    *,
+    anew: bool = False,
+) -> Path:
+    """A folder to be copied, in which `fill(driver, **arguments)` has run.
+
+    Args:
+        spark: The session of the tests.
+        fill: Sends and runs what the home is to hold; a function of a test file.
+        jobs: Functions that `@hw.job` decorated, or bound jobs.
+        arguments: Plain values, whose `repr` tells them apart.
+        anew: Make it though it is there, for a test that proves the making.
+    """
+    bound = [job if isinstance(job, Job) else bind(job) for job in jobs]
+    digest = hashlib.sha256(_library().encode())
+    digest.update(Path(inspect.getfile(fill)).read_bytes())
+    settings = [spark.conf.get(name) for name in SMALL_BATCHES if name.startswith("spark.sql.")]
+    parts = (fill.__qualname__, [(job.name, job.fingerprint) for job in bound], arguments, settings)
+    digest.update(repr(parts).encode())
+    home = HOMES / f"{fill.__name__}-{digest.hexdigest()[:16]}"
+    HOMES.mkdir(parents=True, exist_ok=True)
+    with (HOMES / f"{home.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two workers may ask for it at once
+        if anew:
+            shutil.rmtree(home, ignore_errors=True)
+        if not home.exists():
+            making = Path(tempfile.mkdtemp(prefix="making-", dir=HOMES))
+            fill(JobDriver(spark, making, jobs), **arguments)
+            making.rename(home)
+    os.utime(home)
+    return home
+
+
+def remove_old_homes() -> None:
+    """Removes what no run has asked for in days, and what a run that was killed left half made."""
+    for home in HOMES.glob("*"):
+        if home.stat().st_mtime < time.time() - _KEPT_S:
+            shutil.rmtree(home) if home.is_dir() else home.unlink()
+
+
+@cache
+def _library() -> str:
+    """The digest of all code that makes a home, and of the pins."""
+    digest = hashlib.sha256()
+    sources = [*(ROOT / "streams").rglob("*.py"), *(ROOT / "platform/headwater/stack").glob("*.py")]
+    for path in sorted([*sources, Path(__file__), ROOT / "constraints.txt", ROOT / "conf" / "jars.lock"]):
+        digest.update(str(path.relative_to(ROOT)).encode() + path.read_bytes())
+    return digest.hexdigest()
