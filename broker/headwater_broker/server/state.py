@@ -54,6 +54,7 @@ class StateKeeper(Watcher):
         self._on_log_gone = on_log_gone
         self._wanted = Wanted()
         self._waiters: list[asyncio.Future[None]] = []
+        self._reading = asyncio.Lock()
         self._configured: dict[str, dict[str, str]] = {}
 
     def note(self, change: Change) -> None:
@@ -103,6 +104,10 @@ class StateKeeper(Watcher):
                 waiter.set_result(None)
 
     async def _refresh(self, wanted: Wanted) -> None:
+        async with self._reading:  # else what was read first could be applied last, over what is newer
+            await self._read_and_act(wanted)
+
+    async def _read_and_act(self, wanted: Wanted) -> None:
         snapshot = await self._ask(wanted.read, self._coordinator)
         self._view.apply(snapshot)
         configs = self._view.broker_configs
