@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class Cluster:
         self.bootstrap = bootstrap or bootstrap_of(home)
         self.timeout_s = self._settings.client.timeout_s
         self._admins: list[Any] = []
-        self._refused: str | None = None
+        self._refused: list[str] = []
 
     def client_properties(self) -> dict[str, Any]:
         """The properties that every client of this cluster starts from."""
@@ -41,7 +42,9 @@ class Cluster:
             "client.id": "headwater-cli",
             # Its complaints about connections would come before our sentence about the same thing.
             "log_level": 0,
-            "error_cb": self._note,
+            # Not this object, which holds clients: such garbage may be collected in a thread of librdkafka's, and a
+            # client that is destroyed there ends the process.
+            "error_cb": partial(_note, self._refused),
             **self._settings.client.properties(),
         }
 
@@ -49,10 +52,6 @@ class Cluster:
         """An admin client."""
         self._admins.append(AdminClient(self.client_properties()))
         return self._admins[-1]
-
-    def _note(self, error: Any) -> None:
-        if error.name() in _REFUSED:
-            self._refused = error.str()
 
     @contextmanager
     def consumer(self, **properties: Any) -> Iterator[Any]:
@@ -89,10 +88,10 @@ class Cluster:
         name = error.name()
         for admin in self._admins:
             admin.poll(0)  # what it has heard of its connections is told then
-        if self._refused is not None and name in (*_UNREACHABLE, "_MSG_TIMED_OUT"):
+        if self._refused and name in (*_UNREACHABLE, "_MSG_TIMED_OUT"):
             return UserError(
-                f"the broker at {self.bootstrap} refuses this client ({self._refused}): see the section client of the "
-                "settings, headwater config"
+                f"the broker at {self.bootstrap} refuses this client ({self._refused[-1]}): see the section client of "
+                "the settings, headwater config"
             )
         if name in _UNREACHABLE:
             return UserError(
@@ -187,6 +186,13 @@ class Cluster:
 # The names of librdkafka's own errors begin with an underscore.
 _UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 _REFUSED = ("_AUTHENTICATION", "_SSL")
+
+
+def _note(refused: list[str], error: Any) -> None:
+    if error.name() in _REFUSED:
+        refused.append(error.str())
+
+
 _UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
 
 

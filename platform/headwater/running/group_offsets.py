@@ -5,7 +5,8 @@ broker that speaks Kafka's protocol. Spark's own position is its checkpoint; not
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -22,7 +23,7 @@ class GroupOffsets:
         """Args: the brokers, the group's name, how long a commit may take. The connection is made at the first."""
         self._bootstrap, self._group, self._timeout_s = bootstrap, group, timeout_s
         self._admin: AdminClient | None = None
-        self._complained = False
+        self._answered = _complaint(group)
 
     def commit(self, offsets: Mapping[tuple[str, int], int]) -> None:
         """Commits without waiting for the answer; what was refused is told once and tried again with the next batch."""
@@ -36,8 +37,19 @@ class GroupOffsets:
         )
         asked[self._group].add_done_callback(self._answered)
 
-    def _answered(self, future: object) -> None:
-        error = future.exception()  # type: ignore[attr-defined]
-        if error is not None and not self._complained:
-            self._complained = True
-            _log.warning("job %r: its progress is not shown as a group's offsets: %s", self._group, error)
+
+def _complaint(group: str) -> Callable[[Any], None]:
+    """What takes the answers, in a thread of librdkafka's, and tells the first that is an error.
+
+    It holds no client: one whose last holder is a request under way would be destroyed in that thread, and librdkafka
+    ends the process then.
+    """
+    told: list[object] = []
+
+    def answered(future: Any) -> None:
+        error = future.exception()
+        if error is not None and not told:
+            told.append(error)
+            _log.warning("job %r: its progress is not shown as a group's offsets: %s", group, error)
+
+    return answered
