@@ -68,6 +68,13 @@ def _free_pair() -> int:
             return port
 
 
+def _keep_zookeeper_on(home: Path, port: int) -> None:
+    """Has a home's ZooKeeper come back to a port that nobody takes meanwhile: its own choice is one of the kernel's."""
+    folder = home / "stack" / "zookeeper"
+    folder.mkdir(parents=True)
+    (folder / "port").write_text(f"{port}\n")
+
+
 def _await_end(pids: list[int]) -> None:
     deadline = time.monotonic() + _DEADLINE_S
     while any(start_ticks(pid) is not None for pid in pids):
@@ -103,7 +110,8 @@ def test_up_with_the_memory_coordinator_serves_clients_and_ends_clean(
 def test_up_with_zookeeper_starts_brokers_on_following_ports_and_keeps_its_data(
     foreground: Callable[..., Any], tmp_path: Path
 ) -> None:
-    port = _free_pair()
+    port, zookeeper_port = _free_pair(), free_port()
+    _keep_zookeeper_on(tmp_path / "home", zookeeper_port)
     arguments = ("--home", "home", "--brokers", "2", "--port", str(port), "--set", "broker.id=5")
     stack = foreground(*arguments)
     assert stack.address == f"127.0.0.1:{port}"
@@ -112,6 +120,7 @@ def test_up_with_zookeeper_starts_brokers_on_following_ports_and_keeps_its_data(
     data = tmp_path / "home" / "stack"
     zookeeper = next(member["address"] for member in _members(data) if member["role"] == "zookeeper")
     assert (data / "zookeeper" / "port").read_text().strip() == zookeeper.rpartition(":")[2]
+    assert zookeeper == f"127.0.0.1:{zookeeper_port}"
     (data / "somebody-elses-file").write_text("kept")
     assert stack.end() == (0, "")
     again = foreground(*arguments)
@@ -149,6 +158,7 @@ def test_up_ctrl_c_in_a_terminal_ends_the_whole_group_clean(foreground: Callable
 
 
 def test_up_starts_a_killed_zookeeper_again(foreground: Callable[..., Any], tmp_path: Path) -> None:
+    _keep_zookeeper_on(tmp_path / "home", free_port())
     stack = foreground("--home", "home", "--port", "0")
     data = tmp_path / "home" / "stack"
     first = next(member for member in _members(data) if member["role"] == "zookeeper")

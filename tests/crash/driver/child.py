@@ -1,4 +1,6 @@
-"""A driver that dies where it is told to: `child.py BOOTSTRAP HOME once | forever | STEP NTH`.
+"""A driver that dies where it is told to: `child.py BOOTSTRAP HOME once [HOME...] | forever | STEP NTH`.
+
+`once` is all that there is, in one home after the other, to the end.
 
 At the NTH time that a step is reached, of whatever job, the process ends as by kill -9; its JVM then finds out alone.
 So it does when all is read and the step did not come.
@@ -55,28 +57,33 @@ def _die(why: str) -> None:
     os._exit(_STOPPED)
 
 
-def main(bootstrap: str, home: Path, mode: str, nth: int) -> None:
+def main(bootstrap: str, home: Path, mode: str, *more: str) -> None:
     """Runs the jobs, until the trap is sprung or all is read."""
     session = spark_session(home, app_name="killed", cores=2, extra=_QUICK_START)
-    trap = Trap(mode, nth)
-    context = StageContext(session, Home(home), KafkaSource(bootstrap), step=trap)
-    more = (runs, both, final) if "HEADWATER_DRIVER_KILLS" in os.environ else ()
-    runner = JobRunner(
-        context,
-        [bind(job) for job in (clean, per_minute, pairs, *more)],
-        lease=lease_factory(home, ""),
-        upkeep=Upkeep(every=3, files_kept_h=1),
-    )
     if mode == "once":
-        runner.run_once()
-        runner.stop()
+        for each in (home, *map(Path, more)):
+            runner = _runner(StageContext(session, Home(each), KafkaSource(bootstrap)))
+            runner.run_once()
+            runner.stop()
         session.stop()
         return
+    trap = Trap(mode, int(more[0]) if more else 0)
+    runner = _runner(StageContext(session, Home(home), KafkaSource(bootstrap), step=trap))
     runner.start(interval_s=0.1)
     while True:
         runner.watch(1)
         trap.look()
 
 
+def _runner(context: StageContext) -> JobRunner:
+    more = (runs, both, final) if "HEADWATER_DRIVER_KILLS" in os.environ else ()
+    return JobRunner(
+        context,
+        [bind(job) for job in (clean, per_minute, pairs, *more)],
+        lease=lease_factory(context.home.root, ""),
+        upkeep=Upkeep(every=3, files_kept_h=1),
+    )
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4]) if len(sys.argv) > 4 else 0)
+    main(sys.argv[1], Path(sys.argv[2]), *sys.argv[3:])
