@@ -34,3 +34,11 @@ def test_registered_group_whose_members_have_gone_is_empty() -> None:
 def test_subscription_is_read_as_it_was_written() -> None:
     assert encode_subscription(["clicks"]) == b"\x00\x00\x00\x00\x00\x01\x00\x06clicks\xff\xff\xff\xff"
     assert subscribed_topics(encode_subscription([])) == frozenset()
+
+
+def test_subscription_with_a_negative_length_is_something_else() -> None:
+    """Read as a length it would go back in the bytes, and give the topics before it once more."""
+    negative = b"\x00\x00\x00\x00\x00\x02\x00\x06clicks\xff\xfe\xff\xff\xff\xff"
+    assert subscribed_topics(negative) is None
+    null = b"\x00\x00\x00\x00\x00\x01\xff\xff\xff\xff\xff\xff"
+    assert subscribed_topics(null) is None

@@ -34,6 +34,8 @@ def test_entry_imbalance_is_named() -> None:
     assert ENTRY.imbalances() == []
     broken = LedgerEntry("j", 1, 3, "a.b", "window", accounting={"x": {"read": 5, "folded": 3, "late": 1}})
     assert broken.imbalances() == ["a.b batch 3, input x: read 5 is not 3 folded + 1 late"]
+    more = LedgerEntry("j", 1, 3, "a.b", "window", accounting={"x": {"read": 5, "folded": 5, "late": 1}})
+    assert more.imbalances() == ["a.b batch 3, input x: read 5 is not 5 folded + 1 late"]
 
 
 def test_entry_as_of_and_semi_sides_have_terms_of_their_own() -> None:
