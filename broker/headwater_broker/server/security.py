@@ -61,7 +61,6 @@ class SecurityState(Watcher):
         super().__init__(coordinator, ask)
         self._clock = clock
         self._wanted: set[ChangeKind] = set()
-        self._reading = asyncio.Lock()
         self._on_client_configs: list[Callable[[ClientConfigs], None]] = []
         self._on_rules: list[Callable[[bool], None]] = []
 

@@ -54,7 +54,6 @@ class StateKeeper(Watcher):
         self._on_log_gone = on_log_gone
         self._wanted = Wanted()
         self._waiters: list[asyncio.Future[None]] = []
-        self._reading = asyncio.Lock()
         self._configured: dict[str, dict[str, str]] = {}
 
     def note(self, change: Change) -> None:
@@ -104,20 +103,17 @@ class StateKeeper(Watcher):
                 waiter.set_result(None)
 
     async def _refresh(self, wanted: Wanted) -> None:
-        async with self._reading:  # else what was read first could be applied last, over what is newer
-            await self._read_and_act(wanted)
-
-    async def _read_and_act(self, wanted: Wanted) -> None:
-        snapshot = await self._ask(wanted.read, self._coordinator)
-        self._view.apply(snapshot)
-        configs = self._view.broker_configs
-        self._live.take(configs.get(ALL_BROKERS, {}), configs.get(str(self._view.broker_id), {}))
-        self._open_logs(None if snapshot.topics is not None else snapshot.changed_topics.keys())
-        self._configure_logs()
-        await self._delete_topics()
-        if self._view.controller_id == NO_LEADER:
-            controller = await self._ask(self._coordinator.elect_controller, self._view.broker_id)
-            self._view.controller_id = controller.broker_id
+        async with self._reading:
+            snapshot = await self._ask(wanted.read, self._coordinator)
+            self._view.apply(snapshot)
+            configs = self._view.broker_configs
+            self._live.take(configs.get(ALL_BROKERS, {}), configs.get(str(self._view.broker_id), {}))
+            self._open_logs(None if snapshot.topics is not None else snapshot.changed_topics.keys())
+            self._configure_logs()
+            await self._delete_topics()
+            if self._view.controller_id == NO_LEADER:
+                controller = await self._ask(self._coordinator.elect_controller, self._view.broker_id)
+                self._view.controller_id = controller.broker_id
 
     # -- acting ----------------------------------------------------------------------------------------
 

@@ -21,6 +21,8 @@ class Watcher(ABC):
         self._coordinator = coordinator
         self._ask = ask
         self._wake = asyncio.Event()
+        # Held from a reading until it is applied: what was read first could be applied last, over what is newer.
+        self._reading = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
