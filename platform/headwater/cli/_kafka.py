@@ -187,13 +187,12 @@ class Cluster:
 _UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 _REFUSED = ("_AUTHENTICATION", "_SSL")
 
+_UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
+
 
 def _note(refused: list[str], error: Any) -> None:
     if error.name() in _REFUSED:
         refused.append(error.str())
-
-
-_UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
 
 
 def print_done(done: str, names: list[str], json_output: bool) -> None:

@@ -44,12 +44,12 @@ def _complaint(group: str) -> Callable[[Any], None]:
     It holds no client: one whose last holder is a request under way would be destroyed in that thread, and librdkafka
     ends the process then.
     """
-    told: list[object] = []
+    errors: list[object] = []
 
     def answered(future: Any) -> None:
         error = future.exception()
-        if error is not None and not told:
-            told.append(error)
+        if error is not None and not errors:
+            errors.append(error)
             _log.warning("job %r: its progress is not shown as a group's offsets: %s", group, error)
 
     return answered
