@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,23 +64,17 @@ def ready(spark: SparkSession, drive: Callable[..., JobDriver], tmp_path: Path) 
     """Makes a driver that begins where `fill` left a home: `ready(fill, *jobs, **arguments)`, as if `fill(driver,
     **arguments)` had just run with a driver of these jobs. The home is made once and copied, see `ready_homes`."""
 
-    def make(fill: Callable[..., None], *jobs: object, **arguments: Any) -> JobDriver:
-        shutil.copytree(ready_home(spark, fill, jobs, arguments), tmp_path, dirs_exist_ok=True)
+    def make(fill: Callable[..., None], *jobs: object, anew: bool = False, **arguments: Any) -> JobDriver:
+        shutil.copytree(ready_home(spark, fill, jobs, arguments, anew=anew), tmp_path, dirs_exist_ok=True)
         return drive(*jobs)
 
     return make
 
 
 @pytest.fixture
-def made(spark: SparkSession, drive: Callable[..., JobDriver], tmp_path: Path) -> Callable[..., JobDriver]:
+def made(ready: Callable[..., JobDriver]) -> Callable[..., JobDriver]:
     """As `ready`, but the home is made for this test, which proves the making, and kept for those that begin there."""
-
-    def make(fill: Callable[..., None], *jobs: object, **arguments: Any) -> JobDriver:
-        home = ready_home(spark, fill, jobs, arguments, anew=True)
-        shutil.copytree(home, tmp_path, dirs_exist_ok=True)
-        return drive(*jobs)
-
-    return make
+    return partial(ready, anew=True)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -70,8 +71,9 @@ def ready_home(
 def remove_old_homes() -> None:
     """Removes what no run has asked for in days, and what a run that was killed left half made."""
     for home in HOMES.glob("*"):
-        if home.stat().st_mtime < time.time() - _KEPT_S:
-            shutil.rmtree(home) if home.is_dir() else home.unlink()
+        with suppress(FileNotFoundError):  # the other worker removes them, too
+            if home.stat().st_mtime < time.time() - _KEPT_S:
+                shutil.rmtree(home, ignore_errors=True) if home.is_dir() else home.unlink()
 
 
 @cache

@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -52,10 +52,10 @@ def _counted_sleep(seconds: float) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Measures a test with its fixtures; whoever is first to use a shared one has it in its time."""
     start_s, own_s, children_s, slept_s = time.monotonic(), time.process_time(), _children_cpu_s(), _slept_s
-    yield
+    done = yield
     line = {
         "test": item.nodeid,
         "s": round(time.monotonic() - start_s, 3),
@@ -65,6 +65,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     }
     with LINES.open("a", encoding="utf-8") as lines:
         lines.write(json.dumps(line) + "\n")
+    return done
 
 
 def _children_cpu_s() -> float:
