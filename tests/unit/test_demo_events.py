@@ -33,8 +33,8 @@ _SOME = slice(0, amount(small=6_000, full=100_000))
 
 
 @cache
-def month_of(number: int) -> list[Flight]:
-    return read_month(number)
+def month_of(number: int, days: int = 31) -> list[Flight]:
+    return read_month(number, days)
 
 
 @pytest.fixture(scope="module")
@@ -228,6 +228,18 @@ def test_plan_every_seed_has_a_departure_whose_window_closed_a_chunk_before(
 ) -> None:
     plan = plan_replay(ReplaySpec(month, seed, 0.05, late), month_of(month))
     assert plan.chunks >= 11
+    assert _closed_across_chunks(plan) >= 1
+
+
+@pytest.mark.parametrize(("days", "chunks"), [(2, 2), (4, 3), (9, 4), (31, 12)])
+def test_plan_first_days_are_a_plan_of_their_own(days: int, chunks: int) -> None:
+    flights = month_of(1, days)
+    plan = plan_replay(ReplaySpec(1, 1, 0.05, 0.002, days), flights)
+    assert {flight.flight_id[-13:].split("-")[-2][-2:] for flight in flights} == {
+        f"{day:02}" for day in range(1, days + 1)
+    }
+    assert plan.events(DEPARTURES) == len(flights)
+    assert plan.chunks == chunks
     assert _closed_across_chunks(plan) >= 1
 
 

@@ -1,5 +1,6 @@
 """A home is made by one set of arguments, and by one demo at a time."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +28,17 @@ def test_claim_other_arguments_are_named(plan: ReplayPlan, tmp_path: Path) -> No
     other = replace(plan, spec=replace(plan.spec, seed=2))
     with pytest.raises(UsageError, match="was made with --seed 1, not --seed 2: use those"):
         DemoHome(tmp_path).claim(other)
+
+
+def test_claim_home_of_before_there_were_days_has_the_whole_month(plan: ReplayPlan, tmp_path: Path) -> None:
+    home = DemoHome(tmp_path)
+    home.claim(plan)
+    made = json.loads(home.arguments_path.read_text())
+    del made["days"]
+    home.arguments_path.write_text(json.dumps(made))
+    assert home.claim(plan) is True
+    with pytest.raises(UsageError, match="was made with --days 31, not --days 4: use those"):
+        home.claim(replace(plan, spec=replace(plan.spec, days=4)))
 
 
 def test_claim_plan_of_another_version_is_refused(plan: ReplayPlan, tmp_path: Path) -> None:

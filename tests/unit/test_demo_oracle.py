@@ -54,6 +54,21 @@ def test_oracle_january_has_the_rows_of_the_csv(oracle: Oracle, table: str, rows
     assert len(oracle.flights_that_never_left()) == 521
 
 
+def test_oracle_first_days_have_their_rows_of_the_csv() -> None:
+    oracle = Oracle(archive_path(), month=1, days=4)
+    counts = {
+        table: oracle.connection.execute(f"select count(*) from {expected_view(table)}").fetchone()
+        for table in ("silver.departures", "silver.arrivals", "silver.weather", "gold.flights")
+    }
+    assert counts == {
+        "silver.departures": (3_586,),
+        "silver.arrivals": (3_567,),
+        "silver.weather": (301,),
+        "gold.flights": (3_567,),
+    }
+    assert len(oracle.flights_that_never_left()) == 28
+
+
 def test_oracle_first_flight_is_the_one_of_the_csv(oracle: Oracle) -> None:
     row = oracle.connection.execute(
         f"from {expected_view('gold.flights')} where flight_id = 'UA-1545-EWR-20130101-515'"

@@ -18,6 +18,9 @@ from headwater.errors import EXIT_FAILED
 
 def demo(
     month: Annotated[int, typer.Option(metavar="1-12", min=1, max=12, help="The month of 2013.")] = 1,
+    days: Annotated[
+        int, typer.Option(metavar="2-31", min=2, max=31, help="So many of its days; 4 take half of the time.")
+    ] = 31,
     seed: Annotated[int, typer.Option(help="Decides order, copies and lateness.")] = 1,
     duplicates: Annotated[
         float, typer.Option(metavar="SHARE", min=0, max=1, help="The share of events that is sent again.")
@@ -34,7 +37,7 @@ def demo(
     """Replay a month of flights through broker, jobs and tables, and prove every number.
 
     Starts a stack of its own on free ports, sends the month's departures and
-    arrivals as events, runs four jobs on them, asks three questions in SQL,
+    arrivals as events, runs six jobs on them, asks four questions in SQL,
     mends a bug by a backfill, and compares every table with the data set's
     CSV. Interrupted, the same command goes on; nothing is deleted.
 
@@ -43,6 +46,7 @@ def demo(
     \b
     Examples:
       headwater demo
+      headwater demo --days 4
       headwater demo --month 7 --seed 99 --duplicates 0.2 --home july
       headwater demo --json
     """
@@ -51,7 +55,7 @@ def demo(
     from headwater.demo.show import Show
 
     show = Show(progress_console() if json_output else console())
-    result = run_demo(DemoOptions(ReplaySpec(month, seed, duplicates, late), rate, home), show)
+    result = run_demo(DemoOptions(ReplaySpec(month, seed, duplicates, late, days), rate, home), show)
     if json_output:
         print_json(result.to_json())
     sys.stdout.flush()

@@ -38,17 +38,20 @@ FIRST_CHUNK_MS = 24 * _HOUR_MS
 CHUNK_MS = 72 * _HOUR_MS
 LATE_MIN_MS, LATE_MAX_MS = 2 * _HOUR_MS, 6 * _HOUR_MS
 
+WHOLE_MONTH = 31
+
 Headers = tuple[tuple[str, bytes], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ReplaySpec:
-    """What decides a replay: the month of 2013, the seed, the share sent twice and the share sent late."""
+    """What decides a replay: the first days of a month of 2013, the seed, the shares sent twice and sent late."""
 
     month: int
     seed: int
     duplicates: float
     late: float
+    days: int = WHOLE_MONTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +135,8 @@ def plan_replay(spec: ReplaySpec, flights: Sequence[Flight], reports: Sequence[R
 
     Args:
         spec: Its `month` and `seed` choose; `duplicates` and `late` are shares of the events, 0 to 1.
-        flights: The flights of that month.
-        reports: The weather of that month.
+        flights: The flights of these days.
+        reports: The weather of these days.
 
     Returns:
         The plan; the same arguments always give the same plan, on any machine.

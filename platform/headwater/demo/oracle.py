@@ -19,7 +19,7 @@ select
     dep_time is not null as left_the_ground, case when dep_time is not null then time_hour +
     to_minutes(minute + dep_delay) end as departed_at, dep_delay::integer as delay_minutes
 from read_csv(?, header = true, nullstr = 'NA', types = {'time_hour': 'TIMESTAMP', 'tailnum': 'VARCHAR'})
-where month = ?
+where month = ? and day <= ?
 """
 
 _WEATHER = """
@@ -114,17 +114,17 @@ WindowKeys = frozenset[tuple[str, str]]
 
 
 class Oracle:
-    """The CSV of one month in a database of its own, with a view of each table as it must be."""
+    """The CSV of the first days of a month in a database of its own, with a view of each table as it must be."""
 
-    def __init__(self, archive: Path, month: int) -> None:
-        """Load the flights of `month` (1 to 12) from the zipped CSV `archive`, and the weather beside it."""
+    def __init__(self, archive: Path, month: int, days: int = 31) -> None:
+        """Load the first `days` of `month` (1 to 12) from the zipped CSV `archive`, and the weather beside it."""
         self.connection = duckdb.connect()
         self.connection.execute("set TimeZone = 'UTC'")
         with tempfile.TemporaryDirectory() as folder:
             csv = Path(folder) / "flights.csv"
             with zipfile.ZipFile(archive) as zipped, zipped.open(csv.name) as packed, csv.open("wb") as copy:
                 shutil.copyfileobj(packed, copy)
-            self.connection.execute(_FLIGHTS, [str(csv), month])
+            self.connection.execute(_FLIGHTS, [str(csv), month, days])
         self.connection.execute(_WEATHER, [str(archive.parent / "weather.csv")])
         self.connection.execute(_HOURS_WITHOUT)
         self.connection.execute(f"set variable month = {month:d}")
