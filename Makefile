@@ -17,10 +17,14 @@ $(STAMP): pyproject.toml constraints.txt .ci/make-venv
 demo: setup  ## The flights of one month, from events to Delta tables, rebuilt by a backfill and proved
 	@$(BIN)/headwater demo $(ARGS)
 
-# The lanes, see docs/testing.md. PARTS of `test-all` are folders of tests/ and of tests/spark/.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
-PARTS  := unit property docs clients jobs backfill operators sources tables cluster kafka crash e2e
-paths   = $(foreach part,$(1),$(or $(wildcard tests/$(part) tests/spark/$(part)),$(error there is no part '$(part)'; there are $(PARTS))))
+# The lanes, see docs/testing.md. PARTS of `test-all` are folders of tests/ and of tests/spark/; ARGS are options of pytest.
+PYTEST    := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+ALL_PARTS := unit property docs clients jobs backfill operators sources tables cluster kafka crash e2e
+PARTS     ?= $(ALL_PARTS)
+LANE      ?= test
+paths      = $(foreach part,$(1),$(wildcard tests/$(part) tests/spark/$(part)))
+$(if $(filter-out $(ALL_PARTS),$(PARTS)),$(error there is no part '$(filter-out $(ALL_PARTS),$(PARTS))'; there are $(ALL_PARTS)))
+$(if $(filter-out check test all,$(LANE)),$(error there is no lane '$(LANE)'; there are check, test and all))
 
 check: setup lint types contracts  ## Minutes: what needs no Spark, for each change
 	@$(PYTEST) --lane check $(call paths,unit property docs) $(ARGS)
@@ -31,14 +35,14 @@ test: setup lint types contracts  ## A quarter of an hour: the story of each cap
 test-all: setup lint types contracts  ## An hour: everything; PARTS="backfill clients" runs some parts of it
 	@$(PYTEST) --durations 10 $(call paths,$(PARTS)) $(ARGS)
 
-test-failed: setup  ## What failed in the last run, alone
-	@$(BIN)/python -m pytest --last-failed --last-failed-no-failures none tests $(ARGS)
+test-failed: setup  ## What failed in the last run, alone; LANE=all where that was test-all's
+	@$(BIN)/python -m pytest --lane $(LANE) --last-failed --last-failed-no-failures none tests $(ARGS)
 
-test-slowest: $(STAMP)  ## The slowest tests of the last runs, and what they waited for
+test-slowest: $(STAMP)  ## The slowest tests of the last runs, and what they waited for; ARGS=10 prints so many
 	@$(BIN)/python tests/support/times.py $(ARGS)
 
 coverage: setup  ## Branch coverage of a lane with its child processes, by package; LANE=all for everything
-	@.ci/coverage $(BIN) $(or $(LANE),test)
+	@.ci/coverage $(BIN) $(LANE)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .

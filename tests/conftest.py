@@ -37,8 +37,11 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Two workers: one takes what needs no Spark session of its own, the other Spark's tests, file by file, and
-    whichever is done first goes on with what is left of these. Where no test of Spark runs, both take files."""
+    """In place of what `--dist loadscope` has: two workers, of which one takes what needs no Spark session of its own,
+    the other Spark's tests, file by file, and whichever is done first goes on with what is left of these.
+
+    Where no test of Spark runs, both take files.
+    """
     from xdist.scheduler import LoadScopeScheduling
 
     class BySession(LoadScopeScheduling):

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from amount import drawn_seed
 from headwater_broker.testing import RunningBroker, broker
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.wire.apis import APIS, PRODUCE
@@ -31,7 +32,7 @@ from headwater_broker.wire.codec import message_type
 from headwater_broker.wire.primitives import write_uvarint
 from headwater_broker.wire.reader import read_message
 
-SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
+SEED = drawn_seed()
 REQUESTS = int(os.environ.get("HEADWATER_REQUESTS", "600"))
 TIMEOUT_S = 60
 TOPICS = {

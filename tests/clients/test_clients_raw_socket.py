@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import socket
 import struct
@@ -15,11 +14,12 @@ import crc32c
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
+from amount import drawn_seed
 from headwater_broker.testing import RunningBroker, broker
 from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
 from headwater_broker.wire.primitives import write_uvarint
 
-SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
+SEED = drawn_seed()
 TIMEOUT_S = 60
 
 

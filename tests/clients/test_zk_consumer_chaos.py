@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import random
 import threading
 import time
@@ -20,7 +19,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.consumer import STRATEGIES, Record, StrategyName, ZooKeeperConsumer
 from headwater_broker.coordination import (
     CoordinationError,
@@ -32,7 +31,7 @@ from headwater_broker.coordination import (
 from headwater_broker.testing import RunningBroker, broker
 from support.processes import free_port
 
-SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
+SEED = drawn_seed()
 STEPS = amount("HEADWATER_CHAOS_STEPS", small=8, full=20)
 DEADLINE_S = 120
 TOPIC = "clicks"

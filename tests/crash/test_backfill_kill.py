@@ -41,13 +41,14 @@ from backfill_processes import Children, DiedError
 from backfill_readers import Readers
 from jobs_by_code import JOBS
 
+from amount import drawn_seed
 from headwater_broker.testing import broker
 from headwater_streams import backfill
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.home import Home
 
 ROUNDS = int(os.environ.get("HEADWATER_BACKFILL_KILLS", "0"))
-SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
+SEED = drawn_seed()
 ROUNDS_PER_HOME = 10
 TARGETS = {
     "clean": "silver.clicks",

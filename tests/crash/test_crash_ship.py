@@ -23,12 +23,12 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.testing import broker
 from headwater_streams.dedup.verdicts import Seen, judge
 
 KILLS = amount("HEADWATER_KILLS", small=3, full=10)
-SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
+SEED = drawn_seed()
 WAIT_S = 60
 KEPT = 1000
 PAUSE_S = 3.0

@@ -37,7 +37,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from amount import amount
+from amount import amount, drawn_seed
 from support.processes import free_port
 
 KILLS = amount("HEADWATER_KILLS", small=2, full=8)
@@ -403,8 +403,7 @@ def read_all(bootstrap: str, topic: str) -> list[list[tuple[int, bytes]]]:
 def test_broker_killed_at_random_instants_loses_doubles_and_reorders_nothing(
     tmp_path: Path, request: pytest.FixtureRequest, shared_state: str
 ) -> None:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(2**32)))
-    print("seed", seed)
+    seed = drawn_seed()
     rng = random.Random(seed)
     arguments = ["--coordinator", "memory"]
     if shared_state == "zookeeper":

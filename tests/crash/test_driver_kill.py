@@ -26,13 +26,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from deltalake import DeltaTable
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.testing import broker
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.home import Home
 
 KILLS = amount("HEADWATER_DRIVER_KILLS", small=1, full=2)
-SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
+SEED = drawn_seed()
 PER_BATCH = 40
 BATCHES = 4 + KILLS  # of `clean`; a life that is cut short commits one or two
 LIFE_S = 2 * (240 + 20 * KILLS)  # the last one reads all batches of what is left undisturbed, too

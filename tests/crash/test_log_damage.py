@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from kio.records.readers import read_batch
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.log import LogConfig, LogManager, OsFileSystem, PartitionLog, PartitionOfflineError
 from headwater_broker.testing.batches import build_batch
 
@@ -75,8 +75,7 @@ def _bits(size_bytes: int) -> list[int]:
     every = range(size_bytes * 8)
     if "HEADWATER_LONG" in os.environ:
         return list(every)
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(2**32)))
-    print("seed", seed, "(set HEADWATER_SEED to repeat it)")
+    seed = drawn_seed()
     return sorted(random.Random(seed).sample(every, min(SAMPLE, len(every))))
 
 

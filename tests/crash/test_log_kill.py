@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from kio.records.readers import read_batch
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.log import LogConfig, LogManager
 from headwater_broker.testing.batches import build_batch
 
@@ -66,8 +66,7 @@ def _read_values(manager: LogManager) -> list[bytes]:
 
 @pytest.mark.story
 def test_log_killed_while_appending_keeps_what_was_acknowledged(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    seed = drawn_seed()
     rng = random.Random(seed)
     written = 0
     for _ in range(ROUNDS):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kio.records.readers import read_batch
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.log import LogConfig, LogManager, OsFileSystem
 from headwater_broker.testing.batches import build_batch
 
@@ -65,8 +65,7 @@ class FragileFileSystem(OsFileSystem):
 @pytest.mark.story
 @pytest.mark.parametrize("round_number", range(amount(small=2, full=5)))
 def test_log_after_power_loss_holds_what_was_flushed(tmp_path: Path, round_number: int) -> None:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(2**32)))
-    print("seed", seed, "(set HEADWATER_SEED to repeat it)")
+    seed = drawn_seed()
     rng = random.Random(seed)
     stored: list[bytes] = []
     for _ in range(6):

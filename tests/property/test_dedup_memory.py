@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.memory import WHOLE_EVERY, ColdOrigins, account
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
@@ -85,8 +85,7 @@ def _table(records: list[tuple[str, int]]) -> pa.Table:
 
 
 def test_memory_of_many_origins_gives_each_record_once_and_stays_small(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    seed = drawn_seed()
     rng = random.Random(seed)
     job, reference = Job(tmp_path), dict[str, IntervalSet]()
     for _ in range(BATCHES):

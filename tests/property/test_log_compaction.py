@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.log import CleanerConfig, Isolation, LogConfig, LogManager, Marker
 from headwater_broker.log.batch import CONTROL, HEADER, TRANSACTIONAL
 from headwater_broker.log.cleaner.keys import BYTES_PER_KEY
@@ -225,6 +225,5 @@ def test_compacted_log_whose_aborted_data_came_back_behind_a_crash(tmp_path: Pat
 
 @pytest.mark.parametrize("round_number", range(amount(small=2, full=5)))
 def test_compacted_log_random_history_agrees_with_a_dictionary(tmp_path: Path, round_number: int) -> None:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(2**32)))
-    print("seed", seed, "(set HEADWATER_SEED to repeat it)")
+    seed = drawn_seed()
     History(tmp_path, seed).run()

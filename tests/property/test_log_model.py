@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from kio.records.readers import read_batch
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.log import (
     LogConfig,
     LogManager,
@@ -261,6 +261,5 @@ class Fuzz:
 
 @pytest.mark.parametrize("round_number", range(amount(small=2, full=5)))
 def test_log_random_operations_agree_with_the_model(tmp_path: Path, round_number: int) -> None:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(2**32)))
-    print("seed", seed, "(set HEADWATER_SEED to repeat it)")
+    seed = drawn_seed()
     Fuzz(tmp_path, seed).run()

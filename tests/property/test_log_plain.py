@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import shutil
 import struct
@@ -10,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.log import InvalidBatchError, LogConfig, LogError, LogManager, PartitionLog
 from headwater_broker.testing.batches import build_batch, reseal_batch
 
-SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
+SEED = drawn_seed()
 ROUNDS = amount("HEADWATER_ROUNDS", small=30, full=60)
 START_MS = 1_600_000_000_000
 CONFIGS = {

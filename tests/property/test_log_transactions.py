@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kio.records.readers import read_batch
 
+from amount import drawn_seed
 from headwater_broker.log import Isolation, LogConfig, LogManager, Marker, PartitionLog
 from headwater_broker.testing.batches import build_batch
 
@@ -80,8 +81,7 @@ def _open(directory: Path) -> tuple[LogManager, PartitionLog]:
 
 @pytest.mark.parametrize("number", range(ROUNDS))
 def test_transactions_random_histories_read_like_the_model(tmp_path: Path, number: int) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    seed = drawn_seed()
     rng = random.Random(seed)
     model = Model()
     sequences = dict.fromkeys(range(PRODUCERS), 0)

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from amount import drawn_seed
 from headwater_broker.transactions import (
     PendingOffset,
     Producer,
@@ -207,8 +208,7 @@ class World:
 @pytest.mark.parametrize("block", range(4))
 def test_transactions_random_histories_end_as_they_were_decided(block: int) -> None:
     for _ in range(ROUNDS // 4):
-        seed = random.randrange(2**32)
-        print("seed", seed)
+        seed = drawn_seed()
         _run(World(random.Random(seed)))
 
 

@@ -14,7 +14,7 @@ from amount import LANE
 
 ROOT = Path(__file__).resolve().parents[1]
 CHECK = ("unit", "property", "docs")
-"""Folders of `make check`: no Spark, no process that takes seconds to start."""
+"""Folders of `make check`: no Spark session."""
 TEST = (*CHECK, "clients")
 """Folders that `make test` runs whole; of the others it runs what is marked `story`."""
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -98,7 +99,18 @@ def newest() -> dict[str, dict[str, float]]:
     if not LINES.exists():
         return {}
     lines = map(json.loads, LINES.read_text(encoding="utf-8").splitlines())
-    return {line["test"]: line for line in lines}
+    return {line["test"]: line for line in lines if _is_there(line["test"])}
+
+
+def _is_there(test: str) -> bool:
+    """Whether a test still stands where it stood, by its file and the name of its function."""
+    file, _, names = test.partition("::")
+    return f"def {names.rpartition('::')[2].partition('[')[0]}(" in _text(LINES.parents[1] / file)
+
+
+@cache
+def _text(file: Path) -> str:
+    return file.read_text(encoding="utf-8") if file.exists() else ""
 
 
 def main(count: int) -> None:
@@ -126,4 +138,7 @@ def _row(line: dict[str, float], name: str) -> str:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 40)
+    argument = sys.argv[1] if len(sys.argv) > 1 else "40"
+    if not argument.isdecimal():
+        sys.exit(f"{argument} is no number of tests: write make test-slowest ARGS=40")
+    main(int(argument))

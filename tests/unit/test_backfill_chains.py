@@ -2,6 +2,7 @@
 
 import random
 
+from amount import drawn_seed
 from headwater_streams.backfill.repair.windows.sessions.chains import Chain, exchanging
 
 
@@ -20,8 +21,7 @@ def test_chain_that_rows_may_have_left_for_an_open_one_is_half_written() -> None
 
 
 def test_chains_of_any_times_are_put_together_as_a_search_finds_them() -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    seed = drawn_seed()
     rng = random.Random(seed)
     for _ in range(300):
         chains = [

@@ -28,7 +28,6 @@ def test_offsets_of_ranges_are_exact() -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_pick_of_offsets_is_one_stretch_of_each_partition(seed: int) -> None:
-    print(f"seed {seed}")
     found = pick_offsets(GAPPED, 20, Random(seed))
     assert found == pick_offsets(GAPPED, 20, Random(seed))
     assert found.count == 20
@@ -54,7 +53,6 @@ def cost(parts: Sequence[Ranges]) -> int | None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_pick_of_windows_is_as_many_as_the_limit_lets(seed: int) -> None:
-    print(f"seed {seed}")
     sources = {start: {"t": {0: (start * 10, start * 10 + 12)}} for start in range(20)}
     found = pick_windows(sources, 45, Random(seed), cost)
     assert found is not None

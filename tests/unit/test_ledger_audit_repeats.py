@@ -1,15 +1,15 @@
 """Which records several rows of a table are of, seen in an array of offsets or counted."""
 
-import os
 import random
 from collections import Counter
 
 import pyarrow as pa
 import pytest
 
+from amount import drawn_seed
 from headwater_streams.ledger.audit.repeats import are_apart, more_than_once
 
-SEED = int(os.environ.get("HEADWATER_SEED", str(random.randrange(2**32))))
+SEED = drawn_seed()
 SCHEMA = pa.schema(
     [
         ("_generation", pa.int32()),

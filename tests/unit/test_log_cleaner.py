@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pytest
 from kio.records.readers import read_batch
 
+from amount import drawn_seed
 from headwater_broker.log import InvalidRecordError, Marker
 from headwater_broker.log.batch import DELETE_HORIZON, HEADER
 from headwater_broker.log.cleaner import CleanerConfig
@@ -599,8 +600,7 @@ class Crashing(FaultyFileSystem, Unsynced):
 
 
 def test_crash_at_every_rename_of_a_compaction_loses_and_brings_back_nothing(tmp_path: Path) -> None:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(2**32)))
-    print("seed", seed, "(set HEADWATER_SEED to repeat it)")
+    seed = drawn_seed()
     rng = random.Random(seed)
     made = Broker(tmp_path / "made", **{"delete.retention.ms": "0", "segment.bytes": "700"})
     table: dict[str, str] = {}

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from amount import drawn_seed
 from headwater_broker.log.index import DamagedIndexError, OffsetIndex, TimeIndex
 from headwater_broker.log.ranges import RangeSet
 
@@ -113,8 +114,7 @@ def test_time_index_truncate_drops_later_entries() -> None:
 
 
 def test_range_set_agrees_with_a_set_of_integers() -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    seed = drawn_seed()
     rng = random.Random(seed)
     ranges, model = RangeSet(), set[int]()
     for _ in range(2000):

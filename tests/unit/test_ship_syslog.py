@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from amount import drawn_seed
 from headwater.errors import PortInUseError, UsageError
 from headwater.ship.framing import SpoolFrames, frame
 from headwater.ship.listener import SyslogListener, parse_address
@@ -271,8 +272,7 @@ def test_listener_full_spool_makes_tcp_wait_and_loses_nothing(
     monkeypatch.setattr("headwater.ship.listener._FULL_CHECK_S", 0.01)
     spool = Spool(tmp_path, limit_bytes)
     listener = SyslogListener("127.0.0.1:0", spool, lambda _: None)
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    seed = drawn_seed()
     rng = random.Random(seed)
     messages = [b"<13>%d %s" % (number, b"x" * rng.randrange(20_000)) for number in range(2400)]
     found: list[tuple[bytes | None, bytes | None]] = []

@@ -11,6 +11,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+from amount import drawn_seed
 from headwater.sql.output import json_text
 from headwater.sql.result import Result, unique_names
 from headwater.sql.values import iso_duration, plain_values
@@ -131,8 +132,7 @@ def test_plain_values_of_duckdb_types_keep_their_meaning():
 
 
 def test_timestamps_agree_with_datetime_over_random_moments():
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     rng = random.Random(seed)
     micros = [rng.randrange(-(10**16), 10**17) for _ in range(500)]
     epoch = dt.datetime(1970, 1, 1, tzinfo=UTC)

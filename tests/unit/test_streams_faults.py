@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from amount import drawn_seed
 from headwater_streams.errors import (
     CheckFailedError,
     DataLossError,
@@ -79,7 +80,7 @@ def test_fault_lost_input_is_told_from_a_broker_that_is_away() -> None:
 
 
 def test_back_off_doubles_up_to_its_longest_pause() -> None:
-    seed = random.randrange(2**32)
+    seed = drawn_seed()
     rng, back_off = random.Random(seed), BackOff(1.0, 60.0)
     for failures, whole_s in enumerate([1, 2, 4, 8, 16, 32, 60, 60, 60], 1):
         assert whole_s / 2 <= back_off.pause_s(failures, rng) <= whole_s, seed

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 import struct
 
 import pytest
 
+from amount import drawn_seed
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.wire import MalformedFrame, parse_request_header
 from headwater_broker.wire.alike import ProduceForms, skip_frames
@@ -20,7 +20,7 @@ from headwater_broker.wire.produce import (
     parse_produce,
 )
 
-SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
+SEED = drawn_seed()
 VERSIONS = range(3, 12)
 MAX_FRAME_BYTES = 1_000_000
 

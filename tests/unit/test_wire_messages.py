@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import random
 import struct
 from dataclasses import fields, is_dataclass
@@ -15,7 +14,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
-from amount import amount
+from amount import amount, drawn_seed
 from headwater_broker.wire import APIS, Api, MalformedFrame, parse_request_header
 from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from headwater_broker.wire.codec import build, decode_request, encode_response, message_type, milliseconds
@@ -29,7 +28,7 @@ from headwater_broker.wire.produce import (
 )
 from headwater_broker.wire.reader import read_message, without_none
 
-SEED = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(2**32)))
+SEED = drawn_seed()
 
 VERSIONS = [
     (api, version)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from amount import drawn_seed
 from headwater_streams.backfill.diff import keyed_diff
 
 KEYS, COLUMNS = ("place", "number"), ("place", "number", "value")
@@ -22,8 +23,7 @@ def _changed(rows: Rows, rng: random.Random) -> Rows:
 def test_every_row_is_counted_once_whatever_became_of_its_keys_types(
     spark: SparkSession, number: str
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     rng = random.Random(seed)
     before: Rows = {(rng.choice(["a", "b", None]), n): rng.randrange(5) for n in [None, *range(500)]}
     after = _changed(before, rng)

@@ -8,7 +8,6 @@ The right side's watermark says which left rows have all their partners; the oth
     repaired    |---------------------|                d is left to the live job
 """
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, BackfillPlan
 from headwater_streams.errors import JobDefinitionError
@@ -156,7 +156,7 @@ def test_as_of_repair_takes_late_answers_and_leaves_open_rows_to_the_job(
 
 
 HOWS: list[How] = ["inner", "left", "semi", "right", "full"]
-SEED = int(os.environ.get("HEADWATER_SEED", "0")) or random.randrange(1, 10**6)
+SEED = drawn_seed()
 
 
 Sent = dict[str, list[tuple[str, int, int]]]

@@ -6,7 +6,6 @@ DL, in time                            e----------------|          |
 the watermark is 12:30 when these come:   late: f                  |              g
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from random import Random
@@ -16,13 +15,14 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, BackfillPlan, Verdict
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
-SEED = int(os.environ.get("HEADWATER_SEED", "0")) or Random().randrange(1, 2**32)
+SEED = drawn_seed()
 departures = hw.topic(
     "departures",
     schema="carrier STRING, departed_at TIMESTAMP, delay INT",

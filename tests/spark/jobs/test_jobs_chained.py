@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import IncompatibleStateError, JobDefinitionError
@@ -209,8 +210,7 @@ def events(rng: random.Random, topic: str, count: int) -> list[list[tuple[str, d
 
 @pytest.fixture
 def rng() -> random.Random:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
-    print(f"HEADWATER_SEED={seed}")
+    seed = drawn_seed()
     return random.Random(seed)
 
 

@@ -1,7 +1,6 @@
 """Chains of stateful jobs over each other's tables: what cannot be accounted for is refused when jobs are planned, with
 the way out. Chains in one function are in test_jobs_chained.py."""
 
-import os
 import random
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
@@ -13,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.job import bind
@@ -112,8 +112,7 @@ def busy_days(busy_table: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def rng() -> random.Random:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
-    print(f"HEADWATER_SEED={seed}")
+    seed = drawn_seed()
     return random.Random(seed)
 
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams.backfill.repair import planning
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.errors import IncompatibleStateError, JobDefinitionError
@@ -112,8 +113,7 @@ TIMELINE = [
 
 
 def test_rows_of_random_events_are_those_of_the_model(spark: SparkSession) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     rng = random.Random(seed)
     events = [{**event, "place": (n % 2, n // 2)} for n, event in enumerate(changes(rng, 1500, keys=200))]
     drawn = [{"id": -1, "at": at, "op": op, "city": city, "phone": "1"} for at, op, city in TIMELINE]
@@ -217,8 +217,7 @@ def count_deletes(source: Source) -> int:
 def test_dimension_type_1_any_order_batches_and_crashes_are_the_model(
     drive: Callable[..., JobDriver],
 ) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     driver = drive(keep_newest)
     source = run_with_crashes(driver, random.Random(seed), "before commit")
     driver.run()
@@ -229,8 +228,7 @@ def test_dimension_type_1_any_order_batches_and_crashes_are_the_model(
 def test_dimension_type_2_any_order_batches_and_crashes_are_the_model(
     drive: Callable[..., JobDriver],
 ) -> None:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     driver = drive(keep_history)
     source = run_with_crashes(driver, random.Random(seed), "before table", "before commit")
     driver._jobs = [bind(with_tier(_BY_CITY))]  # a column more, from the second batch on

@@ -4,7 +4,6 @@ dim.airports   version  0 ------- 1 --------------- 2 ------------>
 batches            | 0 |              | 1 |            (2 is newer than what batch 1 read)
 """
 
-import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import (
@@ -285,8 +285,7 @@ def test_enrich_wrong_arguments_are_refused(spark: SparkSession) -> None:
 def test_enrich_random_rows_streamed_result_equals_batch_result(
     drive: Callable[..., JobDriver], spark: SparkSession
 ) -> None:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
-    print(f"HEADWATER_SEED={seed}")
+    seed = drawn_seed()
     rng = random.Random(seed)
     codes = [None, *"ABCDEFGH"]
     table = [(code, f"name {code}", rng.random() < 0.7) for code in rng.sample(codes[1:], 5)]

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater.sql import SqlSession
 from headwater_streams.errors import CheckFailedError, DataLossError
 from headwater_streams.runtime.job import bind
@@ -202,8 +203,7 @@ def test_row_job_event_of_2099_moves_no_watermark(drive: Callable[..., JobDriver
 def test_row_job_rejected_rows_of_several_partitions_are_all_in_quarantine(
     drive: Callable[..., JobDriver], rejected: str
 ) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     rng, driver = random.Random(seed), drive(plain)
     expected: list[tuple[int, int]] = []
     good: list[tuple[int, int]] = []

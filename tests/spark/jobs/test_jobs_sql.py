@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from amount import drawn_seed
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.runtime.analysis import analyse
@@ -51,8 +52,7 @@ def load(folder: Path, text: str) -> list[object]:
 def test_sql_jobs_give_what_the_select_gives_over_all_rows(
     spark: SparkSession, drive: Callable[..., JobDriver], tmp_path: Path
 ) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
+    seed = drawn_seed()
     rng = random.Random(seed)
     driver = drive(*load(tmp_path, SCRIPT))
     departures, arrivals = [], []

@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_broker.testing import RunningBroker
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.errors import DataLossError, IncompatibleStateError, StreamsError
@@ -157,8 +158,7 @@ def _begun(entries: Sequence[LedgerEntry]) -> WarmUp:
 
 @pytest.fixture
 def rng() -> random.Random:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     return random.Random(seed)
 
 

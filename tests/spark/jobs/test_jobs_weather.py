@@ -1,6 +1,5 @@
 """The departures of a day with the last hourly weather of their airport, against DuckDB's ASOF JOIN over the CSV."""
 
-import os
 import random
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -8,6 +7,7 @@ from typing import Any
 
 import duckdb
 
+from amount import drawn_seed
 from headwater.config import shipped_dir
 from headwater.demo.flights import Flight, archive_path, read_month
 from headwater_streams.ledger.audit import audit_home
@@ -34,8 +34,7 @@ def _departure(flight: Flight, departed_at: datetime) -> dict[str, Any]:
 def test_departures_weather_each_departure_has_the_last_report_of_its_airport(
     drive: Callable[..., JobDriver],
 ) -> None:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
-    print(f"HEADWATER_SEED={seed}")
+    seed = drawn_seed()
     rng = random.Random(seed)
     left = [(f, at) for f in read_month(2) if (at := f.departed_at) and DAY <= at < DAY + timedelta(days=1)]
     with duckdb.connect() as connection:

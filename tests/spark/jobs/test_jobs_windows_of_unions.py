@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.backfill.repair.jobs import same_job
@@ -339,8 +340,7 @@ def test_window_of_a_union_streamed_is_the_batch(drive: Callable[..., JobDriver]
     jobs = {kind: windows_of(kind) for kind in ("session", "count", "hopping", "grouped")}
     driver = drive(keep, *jobs.values())
     driver.put("dim.people", "user STRING, city STRING", ("a", "Rome"), ("b", "Oslo"))
-    seed = Random().randrange(10_000)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     random, spark = Random(seed), driver.context.spark
     sent: dict[str, list[tuple[str, datetime]]] = {"web": [], "shop": [], "old": []}
     for hour in (10, 12, 22, 23):  # the last finds all windows of the first two closed

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.audit import audit_home
@@ -55,8 +56,7 @@ def best(timed: DataFrame) -> DataFrame:
 
 @pytest.fixture
 def rng() -> random.Random:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     return random.Random(seed)
 
 

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import JobDefinitionError
@@ -104,8 +105,7 @@ def random_rows(rng: random.Random, lefts: int, rights: int) -> tuple[list[Left]
 
 
 def seeded() -> random.Random:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
-    print(f"HEADWATER_SEED={seed}")
+    seed = drawn_seed()
     return random.Random(seed)
 
 

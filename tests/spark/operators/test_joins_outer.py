@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.runtime.job import Job, bind
 from headwater_streams.testing import JobDriver, SimulatedCrash
@@ -67,8 +68,7 @@ Order = tuple[str | None, int, datetime]
 
 @pytest.fixture
 def rng() -> random.Random:
-    seed = int(os.environ.get("HEADWATER_SEED", random.randrange(10**6)))
-    print(f"HEADWATER_SEED={seed}")
+    seed = drawn_seed()
     return random.Random(seed)
 
 

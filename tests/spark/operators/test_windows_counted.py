@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError
 from headwater_streams.errors import DataLossError, IncompatibleStateError, JobDefinitionError
@@ -78,8 +79,7 @@ class Event:
 
 
 def seeded() -> random.Random:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     return random.Random(seed)
 
 

@@ -22,6 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.job import Job, bind
@@ -100,8 +101,7 @@ class Event:
 
 @pytest.fixture
 def rng() -> random.Random:
-    seed = random.randrange(10**6)
-    print(f"seed {seed}")
+    seed = drawn_seed()
     return random.Random(seed)
 
 

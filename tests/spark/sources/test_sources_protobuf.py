@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 
 import headwater as hw
+from amount import drawn_seed
 from headwater_streams.sources.decode import value_schema
 from headwater_streams.sources.protobuf_message import message_class
 from protobuf_descriptors import DEPARTURE, descriptors
@@ -39,7 +40,7 @@ NO_MESSAGES = {
     b"\x9a\x06\x01x": NOTHING_KNOWN,
     b"\x0b" * 200: CUT_OFF,  # groups in groups
 }
-SEED = random.randrange(2**32)
+SEED = drawn_seed()
 
 
 def _broken() -> list[bytes]:
@@ -83,7 +84,7 @@ def test_protobuf_what_is_no_message_is_refused_with_its_reason(
 
 @pytest.mark.story
 def test_protobuf_broken_bytes_never_stop_a_batch(departed: dict[bytes | None, Decoded]) -> None:
-    print("seed", SEED)
+    print("HEADWATER_SEED", SEED)
     reasons = {value: departed[value][1] for value in _broken()}
     assert departed[UA] == (("UA", -3, None), None)
     assert set(filter(None, reasons.values())) <= {CUT_OFF, NOTHING_KNOWN}
