@@ -18,14 +18,14 @@ from headwater_broker.log import (
     CorruptBatchError,
     InvalidRecordError,
     InvalidTimestampError,
-    LogConfig,
     OsFileSystem,
     RecordTooLargeError,
     UnsupportedMagicError,
 )
-from headwater_broker.log.batch import HEADER, MAX_TIMESTAMP_MS, BadBatchError, walk
+from headwater_broker.log.batch import HEADER, BadBatchError, walk
+from headwater_broker.log.inspection import Demands, inspect
 from headwater_broker.log.records import UnreadableBatchError, record_timestamps
-from headwater_broker.log.validation import check_batch, check_timestamps, stamp_append_time
+from headwater_broker.log.validation import check_batch, stamp_append_time
 from headwater_broker.testing.batches import build_batch, reseal_batch
 
 
@@ -143,10 +143,9 @@ def test_stamp_append_time_every_record_gets_it() -> None:
 
 
 @pytest.mark.parametrize("stamps", [[900, 1050], [1000, 1000], [-1, -1]])
-def test_check_timestamps_within_bounds_accepted(stamps: list[int]) -> None:
-    config = LogConfig(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
+def test_inspect_timestamps_within_bounds_accepted(stamps: list[int]) -> None:
     batch = memoryview(build_batch([b"a", b"b"], timestamps_ms=stamps))
-    check_timestamps(batch, check_batch(batch, 1000), config, 1000)
+    assert inspect(batch, check_batch(batch, 1000), Demands(False, 900, 1050), "t-0") == max(stamps)
 
 
 @pytest.mark.parametrize(
@@ -159,22 +158,12 @@ def test_check_timestamps_within_bounds_accepted(stamps: list[int]) -> None:
         ([1000, -1, 1051], [2]),
     ],
 )
-def test_check_timestamps_out_of_bounds_names_the_records(stamps: list[int], wrong: list[int]) -> None:
-    config = LogConfig(message_timestamp_before_max_ms=100, message_timestamp_after_max_ms=50)
+def test_inspect_timestamps_out_of_bounds_names_the_records(stamps: list[int], wrong: list[int]) -> None:
     batch = memoryview(build_batch([b"a", b"b", b"c"], timestamps_ms=stamps))
     with pytest.raises(InvalidTimestampError, match="rejected due to invalid timestamp") as raised:
-        check_timestamps(batch, check_batch(batch, 1000), config, 1000)
+        inspect(batch, check_batch(batch, 1000), Demands(False, 900, 1050), "t-0")
     assert [number for number, _ in raised.value.records] == wrong
     assert all("should be within [900, 1050]" in message for _, message in raised.value.records)
-
-
-def test_check_timestamps_header_out_of_bounds_alone_refused() -> None:
-    config = LogConfig(message_timestamp_after_max_ms=50)
-    batch = memoryview(build_batch([b"a"], timestamps_ms=[1000]))
-    header = list(check_batch(batch, 1000))
-    header[MAX_TIMESTAMP_MS] = 1051
-    with pytest.raises(InvalidTimestampError, match="timestamp 1051 is 51 ms after"):
-        check_timestamps(batch, tuple(header), config, 1000)
 
 
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])

@@ -23,7 +23,7 @@ from headwater_broker.log.cleaner.rewrite import Retention, compact_batch
 from headwater_broker.log.cleaner.transactions import TransactionPass
 from headwater_broker.log.records import read_varint, split_records, uncompressed_records
 from headwater_broker.log.txnindex import AbortedTransaction
-from headwater_broker.testing.batches import build_batch
+from headwater_broker.testing.batches import build_batch, reseal_batch
 from headwater_broker.testing.faults import FaultyFileSystem
 from headwater_broker.testing.logs import OneLog
 from unsynced import Unsynced
@@ -85,14 +85,20 @@ class Broker(OneLog):
         return any_done
 
     def batches(self) -> list[bytes]:
+        """Everything that a consumer is sent, batch by batch; all of it can be read."""
+        found = self.raw_batches()
+        for batch in found:
+            if not batch[22] & 7:
+                read_batch(batch, 0)
+        return found
+
+    def raw_batches(self) -> list[bytes]:
         """Everything that a consumer is sent, batch by batch."""
         offset, found = self.log.log_start_offset, []
         while (span := self.log.read(offset, 1 << 20)).count:
             data = os.pread(span.fd, span.count, span.position)
             while data:
                 base_offset, length = struct.unpack_from(">qi", data)
-                if not data[22] & 7:
-                    read_batch(data[: length + 12], 0)
                 found.append(data[: length + 12])
                 offset = base_offset + struct.unpack_from(">i", data, 23)[0] + 1
                 data = data[length + 12 :]
@@ -651,3 +657,21 @@ def test_crash_at_every_rename_of_a_compaction_loses_and_brings_back_nothing(tmp
     assert steps > 20
     broker.fs.left = 10**9
     broker.manager.close()
+
+
+def test_clean_leaves_a_batch_that_no_reader_can_read(tmp_path: Path) -> None:
+    broker = Broker(tmp_path)
+    broker.put(("a", "1"), ("b", "1"))
+    unreadable = memoryview(build_batch([b"2", b"2"], keys=[b"a", b"b"], timestamps_ms=[broker.time_ms] * 2))
+    unreadable[-5] = 99  # the length of the last key: versions before took that
+    reseal_batch(unreadable.obj)
+    broker.log.append(unreadable, now_ms=0, looked_into=(unreadable, HEADER.unpack_from(unreadable), 0))
+    broker.put(("a", "3"))
+    broker.put(("c", "1"))
+    broker.roll()
+    assert broker.clean()
+    left = {struct.unpack_from(">q", batch)[0]: batch for batch in broker.raw_batches()}
+    assert sorted(left) == [0, 2, 4, 5]
+    assert left[2][8:12] + left[2][16:] == bytes(unreadable)[8:12] + bytes(unreadable)[16:]
+    assert [found.key for found in records_of(left[0])] == [b"b"]
+    assert not broker.clean()

@@ -72,7 +72,8 @@ A record batch (magic 2)::
 
     timestamp of a record = base timestamp + its delta, offset = base offset + its delta
 
-Batches are stored as they were sent: the broker writes base offset and leader epoch into them, which the
+Batches are stored as they were sent, once every record was looked at (`inspection`). The broker makes the greatest
+timestamp right where a client did not, and writes base offset and leader epoch into them, which the
 checksum leaves out, and where the topic says so the time; only where its compression.type names a codec are those
 of another one compressed anew. Offsets are consecutive, except where compaction
 removed records: a batch that it rewrote keeps base offset and last offset delta, codec and sequence numbers, and
@@ -153,16 +154,19 @@ from headwater_broker.log.errors import (
 )
 from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem, OsFileSystem
+from headwater_broker.log.inspection import Allowance, TooMuchAtOnceError
 from headwater_broker.log.manager import LogManager
 from headwater_broker.log.markers import Marker
 from headwater_broker.log.message_sets import batch_of_messages, messages_of_batches, without_zstd
 from headwater_broker.log.move import Move
 from headwater_broker.log.partition import MayBegin, PartitionLog
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
+from headwater_broker.log.tail import LookedInto
 
 __all__ = [
     "BROKER_DEFAULTS",
     "CONFIG_KEYS",
+    "Allowance",
     "Appended",
     "BatchTooLargeError",
     "CleanerConfig",
@@ -189,6 +193,7 @@ __all__ = [
     "LogDirLockedError",
     "LogError",
     "LogManager",
+    "LookedInto",
     "Marker",
     "MayBegin",
     "Move",
@@ -202,6 +207,7 @@ __all__ = [
     "StorageError",
     "SystemClock",
     "TimestampAndOffset",
+    "TooMuchAtOnceError",
     "UnsupportedCodecError",
     "UnsupportedMagicError",
     "batch_of_messages",

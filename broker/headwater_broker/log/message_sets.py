@@ -9,6 +9,7 @@ last one's offset; those inside count from 0 in format 1, and have their own off
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
@@ -37,14 +38,16 @@ from headwater_broker.log.batch import (
     HeaderTuple,
 )
 from headwater_broker.log.compression import (
+    MAX_DECOMPRESSED_BYTES,
     NONE,
     ZSTD,
     UndecodableError,
     compress,
-    decompress,
+    decompressed_slices,
     with_lz4_checksum,
 )
 from headwater_broker.log.errors import CorruptBatchError, InvalidRecordError, UnsupportedCodecError
+from headwater_broker.log.inspection import SLICE_BYTES, Allowance
 from headwater_broker.log.records import (
     UnreadableBatchError,
     read_varint,
@@ -60,6 +63,9 @@ _INT = Struct(">i")
 _LEAST_SIZE_BYTES = (14, 22)
 """Of a message without key and value, behind its size."""
 _MAGIC_POSITION = 16
+_MESSAGE_COSTS = 5_000
+"""What it takes to make a record of a message, beside what it takes to decompress so many bytes."""
+_NOT_ALONE = "a compressed message must be the only one of its partition"
 
 
 class _Message(NamedTuple):
@@ -71,31 +77,33 @@ class _Message(NamedTuple):
     value: bytes | None
 
 
-def batch_of_messages(messages: memoryview) -> memoryview:
+def batch_of_messages(messages: memoryview, allowance: Allowance | None = None) -> memoryview:
     """One record batch of what a Produce request below version 3 carried, as Kafka's LogValidator makes it.
 
     A message that ends behind the end is left out, as Kafka does; record batches are returned as they are.
 
+    Args:
+        messages: A message set.
+        allowance: How much of it may be looked at; None: everything.
+
     Raises:
         CorruptBatchError: A message's checksum or one of its lengths is wrong.
         InvalidRecordError: No message, a compressed one that is not alone, or one that does not decompress.
+        TooMuchAtOnceError: There is more to be looked at than is allowed.
     """
     if len(messages) > _MAGIC_POSITION and messages[_MAGIC_POSITION] == MAGIC:
         return messages
-    found = list(_split(messages))
-    codecs = {message.attributes & COMPRESSION_MASK for message in found}
-    codec = NONE
-    append_time = 0
-    for message in found:
-        append_time |= message.attributes & LOG_APPEND_TIME
-    if codecs - {NONE}:
-        if len(found) > 1:
-            raise InvalidRecordError("a compressed message must be the only one of its partition")
-        codec = codecs.pop()
-        found = _inside(found[0], codec, messages[_MAGIC_POSITION])
-    if not found:
+    found = _split(messages, allowance)
+    first = next(found, None)
+    if first is None:
         raise InvalidRecordError("there is no message")
-    return _batch(found, codec, append_time)
+    codec = first.attributes & COMPRESSION_MASK
+    if codec == NONE:
+        return _batch(chain((first,), found), NONE)
+    if next(found, None) is not None:
+        raise InvalidRecordError(_NOT_ALONE)
+    inside = _inside(first, codec, messages[_MAGIC_POSITION], allowance)
+    return _batch(inside, codec, first.attributes & LOG_APPEND_TIME)
 
 
 def without_zstd(batch: memoryview) -> memoryview:
@@ -111,9 +119,11 @@ def without_zstd(batch: memoryview) -> memoryview:
     return batch
 
 
-def _split(messages: memoryview) -> Iterator[_Message]:
+def _split(messages: memoryview, allowance: Allowance | None) -> Iterator[_Message]:
     at = 0
     while at + _START.size <= len(messages):
+        if allowance is not None:
+            allowance.spend(_MESSAGE_COSTS)
         _, size = _START.unpack_from(messages, at)
         if size < _LEAST_SIZE_BYTES[0]:
             raise CorruptBatchError(f"a message of {size} bytes is smaller than the least there is")
@@ -150,25 +160,39 @@ def _bytes(messages: memoryview, position: int, end: int) -> tuple[bytes | None,
     return bytes(messages[start : start + length]), start + length
 
 
-def _inside(around: _Message, codec: int, magic: int) -> list[_Message]:
+def _inside(around: _Message, codec: int, magic: int, allowance: Allowance | None) -> Iterator[_Message]:
     """The messages in a compressed one."""
+    data = bytearray()
     try:
         if codec >= ZSTD or around.value is None:
             raise UndecodableError(f"codec {codec} is none of message formats 0 and 1")
         # Format 0 had LZ4 frames whose header's checksum is wrong (KAFKA-3160).
-        data = with_lz4_checksum(around.value) if magic == 0 else around.value
-        inside = list(_split(memoryview(decompress(data, codec))))
+        packed = with_lz4_checksum(around.value) if magic == 0 else around.value
+        for piece in decompressed_slices(packed, codec, SLICE_BYTES):
+            if allowance is not None:
+                allowance.spend(len(piece))
+            data += piece
+            if len(data) > MAX_DECOMPRESSED_BYTES:
+                raise UndecodableError(f"more than {MAX_DECOMPRESSED_BYTES} bytes come out of it")
     except UndecodableError as error:
         raise InvalidRecordError(str(error)) from error
-    if any(message.attributes & COMPRESSION_MASK for message in inside):
-        raise InvalidRecordError("messages within a compressed one may not be compressed themselves")
-    return inside
+    for message in _split(memoryview(data), allowance):
+        if message.attributes & COMPRESSION_MASK:
+            raise InvalidRecordError("messages within a compressed one may not be compressed themselves")
+        yield message
 
 
-def _batch(messages: list[_Message], codec: int, append_time: int) -> memoryview:
-    first_ms = messages[0].timestamp_ms
+def _batch(messages: Iterator[_Message], codec: int, append_time: int = 0) -> memoryview:
+    first_ms = greatest_ms = NO_TIMESTAMP
+    number = -1
     records = bytearray()
-    for number, (_, timestamp_ms, key, value) in enumerate(messages):
+    for number, (attributes, timestamp_ms, key, value) in enumerate(messages):
+        if attributes & COMPRESSION_MASK:
+            raise InvalidRecordError(_NOT_ALONE)
+        append_time |= attributes & LOG_APPEND_TIME
+        if number == 0:
+            first_ms = timestamp_ms
+        greatest_ms = max(greatest_ms, timestamp_ms)
         body = b"".join(
             (
                 b"\0",
@@ -180,6 +204,8 @@ def _batch(messages: list[_Message], codec: int, append_time: int) -> memoryview
             )
         )
         records += write_varint(len(body)) + body
+    if number < 0:
+        raise InvalidRecordError("there is no message")
     packed = compress(bytes(records), codec)
     header = HEADER.pack(
         0,
@@ -188,13 +214,13 @@ def _batch(messages: list[_Message], codec: int, append_time: int) -> memoryview
         MAGIC,
         0,
         codec | append_time,
-        len(messages) - 1,
+        number,
         first_ms,
-        max(message.timestamp_ms for message in messages),
+        greatest_ms,
         NO_PRODUCER_ID,
         -1,
         -1,
-        len(messages),
+        number + 1,
     )
     batch = memoryview(bytearray(header + packed))
     CHECKSUM.pack_into(batch, CHECKSUM_POSITION, crc32c(batch[CHECKED_FROM:]))

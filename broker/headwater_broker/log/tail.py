@@ -30,6 +30,7 @@ from headwater_broker.log.batch import (
     SIZE_BEFORE_LENGTH_BYTES,
     STAMP,
     TRANSACTIONAL,
+    HeaderTuple,
 )
 from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
@@ -41,6 +42,7 @@ from headwater_broker.log.errors import (
 from headwater_broker.log.flush import Flusher
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health
+from headwater_broker.log.inspection import LONG_MIN, Allowance, Demands, inspect
 from headwater_broker.log.markers import Marker, encode_marker
 from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recompression import recompressed, target_of
@@ -51,14 +53,22 @@ from headwater_broker.log.snapshot import encode_snapshot
 from headwater_broker.log.validation import (
     UNUSUAL,
     check_batch,
-    check_keys,
-    check_timestamps,
     stamp_append_time,
     too_large,
 )
+from headwater_broker.log.walk import IS_COMPILED, are_plain
 
-_PLAIN = Struct(">8xi4xBIhi8xqqhii")
-"""Of `HEADER`: length, magic, checksum, attributes, last offset delta, greatest timestamp, producer, count."""
+_PLAIN = Struct(">qi4xBIhiqqqhii")
+"""`HEADER` without the leader epoch."""
+
+_MOST_AT_ONCE = 20_000 if IS_COMPILED else 500
+"""So many records of a batch are looked at without asking whether others have to be let in."""
+
+_COMPRESSION_COSTS = 32
+"""What it takes to compress a byte anew, beside what it takes to decompress one."""
+
+LookedInto = tuple[memoryview, HeaderTuple, int]
+"""A batch as it is to be stored, its header, and its greatest timestamp."""
 
 _MAX_BUFFERS = 1024
 """Linux's IOV_MAX: one system call takes no more."""
@@ -136,6 +146,7 @@ class LogTail:
         self._bounds_time = not self._stamps_time and (
             config.timestamp_after_max_ms != LONG_MAX or config.timestamp_before_max_ms != LONG_MAX
         )
+        self._demands = Demands(self._needs_keys)
         self._target = target_of(config)
         self._looks_into_batches = (
             self._needs_keys or self._stamps_time or self._bounds_time or self._target is not None
@@ -149,6 +160,8 @@ class LogTail:
         now_ms: int,
         may_begin: Callable[[Self, int, int], None] | None = None,
         marker: Marker | None = None,
+        looked_into: LookedInto | None = None,
+        allowance: Allowance | None = None,
     ) -> Appended:
         """Checks one client's batch, stamps offset and leader epoch into it in place, and queues its bytes.
 
@@ -162,12 +175,14 @@ class LogTail:
             now_ms: The wall clock.
             may_begin: Asked before a batch begins a transaction in this partition; None where none may.
             marker: See `append_marker`, which is how to append one.
+            looked_into: What `look_into` returned for it, if that was done before.
+            allowance: How much of it may be looked at now; None: all that there is.
 
         Raises:
             CorruptBatchError: Not one whole batch, or a wrong checksum.
             UnsupportedMagicError: Message format 0 or 1.
-            InvalidRecordError: More than one batch, counts that contradict each other, a control batch, a record
-                without a key where the topic is compacted.
+            InvalidRecordError: More than one batch, counts that contradict each other, a control batch, records that
+                are not what the header says, or one without a key where the topic is compacted.
             RecordTooLargeError: Larger than `max.message.bytes`.
             BatchTooLargeError: Larger than a whole segment.
             InvalidTimestampError: Outside `message.timestamp.before|after.max.ms`, or beyond what a reader can hold.
@@ -176,14 +191,18 @@ class LogTail:
             InvalidTransactionStateError: The batch begins a transaction that it may not begin, or is outside of
                 the one that is open.
             PartitionOfflineError: See `PartitionLog`.
+            TooMuchAtOnceError: There is more to be looked at than the allowance; nothing was done.
         """
         if self._health.error is not None:
             raise self._health.error
-        header = (
-            check_batch(records, self._max_batch_bytes) if marker is None else HEADER.unpack_from(records)
-        )
+        if marker is not None:
+            header = HEADER.unpack_from(records)
+            max_timestamp_ms = header[MAX_TIMESTAMP_MS]
+        else:
+            if looked_into is None:
+                looked_into = self.look_into(records, now_ms=now_ms, allowance=allowance)
+            records, header, max_timestamp_ms = looked_into
         size = len(records)
-        max_timestamp_ms = header[MAX_TIMESTAMP_MS]
         append_time_ms = NO_TIMESTAMP
         base_offset = self.log_end_offset
         last_offset = base_offset + header[LAST_OFFSET_DELTA]
@@ -211,22 +230,9 @@ class LogTail:
                 if may_begin is None:
                     raise InvalidTransactionStateError("a transaction was begun without its transactional id")
                 may_begin(self, producer_id, header[PRODUCER_EPOCH])
-        if self._target is not None and marker is None:
-            records = recompressed(records, header, self._target)
-            header, size = HEADER.unpack_from(records), len(records)
-            if size > self._max_batch_bytes:
-                raise too_large(size, self._max_batch_bytes)
         if self._stamps_time:
             stamp_append_time(records, now_ms)
             max_timestamp_ms = append_time_ms = now_ms
-        elif max_timestamp_ms > GREATEST_TIMESTAMP_MS:
-            raise InvalidTimestampError(
-                f"timestamp {max_timestamp_ms} is no time in milliseconds: the greatest is {GREATEST_TIMESTAMP_MS}"
-            )
-        elif self._bounds_time:
-            check_timestamps(records, header, self.config, now_ms)
-        if self._needs_keys:
-            check_keys(records, header, self._health.name)
         active = self._active
         if active.first_timestamp_ms is not None and (
             active.size_bytes + size > self._segment_bytes
@@ -258,13 +264,49 @@ class LogTail:
         self.log_end_offset = last_offset + 1
         return Appended(base_offset, last_offset, append_time_ms, self.log_start_offset, False)
 
+    def look_into(
+        self, records: memoryview, *, now_ms: int, allowance: Allowance | None = None
+    ) -> LookedInto:
+        """Checks one client's batch and each of its records, and compresses it anew where the topic asks for that.
+
+        It changes nothing of the log, and may be done in another thread.
+
+        Args:
+            records: As for `append`; the greatest timestamp in its header is made right in place.
+            now_ms: The wall clock.
+            allowance: As for `append`.
+
+        Raises:
+            InvalidBatchError: One of its subclasses; see `append`.
+            TooMuchAtOnceError: There is more to be looked at than the allowance.
+        """
+        header = check_batch(records, self._max_batch_bytes)
+        demands = self._demands
+        if self._bounds_time:
+            earliest_ms = now_ms - self.config.timestamp_before_max_ms
+            latest_ms = now_ms + self.config.timestamp_after_max_ms
+            demands = Demands(self._needs_keys, max(earliest_ms, LONG_MIN), min(latest_ms, LONG_MAX))
+        greatest_ms = inspect(records, header, demands, self._health.name, allowance)
+        if greatest_ms > GREATEST_TIMESTAMP_MS and not self._stamps_time:
+            raise InvalidTimestampError(
+                f"timestamp {greatest_ms} is no time in milliseconds: the greatest is {GREATEST_TIMESTAMP_MS}"
+            )
+        if self._target is not None:
+            if allowance is not None:
+                allowance.spend(_COMPRESSION_COSTS * len(records))
+            records = recompressed(records, header, self._target)
+            header = HEADER.unpack_from(records)
+            if len(records) > self._max_batch_bytes:
+                raise too_large(len(records), self._max_batch_bytes)
+        return records, header, greatest_ms
+
     def append_plain(self, batches: Sequence[memoryview], first: int, *, now_ms: int) -> list[int]:
         """Appends batches as `append` does, from the `first` of them up to one that is not the plainest there is.
 
-        Plain is what needs no more than its checksum looked at: uncompressed, outside of transactions, the next that
-        its producer was to send (if that is an idempotent one), in a topic that looks at no keys and times, and not
-        the first of a segment. Anything else, and all that is wrong, ends the row without a word: `append` is to
-        decide about it.
+        Plain is what needs no more than a look at its checksum and records: uncompressed, outside of transactions,
+        the next that its producer was to send (if that is an idempotent one), in a topic that looks at no keys and
+        times, and not the first of a segment. Anything else, and all that is wrong, ends the row without a word:
+        `append` is to decide about it.
 
         Args:
             batches: What Produce requests carried, as for `append`.
@@ -276,13 +318,13 @@ class LogTail:
         """
         base_offsets: list[int] = []
         active = self._active
-        first_ms, is_full = active.first_timestamp_ms, active.is_full
-        if self._looks_into_batches or self._health.error is not None or first_ms is None or is_full:
+        began_ms, is_full = active.first_timestamp_ms, active.is_full
+        if self._looks_into_batches or self._health.error is not None or began_ms is None or is_full:
             return base_offsets
         unpack, stamp, note = _PLAIN.unpack_from, STAMP.pack_into, active.note
         leader_epoch, last_possible_offset = self.leader_epoch, active.last_possible_offset
         greatest_ms, entry_due_after = active.max_timestamp_ms, active.entry_due_after
-        latest_ms = first_ms + self._segment_ms
+        latest_ms = began_ms + self._segment_ms
         base_offset, position = self.log_end_offset, active.size_bytes
         max_batch_bytes, segment_bytes = self._max_batch_bytes, self._segment_bytes
         producer_of = self._producers.get
@@ -292,7 +334,7 @@ class LogTail:
                 if size < HEADER.size:
                     break
                 # fmt: off
-                (length, magic, checksum, attributes, delta, timestamp_ms, producer_id, epoch, sequence,
+                (base, length, magic, checksum, attributes, delta, first_ms, timestamp_ms, producer_id, epoch, sequence,
                  count) = unpack(records)
                 # fmt: on
                 last_offset = base_offset + delta
@@ -302,12 +344,14 @@ class LogTail:
                     or attributes & UNUSUAL
                     or length + SIZE_BEFORE_LENGTH_BYTES != size
                     or delta + 1 != count
-                    or delta < 0
+                    or not 0 <= delta < _MOST_AT_ONCE
+                    or base
                     or size > max_batch_bytes
                     or end > segment_bytes
                     or timestamp_ms > latest_ms
                     or last_offset > last_possible_offset
                     or crc32c(records[CHECKED_FROM:]) != checksum
+                    or not are_plain(records, HEADER.size, count, timestamp_ms - first_ms)
                 ):
                     break
                 if producer_id >= 0:

@@ -1,4 +1,4 @@
-"""What a client's batch must be before it is stored."""
+"""What the header of a client's batch must be before it is stored; see `inspection` for the records."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from crc32c import crc32c
 from headwater_broker.log.batch import (
     ATTRIBUTES,
     ATTRIBUTES_POSITION,
+    BASE_OFFSET,
     BASE_SEQUENCE,
-    BASE_TIMESTAMP_MS,
     BATCH_LENGTH,
     CHECKED_FROM,
     CHECKSUM,
@@ -21,9 +21,8 @@ from headwater_broker.log.batch import (
     LOG_APPEND_TIME,
     MAGIC,
     MAGIC_BYTE,
-    MAX_TIMESTAMP_MS,
     MAX_TIMESTAMP_POSITION,
-    NO_TIMESTAMP,
+    PRODUCER_EPOCH,
     PRODUCER_ID,
     RECORD_COUNT,
     SIZE_BEFORE_LENGTH_BYTES,
@@ -32,7 +31,6 @@ from headwater_broker.log.batch import (
     HeaderTuple,
 )
 from headwater_broker.log.compression import LONGEST_MAGIC_BYTES, is_likely
-from headwater_broker.log.config import LONG_MAX, LogConfig
 from headwater_broker.log.errors import (
     CorruptBatchError,
     InvalidRecordError,
@@ -40,7 +38,6 @@ from headwater_broker.log.errors import (
     RecordTooLargeError,
     UnsupportedMagicError,
 )
-from headwater_broker.log.records import UnreadableBatchError, split_records, uncompressed_records
 
 _MAGIC_POSITION = 16
 UNUSUAL = LOG_APPEND_TIME | TRANSACTIONAL | CONTROL | COMPRESSION_MASK
@@ -65,14 +62,18 @@ def check_batch(records: memoryview, max_bytes: int) -> HeaderTuple:
         raise too_large(size, max_bytes)
     if crc32c(records[CHECKED_FROM:]) != header[CHECKSUM_VALUE]:
         raise CorruptBatchError(f"the checksum of a batch of {size} bytes does not match")
+    if header[BASE_OFFSET] != 0:
+        raise InvalidRecordError(f"a batch has base offset {header[BASE_OFFSET]}: a producer's begins at 0")
     if header[LAST_OFFSET_DELTA] + 1 != header[RECORD_COUNT] or header[RECORD_COUNT] <= 0:
         raise InvalidRecordError(
             f"a batch of {header[RECORD_COUNT]} records has last offset delta {header[LAST_OFFSET_DELTA]}"
         )
     if header[ATTRIBUTES] & UNUSUAL:
         _check_unusual(records, header)
-    if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] < 0:
-        raise InvalidRecordError(f"producer {header[PRODUCER_ID]} sent sequence {header[BASE_SEQUENCE]}")
+    if header[PRODUCER_ID] >= 0 and (header[BASE_SEQUENCE] < 0 or header[PRODUCER_EPOCH] < 0):
+        raise InvalidRecordError(
+            f"producer {header[PRODUCER_ID]} sent sequence {header[BASE_SEQUENCE]} of epoch {header[PRODUCER_EPOCH]}"
+        )
     return header
 
 
@@ -107,57 +108,6 @@ def _check_unusual(records: memoryview, header: HeaderTuple) -> None:
         raise InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
     if header[ATTRIBUTES] & TRANSACTIONAL and header[PRODUCER_ID] < 0:
         raise InvalidRecordError("transactional records without a producer id belong to no transaction")
-
-
-def check_keys(records: memoryview, header: HeaderTuple, name: str) -> None:
-    """Checks that every record has a key, without which a compacted topic could never drop or keep it.
-
-    Raises:
-        InvalidRecordError: One has none, or the records cannot be told apart.
-    """
-    message = f"Compacted topic cannot accept message without key in topic partition {name}."
-    try:
-        parsed = split_records(uncompressed_records(records, header), header[RECORD_COUNT])
-        keyless = [(number, message) for number, record in enumerate(parsed) if record.key is None]
-    except UnreadableBatchError as error:
-        raise InvalidRecordError(f"{name}: {error}") from error
-    if keyless:
-        raise InvalidRecordError("One or more records have been rejected", keyless)
-
-
-def check_timestamps(records: memoryview, header: HeaderTuple, config: LogConfig, now_ms: int) -> None:
-    """Checks the timestamps of a batch's records against the broker's clock.
-
-    Raises:
-        InvalidTimestampError: One is outside of what the topic allows.
-        InvalidRecordError: The records cannot be told apart.
-    """
-    first_ms, greatest_ms = header[BASE_TIMESTAMP_MS], header[MAX_TIMESTAMP_MS]
-    after_ms, before_ms = config.timestamp_after_max_ms, config.timestamp_before_max_ms
-    is_late = greatest_ms != NO_TIMESTAMP and greatest_ms - now_ms > after_ms
-    if not is_late and (first_ms == NO_TIMESTAMP or before_ms == LONG_MAX):
-        return
-    earliest_ms, latest_ms = now_ms - before_ms, now_ms + after_ms
-    try:
-        # The header names the first and the greatest; one in between may be older than both.
-        stamps = [
-            first_ms + record.timestamp_delta_ms
-            for record in split_records(uncompressed_records(records, header), header[RECORD_COUNT])
-        ]
-    except UnreadableBatchError as error:
-        raise InvalidRecordError(str(error)) from error
-    bounds = f"is out of range. The timestamp should be within [{earliest_ms}, {latest_ms}]"
-    wrong = [
-        (number, f"Timestamp {stamp_ms} of message with offset {number} {bounds}")
-        for number, stamp_ms in enumerate(stamps)
-        if stamp_ms != NO_TIMESTAMP and not earliest_ms <= stamp_ms <= latest_ms
-    ]
-    if wrong:
-        raise InvalidTimestampError("One or more records have been rejected due to invalid timestamp", wrong)
-    if is_late:
-        raise InvalidTimestampError(
-            f"timestamp {greatest_ms} is {greatest_ms - now_ms} ms after the broker's clock, allowed are {after_ms}"
-        )
 
 
 def stamp_append_time(records: memoryview, now_ms: int) -> None:

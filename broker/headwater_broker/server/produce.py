@@ -1,21 +1,28 @@
 """Answers Produce: the path of every message that comes in."""
 
+import asyncio
 import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import (
+    Allowance,
     Appended,
     Clock,
     InvalidBatchError,
     LogError,
     LogManager,
+    LookedInto,
     PartitionLog,
+    TooMuchAtOnceError,
     batch_of_messages,
     without_zstd,
 )
 from headwater_broker.server.cluster import Absences, ClusterView, Logs
-from headwater_broker.server.connection import Connection
+from headwater_broker.server.connection import Connection, Deferred
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.flusher import Flusher
@@ -36,6 +43,8 @@ from headwater_broker.wire.produce import (
 
 _LOG = logging.getLogger(__name__)
 _ACKS_ALL = -1
+_LOOKED_AT_A_TICK = 2 << 20
+"""Decompressed bytes, or what costs as much: one to three milliseconds."""
 _ABORTABLE_FROM = 11
 _INTERNAL_TOPIC = TRANSACTION_TOPIC.encode()
 
@@ -62,11 +71,15 @@ class ProduceHandler:
     ) -> None:
         self._core = core
         self._manager: Logs = manager
+        self._logs = manager
         self._cluster = cluster
         self._why: Absences = cluster
         self._flusher = flusher
         self._clock = clock
         self._transactions = transactions
+        self._allowed_tick = -1
+        self._allowed = Allowance(0)
+        self._aside = ThreadPoolExecutor(1, thread_name_prefix="look-into")
 
     def look_in(self, logs: Logs, why: Absences) -> None:
         """Has logs looked up there from now on, and asked there why one is not to be had."""
@@ -75,66 +88,120 @@ class ProduceHandler:
 
     def __call__(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         version = header.api_version
-        prepare = None if version >= ZSTD_FROM else _PREPARE[version >= BATCHES_FROM]
         request = parse_produce(frame, header.body_position, version)
-        acks = request.acks
-        now_ms = self._clock.now_ms()
-        is_ordinary = len(request.partitions) == 1 and version >= BATCHES_FROM
         may_begin = None
         if request.transactional_id is not None:
             may_begin = self._transactions.may_begin(request.transactional_id.decode(errors="replace"))
-        get = self._manager.get
-        results = []
-        unflushed: list[tuple[PartitionLog, int]] = []
-        for topic, partition, start, end in request.partitions:
-            log = get(topic, partition)
-            if log is None or topic == _INTERNAL_TOPIC:
-                code = ErrorCode.invalid_topic_exception
-                if log is None:
-                    code = self._why.why_not_here(topic, partition)
-                results.append(ProduceResult(topic, partition, code, -1, -1, -1))
-                continue
-            if not -1 <= acks <= 1:
-                results.append(ProduceResult(topic, partition, ErrorCode.invalid_required_acks, -1, -1, -1))
-                continue
-            if acks == _ACKS_ALL and self._lacks_replicas(log):
-                code = ErrorCode.not_enough_replicas
-                results.append(ProduceResult(topic, partition, code, -1, -1, log.log_start_offset))
+        now_ms = self._clock.now_ms()
+        allowance = self._allowance()
+        work = _Work(header, request.acks, version)
+        places = request.partitions
+        for number, (topic, partition, start, end) in enumerate(places):
+            log = self._find(work, topic, partition)
+            if log is None:
                 continue
             try:
-                records = frame[start:end] if prepare is None else prepare(frame[start:end])
-                appended = log.append(records, now_ms=now_ms, may_begin=may_begin)
+                records = work.prepared(frame[start:end], allowance)
+                appended = log.append(records, now_ms=now_ms, may_begin=may_begin, allowance=allowance)
+            except TooMuchAtOnceError:
+                rest = [(log, topic, partition, bytearray(frame[start:end]))]
+                for topic, partition, start, end in places[number + 1 :]:
+                    log = self._find(work, topic, partition)
+                    if log is not None:
+                        rest.append((log, topic, partition, bytearray(frame[start:end])))
+                work.deferred = connection.defer(exclusive=True)
+                self._core.spawn(self._go_on(connection, work, rest, may_begin))
+                return
             except (LogError, TransactionRefused, ApiError) as error:
-                results.append(_refused(topic, partition, log, error, version))
+                work.results.append(_refused(topic, partition, log, error, version))
                 continue
             self._core.dirty(log, connection)
-            if acks == _ACKS_ALL and log.config.acks_fsync:
-                unflushed.append((log, appended.last_offset + 1))
-            elif is_ordinary:
+            if len(places) == 1 and version >= BATCHES_FROM and not (work.is_all and log.config.acks_fsync):
                 if connection.forms.wants_more:
                     connection.forms.learn(frame, header, request)
-                if acks:
+                if request.acks:
                     connection.output.append(_produced(header, topic, partition, appended))
                 return
-            results.append(
-                ProduceResult(
-                    topic,
-                    partition,
-                    0,
-                    appended.base_offset,
-                    appended.log_append_time_ms,
-                    appended.log_start_offset,
-                )
-            )
-        if acks == 0:
-            if any(result.error_code for result in results):
-                # The only way to tell a producer that asked for no answer, as Kafka does.
-                connection.close_reason = "a produce request with acks=0 failed: " + _first_error(results)
-            return
-        if unflushed:
-            self._answer_flushed(connection, header, results, unflushed)
+            work.note(log, topic, partition, appended)
+        self._finish(connection, work)
+
+    def _find(self, work: "_Work", topic: bytes, partition: int) -> PartitionLog | None:
+        """The log to append to; None where the answer is known already, and noted."""
+        log = self._manager.get(topic, partition)
+        log_start_offset = -1
+        if log is None:
+            code = self._why.why_not_here(topic, partition)
+        elif topic == _INTERNAL_TOPIC:
+            code = ErrorCode.invalid_topic_exception
+        elif not -1 <= work.acks <= 1:
+            code = ErrorCode.invalid_required_acks
+        elif work.is_all and self._lacks_replicas(log):
+            code, log_start_offset = ErrorCode.not_enough_replicas, log.log_start_offset
         else:
-            connection.output.append(encode_produce_response(header.correlation_id, version, results))
+            return log
+        work.results.append(ProduceResult(topic, partition, code, -1, -1, log_start_offset))
+        return None
+
+    def _allowance(self) -> Allowance:
+        """What all requests of this tick may have looked at, together, before others have to be let in."""
+        if self._allowed_tick != self._core.tick:
+            self._allowed_tick = self._core.tick
+            self._allowed = Allowance(_LOOKED_AT_A_TICK)
+        return self._allowed
+
+    async def _go_on(
+        self,
+        connection: Connection,
+        work: "_Work",
+        rest: Sequence[tuple[PartitionLog, bytes, int, bytearray]],
+        may_begin: Callable[[PartitionLog, int, int], None] | None,
+    ) -> None:
+        """Appends batches that take long to look into; that is done beside the loop, one after the other."""
+        loop = asyncio.get_running_loop()
+        for log, topic, partition, batch in rest:
+            now_ms = self._clock.now_ms()
+            try:
+                looked_into = await loop.run_in_executor(
+                    self._aside, partial(work.look_into, log, memoryview(batch), now_ms)
+                )
+                if connection.is_closed:
+                    return
+                if self._logs.get(topic, partition) is not log:
+                    raise ApiError(ErrorCode.unknown_topic_or_partition)
+                appended = log.append(
+                    looked_into[0], now_ms=now_ms, may_begin=may_begin, looked_into=looked_into
+                )
+            except (LogError, TransactionRefused, ApiError) as error:
+                work.results.append(_refused(topic, partition, log, error, work.version))
+                continue
+            except Exception:
+                _LOG.exception("answering a produce request of %s failed", connection.peer)
+                connection.close_reason = "the broker failed to answer (see above)"
+                self._core.touch(connection)
+                return
+            self._core.dirty(log, connection)
+            work.note(log, topic, partition, appended)
+        self._finish(connection, work)
+
+    def _finish(self, connection: Connection, work: "_Work") -> None:
+        """Answers, or has it done once all is flushed."""
+        header, deferred = work.header, work.deferred
+        if work.acks == 0:
+            if any(result.error_code for result in work.results):
+                # The only way to tell a producer that asked for no answer, as Kafka does.
+                connection.close_reason = "a produce request with acks=0 failed: " + _first_error(
+                    work.results
+                )
+            if deferred is not None:
+                deferred.resolve([])
+        elif work.unflushed:
+            self._answer_flushed(deferred or connection.defer(exclusive=False), work)
+        else:
+            answer = encode_produce_response(header.correlation_id, work.version, work.results)
+            if deferred is None:
+                connection.output.append(answer)
+            else:
+                deferred.resolve([answer])
 
     def take_alike(
         self, connection: Connection, buffer: bytearray, view: memoryview, start: int, end: int
@@ -168,7 +235,7 @@ class ProduceHandler:
             if done < count:
                 try:
                     batch = records[done] if version >= ZSTD_FROM else without_zstd(records[done])
-                    appended = log.append(batch, now_ms=now_ms)
+                    appended = log.append(batch, now_ms=now_ms, allowance=self._allowance())
                 except LogError:
                     break
                 if acks:
@@ -194,15 +261,8 @@ class ProduceHandler:
         wanted = log.config.min_insync_replicas
         return wanted > 1 and wanted > self._cluster.in_sync(log.topic, log.partition)
 
-    def _answer_flushed(
-        self,
-        connection: Connection,
-        header: RequestHeader,
-        results: list[ProduceResult],
-        unflushed: list[tuple[PartitionLog, int]],
-    ) -> None:
-        deferred = connection.defer(exclusive=False)
-        waiting = len(unflushed)
+    def _answer_flushed(self, deferred: Deferred, work: "_Work") -> None:
+        waiting = len(work.unflushed)
         failed: set[tuple[bytes, int]] = set()
 
         def flushed(log: PartitionLog, error: Exception | None) -> None:
@@ -215,22 +275,64 @@ class ProduceHandler:
                     ProduceResult(each.topic, each.partition, ErrorCode.kafka_storage_error, -1, -1, -1)
                     if (each.topic, each.partition) in failed
                     else each
-                    for each in results
+                    for each in work.results
                 ]
-                deferred.resolve(
-                    [encode_produce_response(header.correlation_id, header.api_version, answers)]
-                )
+                deferred.resolve([encode_produce_response(work.header.correlation_id, work.version, answers)])
 
-        for log, end_offset in unflushed:
+        for log, end_offset in work.unflushed:
             self._flusher.when_flushed(log, end_offset, flushed)
 
 
-def _batch_or_messages(records: memoryview) -> memoryview:
-    return without_zstd(batch_of_messages(records))
+class _Work:
+    """A request on its way.
 
+    Attributes:
+        header: Its header.
+        acks: Its acks.
+        is_all: They are those of all replicas.
+        version: Of Produce.
+        results: The answers so far.
+        unflushed: Logs that have to be flushed before the answer, and up to which offset.
+        deferred: Its place in the connection's output, if it is not answered at once.
+    """
 
-_PREPARE = (_batch_or_messages, without_zstd)
-"""What is done to the records of requests below version 3, and of those below version 7."""
+    __slots__ = ("_prepare", "acks", "deferred", "header", "is_all", "results", "unflushed", "version")
+
+    def __init__(self, header: RequestHeader, acks: int, version: int) -> None:
+        self.header = header
+        self.acks = acks
+        self.is_all = acks == _ACKS_ALL
+        self.version = version
+        self.results: list[ProduceResult] = []
+        self.unflushed: list[tuple[PartitionLog, int]] = []
+        self.deferred: Deferred | None = None
+
+    def prepared(self, records: memoryview, allowance: Allowance | None) -> memoryview:
+        """The batch that an older version's records are."""
+        if self.version >= ZSTD_FROM:
+            return records
+        if self.version < BATCHES_FROM:
+            records = batch_of_messages(records, allowance)
+        return without_zstd(records)
+
+    def look_into(self, log: PartitionLog, records: memoryview, now_ms: int) -> LookedInto:
+        """All of it, however long it takes, in another thread."""
+        return log.look_into(self.prepared(records, None), now_ms=now_ms)
+
+    def note(self, log: PartitionLog, topic: bytes, partition: int, appended: Appended) -> None:
+        """Takes note of what was appended."""
+        if self.is_all and log.config.acks_fsync:
+            self.unflushed.append((log, appended.last_offset + 1))
+        self.results.append(
+            ProduceResult(
+                topic,
+                partition,
+                0,
+                appended.base_offset,
+                appended.log_append_time_ms,
+                appended.log_start_offset,
+            )
+        )
 
 
 def _produced(header: RequestHeader, topic: bytes, partition: int, appended: Appended) -> bytes:

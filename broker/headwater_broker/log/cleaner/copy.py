@@ -25,7 +25,7 @@ from headwater_broker.log.cleaner.transactions import TransactionPass
 from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.index import OffsetIndex, TimeIndex
-from headwater_broker.log.records import Record, split_records, uncompressed_records
+from headwater_broker.log.records import Record, UnreadableBatchError, split_records, uncompressed_records
 from headwater_broker.log.txnindex import encode_transaction_index
 
 _WRITTEN_AT_ONCE_BYTES = 256 << 10
@@ -62,9 +62,10 @@ def map_keys(
 ) -> None:
     """Puts the keys of all records from `keys.end_offset` up to `end_offset` into the map, until it is full.
 
+    A batch whose records cannot be told apart, as versions before took them, supersedes nothing: no reader sees them.
+
     Raises:
         BadBatchError: A segment is damaged.
-        UnreadableBatchError: A batch's records cannot be told apart.
     """
     start_offset = keys.end_offset
     for source in sources:
@@ -73,18 +74,14 @@ def map_keys(
             last_offset = last_offset_of(header)
             attributes = header[ATTRIBUTES]
             if attributes & CONTROL:
-                kind = control_type(
-                    list(split_records(uncompressed_records(batch, header), header[RECORD_COUNT]))
-                )
-                transactions.is_empty(header, kind)
+                transactions.is_empty(header, control_type(_readable(batch, header, breathe)))
             elif (
                 not (attributes & TRANSACTIONAL and transactions.is_aborted(header))
                 and last_offset >= start_offset
             ):
                 if keys.is_full:
                     return
-                records = split_records(uncompressed_records(batch, header), header[RECORD_COUNT])
-                for record in _paced(records, breathe):
+                for record in _readable(batch, header, breathe):
                     if record.key is not None and base_offset + record.offset_delta >= start_offset:
                         keys.put(record.key, base_offset + record.offset_delta)
             keys.end_offset = max(keys.end_offset, last_offset + 1)
@@ -127,7 +124,6 @@ class CleanedSegment:
 
         Raises:
             BadBatchError: A segment is damaged.
-            UnreadableBatchError: A batch's records cannot be told apart.
             OSError: The disk refused.
         """
         for source in sources:
@@ -195,6 +191,14 @@ class CleanedSegment:
 def max_timestamp_of(batch: bytes) -> int:
     """The greatest timestamp in a batch's header."""
     return int.from_bytes(batch[35:43], signed=True)
+
+
+def _readable(batch: bytes, header: HeaderTuple, breathe: Breathe) -> list[Record]:
+    """The records of a batch; none where they cannot be told apart."""
+    try:
+        return list(_paced(split_records(uncompressed_records(batch, header), header[RECORD_COUNT]), breathe))
+    except UnreadableBatchError:
+        return []
 
 
 def _paced(records: Iterator[Record], breathe: Breathe) -> Iterator[Record]:

@@ -37,7 +37,13 @@ from headwater_broker.log.batch import (
 from headwater_broker.log.cleaner.keys import KeyOffsets
 from headwater_broker.log.cleaner.transactions import TransactionPass
 from headwater_broker.log.compression import compress
-from headwater_broker.log.records import Record, split_records, uncompressed_records, write_varint
+from headwater_broker.log.records import (
+    Record,
+    UnreadableBatchError,
+    split_records,
+    uncompressed_records,
+    write_varint,
+)
 
 _CONTROL_KEY = struct.Struct(">hh")
 
@@ -74,12 +80,20 @@ def compact_batch(
 ) -> bytes | None:
     """What is left of a batch: itself, fewer of its records, only its header, or None.
 
+    One whose records cannot be told apart, as versions before took them, is left as it is.
+
     A batch with a tombstone, or a marker of a transaction whose data are gone, is given a delete horizon (KIP-534) the
     first time that it is met so: its base timestamp becomes the time from which it may go.
-
-    Raises:
-        UnreadableBatchError: Its records cannot be told apart.
     """
+    try:
+        return _compacted(batch, header, retention, transactions, pace)
+    except UnreadableBatchError:
+        return batch
+
+
+def _compacted(
+    batch: bytes, header: HeaderTuple, retention: Retention, transactions: TransactionPass, pace: Pace
+) -> bytes | None:
     attributes = header[ATTRIBUTES]
     horizon_ms = header[BASE_TIMESTAMP_MS] if attributes & DELETE_HORIZON else None
     horizon_passed = horizon_ms is not None and horizon_ms <= retention.now_ms
