@@ -59,18 +59,23 @@ def test_new_partitions_go_where_there_are_fewest(tmp_path: Path) -> None:
     manager.close()
 
 
-def test_disk_that_fails_takes_only_its_partitions_offline(tmp_path: Path) -> None:
+def test_disk_that_fails_stops_the_writes_of_its_partitions_only(tmp_path: Path) -> None:
     fs = FaultyFileSystem()
     manager = opened(tmp_path / "a", tmp_path / "b", fs=fs)
     logs = [manager.create("t", number, None) for number in range(4)]
     mine = [log for log in logs if log.directory.startswith(str(tmp_path / "a"))]
     others = [log for log in logs if log not in mine]
+    write(mine[1])
     fs.fault = failing(tmp_path / "a").fault
     with pytest.raises(StorageError):
         write(mine[0])
-    assert mine[1].offline is None
+    assert mine[1].refusal is None
     manager.tick(1)
-    assert all(isinstance(log.offline, StorageError) for log in mine)
+    for log in mine:
+        with pytest.raises(StorageError):
+            write(log)
+    assert mine[1].offline is None
+    assert mine[1].read(0, 1 << 20).count > 0
     for log in others:
         write(log)
         assert len(values(log)) == 1

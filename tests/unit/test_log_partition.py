@@ -24,7 +24,6 @@ from headwater_broker.log import (
     LogManager,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
-    PartitionOfflineError,
     RecordTooLargeError,
     StorageError,
     TimestampAndOffset,
@@ -43,7 +42,7 @@ from headwater_broker.log.batch import (
 )
 from headwater_broker.log.records import uncompressed_records
 from headwater_broker.testing.batches import build_batch, reseal_batch
-from headwater_broker.testing.faults import broken_disk, no_space
+from headwater_broker.testing.faults import broken_disk
 from headwater_broker.testing.logs import OneLog
 
 DAY_MS = 86_400_000
@@ -247,31 +246,6 @@ def test_write_dirty_short_writes_are_completed(broker: Broker) -> None:
         broker.append(b"x" * number)
     broker.log.write_dirty()
     assert broker.read_offsets() == list(range(10))
-
-
-def test_write_dirty_full_disk_takes_the_partition_offline(
-    broker: Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    broker.write(b"a")
-    broker.append(b"b")
-    broker.fs.fault = no_space
-    with pytest.raises(StorageError, match="No space left on device"):
-        broker.log.write_dirty()
-    assert [record.levelname for record in caplog.records] == ["ERROR"]
-    assert isinstance(broker.log.offline, StorageError)
-    for use in (
-        lambda: broker.append(b"c"),
-        broker.log.write_dirty,
-        lambda: broker.log.read(0, 10),
-        broker.log.latest,
-    ):
-        with pytest.raises(PartitionOfflineError):
-            use()
-    broker.fs.fault = None
-    broker.manager.close()
-    assert not (broker.directory / ".kafka_cleanshutdown").exists()
-    broker.open()
-    assert broker.read_offsets() == [0]
 
 
 def test_read_broken_disk_takes_the_partition_offline(tmp_path: Path) -> None:
@@ -628,20 +602,6 @@ def test_start_flush_covers_what_was_written_when_it_started(broker: Broker) -> 
     assert flush.complete() == broker.log.recovery_point == 1
     assert broker.log.flush() == 2
     assert broker.log.start_flush() is None
-
-
-def test_flush_failing_takes_the_partition_offline(tmp_path: Path) -> None:
-    broker = Broker(tmp_path)
-    broker.write(b"a")
-    flush = broker.log.start_flush()
-    assert flush is not None
-    broker.fs.fault = broken_disk
-    flush.run()
-    with pytest.raises(StorageError, match="cannot flush"):
-        flush.complete()
-    assert broker.log.recovery_point == 0
-    broker.fs.fault = None
-    broker.manager.close()
 
 
 def test_expose_flushed_shows_messages_only_then(tmp_path: Path) -> None:

@@ -129,7 +129,8 @@ def test_flusher_tells_everybody_when_the_disk_fails(tmp_path: Path, executor: T
         durable.disk.gate.set()
         await durable.until(5)
         assert sorted(durable.answers) == [(offset, False) for offset in range(5)]
-        assert durable.log.offline is not None
+        assert durable.log.refusal is not None
+        assert durable.log.offline is None
         durable.disk.fault = None
         durable.manager.close()
 

@@ -9,8 +9,8 @@ each line.
 A log directory, of which a broker may have several, on disks of their own::
 
     <topic>-<partition>/               one directory for each partition
-    <topic>-<partition>.<id>-delete/   a partition that was deleted or moved away: removed after
-                                       file.delete.delay.ms, or by the next start
+    <topic>-<partition>.<id>-delete/   a partition that was deleted or moved away: removed within a second, or by
+                                       the next start
     <topic>-<partition>.<id>-future/   a partition that is being moved here: removed by the next start
     <topic>-<partition>.<id>-moved/    one that is here whole, for the moment in which the old directory gets
                                        its -delete: the next start gives it its name, unless the old one is there
@@ -22,7 +22,7 @@ A log directory, of which a broker may have several, on disks of their own::
                                        its first compaction on, and only then may offsets be missing
     .kafka_cleanshutdown               {"version":0,"brokerEpoch":-1}, from a clean stop to the next start
     .lock                              empty; held with a POSIX lock by the broker that runs
-    .headwater-probe                   empty; there for a moment, when something on the disk has failed
+    .headwater-probe                   64 KiB of zeros; there for a moment, when something on the disk has failed
 
 An offset checkpoint is text: the version `0`, the number of entries, then `<topic> <partition> <offset>` for
 each; Kafka makes it empty, which stands for no entries. Small files are replaced whole: written as
@@ -31,8 +31,9 @@ each; Kafka makes it empty, which stands for no entries. Small files are replace
 A partition's directory, N being an offset with 20 digits::
 
     N.log                     a segment: batches from offset N on; the one with the greatest N is written to
-    N.index                   its offset index
-    N.timeindex               its time index
+    N.index                   its offset index; that of the newest segment grows with it, and is written whole when
+                              the segment is full or the broker stops
+    N.timeindex               its time index, in the same way
     N.txnindex                its aborted transactions, where there are any
     N.snapshot                idempotent producers as of offset N: where a segment begins, and at a clean stop
     leader-epoch-checkpoint   text: version `0`, number of entries, `<epoch> <start offset>` for each

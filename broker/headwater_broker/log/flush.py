@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Sequence
 
@@ -45,6 +46,12 @@ class Flush:
         self._directories = directories
         self._completed = completed
         self._error: OSError | None = None
+        self._is_unknown = True
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nobody knows what is on the disk after it failed."""
+        return self._is_unknown
 
     def run(self) -> None:
         """Syncs the files; touches nothing else, so any thread may do it. Never raises: `complete` tells."""
@@ -57,6 +64,8 @@ class Flush:
                 self._fs.sync_dir(directory)
         except OSError as error:
             self._error = error
+            # Nothing was asked of the disk yet where there was no descriptor to ask with.
+            self._is_unknown = error.errno not in (errno.EMFILE, errno.ENFILE)
 
     def complete(self) -> int:
         """Moves the recovery point (and the high watermark where `expose=flushed`), in the log's own thread.
@@ -131,11 +140,18 @@ class Flusher:
     def is_due(self, config: LogConfig, written_offset: int, now_ms: int) -> bool:
         """Whether `flush.messages`, `flush.ms` or a new segment ask for a flush, and none is under way."""
         since_ms = self.unflushed_since_ms
+        if self._health.error is not None and not self._health.is_passing:
+            return False
         return self._under_way is None and (
             bool(self._sealed)
             or written_offset - self.recovery_point >= config.flush_messages
             or (since_ms is not None and now_ms - since_ms >= config.flush_ms)
         )
+
+    def take_back(self, written_offset: int) -> None:
+        """What was appended after `written_offset` was not written: it need not be flushed."""
+        if self.recovery_point >= written_offset:
+            self.unflushed_since_ms = None
 
     def is_idle(self, written_offset: int) -> bool:
         """Whether there is nothing to flush, or a flush is under way."""
@@ -150,12 +166,24 @@ class Flusher:
             flushed: Told the end offset once it is on the disk, before the recovery point moves.
         """
 
+        segments = [*self._sealed, newest]
+        directories, since_ms = self._changed_directories, self.unflushed_since_ms
+
         def completed(flush: Flush, error: OSError | None) -> int:
             if flush is self._under_way:
                 self._under_way = None
-            if error is not None:
-                self._health.fail(f"cannot flush {newest.log_path}", error)
             self._health.check()
+            if error is not None:
+                if flush.is_unknown:
+                    for segment in segments:
+                        segment.distrust()
+                else:
+                    self._sealed[:0] = segments[:-1]
+                    self._changed_directories = directories or self._changed_directories
+                    self.unflushed_since_ms = since_ms
+                raise self._health.refuse(
+                    f"cannot flush {newest.log_path}", error, is_unknown=flush.is_unknown
+                ) from error
             flushed(flush.end_offset)
             self.recovery_point = max(self.recovery_point, flush.end_offset)
             return self.recovery_point
@@ -163,7 +191,7 @@ class Flusher:
         self._under_way = Flush(
             self._fs,
             end_offset,
-            [segment.file for segment in (*self._sealed, newest)],
+            [segment.file for segment in segments],
             [
                 path
                 for segment in self._sealed

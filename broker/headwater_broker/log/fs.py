@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -86,6 +87,10 @@ class FileSystem(Protocol):
         """Removes an empty directory; a missing one is no error."""
         ...
 
+    def remove_tree(self, path: str) -> None:
+        """Removes a directory and all that is in it; a missing one is no error."""
+        ...
+
     def make_dir(self, path: str) -> None:
         """Makes a directory and its parents; an existing one is no error."""
         ...
@@ -158,12 +163,18 @@ class OsFileSystem:
 
     def write_file(self, path: str, data: Buffer, *, durable: bool) -> None:
         temporary = path + ".tmp"
-        with Path(temporary).open("wb") as file:
-            file.write(data)
-            file.flush()
-            if durable:
-                os.fdatasync(file.fileno())
-        self.rename(temporary, path)
+        try:
+            with Path(temporary).open("wb") as file:
+                file.write(data)
+                file.flush()
+                if durable:
+                    os.fdatasync(file.fileno())
+            self.rename(temporary, path)
+        except OSError:
+            # A full disk must not be filled further by what is of no use.
+            with contextlib.suppress(OSError):
+                self.remove(temporary)
+            raise
         if durable:
             self.sync_dir(str(Path(path).parent))
 
@@ -177,6 +188,10 @@ class OsFileSystem:
     def remove_dir(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             Path(path).rmdir()
+
+    def remove_tree(self, path: str) -> None:
+        if Path(path).exists():
+            shutil.rmtree(path)
 
     def make_dir(self, path: str) -> None:
         Path(path).mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,9 @@ from headwater_broker.log.fs import FileSystem
 
 _LOGGER = logging.getLogger(__name__)
 
+_PROBE_BYTES = bytes(64 * 1024)
+"""More than an inode holds: a disk that is full takes an empty file."""
+
 
 class LogDirectory:
     """The files that stand beside the partitions.
@@ -39,11 +42,11 @@ class LogDirectory:
         self._written: dict[str, bytes] = {}
         self.failure: str | None = None
 
-    def probe(self) -> OSError | None:
-        """Whether the disk takes a write, after something on it failed; returns what it says."""
+    def probe(self, *, durable: bool = True) -> OSError | None:
+        """Whether the disk takes a write (`durable`: and syncs it), after one failed; returns what it says."""
         path = f"{self.path}/{checkpoints.PROBE}"
         try:
-            self._fs.write_file(path, b"", durable=True)
+            self._fs.write_file(path, _PROBE_BYTES, durable=durable)
             self._fs.remove(path)
         except OSError as error:
             return error

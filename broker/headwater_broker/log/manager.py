@@ -6,6 +6,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 
 from headwater_broker.log import checkpoints, paths
 from headwater_broker.log.checkpoints import TopicPartition
@@ -16,6 +17,7 @@ from headwater_broker.log.config import LogConfig
 from headwater_broker.log.errors import LogDirError, LogDirLockedError, PartitionOfflineError, StorageError
 from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem, OsFileSystem
+from headwater_broker.log.health import is_passing
 from headwater_broker.log.logdir import LogDirectory
 from headwater_broker.log.move import Move
 from headwater_broker.log.partition import PartitionLog
@@ -83,7 +85,8 @@ class LogManager:
         self._failed_at_start: dict[str, str] = {}
         self._by_name: dict[str, dict[int, PartitionLog]] = {}
         self._by_wire_name: dict[bytes, dict[int, PartitionLog]] = {}
-        self._removals: list[tuple[int, str]] = []
+        self._removals: list[str] = []
+        self._refused_removals: set[str] = set()
         self._probed_for: set[PartitionLog] = set()
         self._chosen: dict[TopicPartition, str] = {}
         self._next_retention_ms = 0
@@ -134,12 +137,16 @@ class LogManager:
             self._fail(directory, message)
 
     def _fail(self, directory: LogDirectory, why: str) -> None:
-        """Takes a directory out of use, and every partition in it."""
+        """Has nothing written to a directory any more."""
         if directory.failure is None:
             directory.failure = why
-            _LOGGER.error("%s: every partition in it is offline until the broker is restarted", why)
+            _LOGGER.error(
+                "%s: no partition in it takes records until the broker is restarted; those they have can be read "
+                "for as long as the disk gives them",
+                why,
+            )
             for log in self.within(directory):
-                log.take_offline(StorageError(f"{log.topic}-{log.partition}: {why}"))
+                log.stop_writing(StorageError(f"{log.topic}-{log.partition}: {why}"))
 
     def within(self, directory: LogDirectory) -> list[PartitionLog]:
         """The partitions in a directory."""
@@ -223,7 +230,8 @@ class LogManager:
         ).load()
         log = PartitionLog(*key, self._read_topic_id(path), path, config, loaded, fs=self._fs, now_ms=now_ms)
         if log.offline is None and config.expose == "flushed":
-            log.flush()
+            with suppress(PartitionOfflineError):  # the log says so
+                log.flush()
         return self._add(log)
 
     def _read_topic_id(self, path: str) -> bytes | None:
@@ -357,7 +365,8 @@ class LogManager:
         if not partitions:
             del self._by_name[topic]
             del self._by_wire_name[topic.encode()]
-        self._removals.append((self._clock.now_ms() + log.config.file_delete_delay_ms, target))
+        # Who is sending from its files holds them open: there is nothing to wait for.
+        self._removals.append(target)
         return True
 
     def configure(self, *, producer_id_expiration_ms: int, cleaner: CleanerConfig) -> None:
@@ -379,16 +388,12 @@ class LogManager:
         producers.
         """
         for log in list(self):
-            try:
+            with suppress(PartitionOfflineError):  # the log says so
                 log.roll_if_old(now_ms)
-                log.remove_deleted(now_ms)
-            except PartitionOfflineError:
-                continue  # the log said so
-        self._probe_directories()
-        for due_ms, path in self._removals:
-            if due_ms <= now_ms:
-                self._remove_directory(path)
-        self._removals = [removal for removal in self._removals if removal[0] > now_ms]
+            log.remove_deleted(now_ms)
+        self._probe_directories(now_ms)
+        if self._removals:
+            self._removals = [path for path in self._removals if not self._remove_directory(path)]
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self._retention_check_interval_ms
             self._apply_retention(now_ms)
@@ -400,19 +405,28 @@ class LogManager:
             self._next_checkpoint_ms = now_ms + self._checkpoint_interval_ms
             self.checkpoint()
 
-    def _probe_directories(self) -> None:
-        """Where a partition's disk failed, finds out whether it is the disk's fault or the file's."""
+    def _probe_directories(self, now_ms: int) -> None:
+        """Where a partition's disk failed, finds out whether it is the disk's fault or the file's, and for how long."""
         for directory in self._directories:
             if directory.failure is not None:
                 continue
-            failed = {log for log in self.within(directory) if isinstance(log.offline, StorageError)}
-            if failed - self._probed_for:
-                self._probed_for |= failed
-                error = directory.probe()
-                if error is not None:
-                    self._fail(
-                        directory, f"the log directory {directory.path} fails: {error.strerror or error}"
-                    )
+            failed = {log for log in self.within(directory) if isinstance(log.refusal, StorageError)}
+            if not failed:
+                continue
+            is_new = bool(failed - self._probed_for)
+            self._probed_for |= failed
+            if is_new:
+                # Whatever retention may delete makes room.
+                self._next_retention_ms = now_ms
+            elif not any(log.is_waiting for log in failed):
+                continue
+            error = directory.probe(durable=is_new)
+            if error is None:
+                for log in failed:
+                    log.try_again()
+                self._probed_for.difference_update(log for log in failed if log.refusal is None)
+            elif not is_passing(error):
+                self._fail(directory, f"the log directory {directory.path} fails: {error.strerror or error}")
 
     def _apply_retention(self, now_ms: int) -> None:
         for log in list(self):
@@ -461,7 +475,7 @@ class LogManager:
             if log.move is move:
                 log.move = None
             if left:
-                self._removals.append((self._clock.now_ms() + log.config.file_delete_delay_ms, left))
+                self._removals.append(left)
                 self.checkpoint()
                 for each in self._directories:
                     self._cleanings.save(each)
@@ -497,7 +511,8 @@ class LogManager:
                     directory.write_offsets(name, dict(zip(keys, offsets, strict=True)))
                 except OSError as error:
                     _LOGGER.error("cannot write %s in %s: %s", name, directory.path, error.strerror)
-                    if len(self._directories) > 1 and directory.probe() is not None:
+                    probed = directory.probe() if len(self._directories) > 1 else None
+                    if probed is not None and not is_passing(probed):
                         self._fail(
                             directory, f"the log directory {directory.path} fails: {error.strerror or error}"
                         )
@@ -514,9 +529,19 @@ class LogManager:
             except PartitionOfflineError:
                 continue  # the log said so
         self.checkpoint()
+        for path in self._removals:
+            self._remove_directory(path)
         for directory in self._directories:
-            if directory.failure is None and all(log.offline is None for log in self.within(directory)):
-                directory.leave_clean_marker()
+            if directory.failure is None and all(log.refusal is None for log in self.within(directory)):
+                try:
+                    directory.leave_clean_marker()
+                except OSError as error:
+                    _LOGGER.warning(
+                        "%s: the next start checks the logs, as %s cannot be written: %s",
+                        directory.path,
+                        checkpoints.CLEAN_SHUTDOWN,
+                        error.strerror,
+                    )
         self._release()
 
     def _release(self) -> None:
@@ -526,10 +551,14 @@ class LogManager:
         self._by_name.clear()
         self._by_wire_name.clear()
 
-    def _remove_directory(self, path: str) -> None:
+    def _remove_directory(self, path: str) -> bool:
+        """Whether it is gone now; where the disk refuses, that is said once."""
         try:
-            for name in self._fs.names(path):
-                self._fs.remove(f"{path}/{name}")
-            self._fs.remove_dir(path)
+            self._fs.remove_tree(path)
         except OSError as error:
-            _LOGGER.warning("cannot remove %s: %s", path, error.strerror)
+            if path not in self._refused_removals:
+                self._refused_removals.add(path)
+                _LOGGER.warning("cannot remove %s: %s", path, error.strerror)
+            return False
+        self._refused_removals.discard(path)
+        return True

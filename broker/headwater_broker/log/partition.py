@@ -13,10 +13,11 @@ from headwater_broker.log import checkpoints
 from headwater_broker.log.cleaner import CleanerConfig, Cleaning, Dirt, measure_dirt
 from headwater_broker.log.cleaner.copy import CleanedSegment
 from headwater_broker.log.cleaner.rewrite import Retention
-from headwater_broker.log.config import LogConfig
-from headwater_broker.log.errors import OffsetOutOfRangeError, PartitionOfflineError
+from headwater_broker.log.config import LONG_MAX, LogConfig
+from headwater_broker.log.errors import OffsetOutOfRangeError, PartitionOfflineError, StorageError
 from headwater_broker.log.flush import Flush
 from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.health import is_passing
 from headwater_broker.log.move import Move
 from headwater_broker.log.recovery import LoadedLog, LogLoader
 from headwater_broker.log.retention import DeletedFiles, expired_segments
@@ -36,7 +37,9 @@ class PartitionLog(LogView):
     Everything but `Flush.run` belongs to one thread. Get one from `LogManager`, which recovers it.
 
     Every method that reads or writes raises `PartitionOfflineError` (`CorruptLogError`, `StorageError`) once the
-    partition has been taken offline, which is logged once, here; `offline` holds that error.
+    partition has been taken offline, which is logged once, here; `offline` holds that error. Where only writing
+    fails, those that append raise `StorageError`, and `refusal` holds it: for good where nobody knows what the disk
+    holds now, otherwise (a full disk, one that is read-only) until `try_again` finds that it works.
 
     Attributes:
         topic: The topic's name.
@@ -80,9 +83,26 @@ class PartitionLog(LogView):
     def become_leader(self, leader_epoch: int) -> None:
         """Starts a leader epoch at the log's end; one that is not newer changes nothing."""
         self._health.check()
+        if self._pending:
+            self._write_queued()
         if self._epochs.assign(leader_epoch, self.log_end_offset):
             self.leader_epoch = leader_epoch
-        self._write_epochs(durable=self.log_end_offset > 0)
+        try:
+            self._write_epochs(durable=self.log_end_offset > 0)
+        except OSError as error:
+            # The batches of an epoch that the checkpoint does not know would be cut off by the next start.
+            self._health.refuse(f"cannot write {checkpoints.LEADER_EPOCHS} in {self.directory}", error)
+
+    def try_again(self) -> None:
+        if not self._health.is_passing:
+            return
+        try:
+            self._write_epochs(durable=True)
+            if self._is_cut_due:
+                self._cut_tail()
+        except OSError:
+            return
+        super().try_again()
 
     def delete_records(self, before_offset: int) -> int:
         """Moves the log's start to `before_offset` (-1: the high watermark) and returns the new start.
@@ -108,18 +128,25 @@ class PartitionLog(LogView):
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
         """Removes every batch that holds `offset` or more, for a follower whose leader says so."""
         self._health.check()
-        self.write_dirty()
+        self._write_queued()
         if offset >= self.log_end_offset:
             return
         self.abandon_cleaning()
         self._adopt(self._upkeep.cut(offset, self.config, self.log_start_offset, now_ms), now_ms)
-        self._write_epochs(durable=False)
+        self._try_to_write_epochs()
 
     def _move_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
             if self._epochs.truncate_start(offset):
-                self._write_epochs(durable=False)
+                self._try_to_write_epochs()
+
+    def _try_to_write_epochs(self) -> None:
+        """Where that fails, the next start cuts off at both ends what the checkpoint has too much."""
+        try:
+            self._write_epochs(durable=False)
+        except OSError as error:
+            _LOGGER.warning("cannot write %s in %s: %s", checkpoints.LEADER_EPOCHS, self.directory, error)
 
     def _write_epochs(self, *, durable: bool) -> None:
         """Writes the checkpoint, unless it says that already: a start of many empty logs writes none of them."""
@@ -127,10 +154,7 @@ class PartitionLog(LogView):
         if entries == self._stored_epochs:
             return
         path = f"{self.directory}/{checkpoints.LEADER_EPOCHS}"
-        try:
-            self._fs.write_file(path, checkpoints.encode_epochs(entries), durable=durable)
-        except OSError as error:
-            self._health.fail(f"cannot write {path}", error)
+        self._fs.write_file(path, checkpoints.encode_epochs(entries), durable=durable)
         self._stored_epochs = entries
 
     # Flushing
@@ -149,6 +173,8 @@ class PartitionLog(LogView):
             None where there is nothing to do, or where a flush is under way.
         """
         self._health.check()
+        if not self._health.is_passing:
+            self._health.check_writable()
         return None if self._flusher.is_idle(self._written_offset) else self._new_flush()
 
     def _new_flush(self) -> Flush:
@@ -164,7 +190,9 @@ class PartitionLog(LogView):
     def flush(self) -> int:
         """Writes and fsyncs everything here and now; returns the new recovery point."""
         self._health.check()
-        self.write_dirty()
+        if not self._health.is_passing:
+            self._health.check_writable()
+        self._write_queued()
         flush = self._new_flush()
         flush.run()
         return flush.complete()
@@ -174,7 +202,7 @@ class PartitionLog(LogView):
     def roll_if_old(self, now_ms: int) -> None:
         """Begins a new segment where the newest was begun `segment.ms` ago by the broker's clock."""
         if (
-            self.offline is None
+            self.refusal is None
             and self._active.size_bytes
             and now_ms - self._active.created_ms > self._segment_ms
         ):
@@ -197,7 +225,16 @@ class PartitionLog(LogView):
         if not count:
             return
         if count == len(segments):
-            self._roll(now_ms)
+            if count > 1:
+                # A full disk has room for a new segment once the others are gone.
+                self._delete_oldest(count - 1, now_ms)
+                count = 1
+            if self.refusal is not None and not self._health.is_passing:
+                return
+            self._roll(now_ms, is_forced=True)
+        self._delete_oldest(count, now_ms)
+
+    def _delete_oldest(self, count: int, now_ms: int) -> None:
         start_offset = self._upkeep.delete_oldest(count, self.config, now_ms)
         _LOGGER.info(
             "%s-%d: deleted %d segments, the log now starts at offset %d",
@@ -209,8 +246,8 @@ class PartitionLog(LogView):
         self._move_start(start_offset)
 
     def remove_deleted(self, now_ms: int) -> None:
-        """Removes files whose `file.delete.delay.ms` has passed."""
-        self._deleted.remove_due(now_ms)
+        """Removes files whose `file.delete.delay.ms` has passed; all of them where there is no room."""
+        self._deleted.remove_due(LONG_MAX if self._health.is_passing else now_ms)
 
     def release_idle(self) -> None:
         """Closes old segments that nobody reads."""
@@ -231,7 +268,7 @@ class PartitionLog(LogView):
             cleaned_offset: Up to where it was compacted before, if ever.
         """
         is_busy = self._cleaning is not None or self.move is not None
-        if self.offline is not None or is_busy or not self.config.compacts:
+        if self.refusal is not None or is_busy or not self.config.compacts:
             return None
         return measure_dirt(
             self._reader.segments,
@@ -286,8 +323,14 @@ class PartitionLog(LogView):
                 ended,
             )
         except OSError as error:
-            self._health.fail(f"cannot compact {self.directory}", error)
+            raise self._failed(f"cannot compact {self.directory}", error) from error
         return self._cleaning
+
+    def _failed(self, what: str, error: OSError) -> StorageError:
+        """What to raise where the system refused something that changed nothing."""
+        if not is_passing(error):
+            self._health.fail(what, error)
+        return StorageError(f"{what}: {error.strerror or error}")
 
     def replace_segments(self, cleaned: CleanedSegment, base_offsets: Sequence[int], now_ms: int) -> None:
         """Puts a cleaned segment in the place of those that it was made from.
@@ -295,7 +338,7 @@ class PartitionLog(LogView):
         Raises:
             StorageError: The disk refused; the partition is now offline.
         """
-        self._health.check()
+        self._health.check_writable()
         self._upkeep.exchange(cleaned, base_offsets, self.config, now_ms)
 
     # Moving to another log directory
@@ -317,7 +360,7 @@ class PartitionLog(LogView):
             self._active.seal()
             self._write_snapshot()
         except OSError as error:
-            self._health.fail(f"cannot move {self.directory}", error)
+            raise self._failed(f"cannot move {self.directory}", error) from error
 
     def reopen(self, directory: str) -> None:
         """Goes on with the same files in another directory.
@@ -356,9 +399,10 @@ class PartitionLog(LogView):
     def close(self) -> None:
         """Leaves everything on the disk as a clean stop should; the log is not to be used any more."""
         self.abandon_cleaning()
-        if self.offline is not None:
+        if self.offline is not None or (self.refusal is not None and not self.is_waiting):
             return
-        self.write_dirty()
+        if self._pending:
+            self._write_pending()
         if self.recovery_point < self._written_offset or not self._flusher.is_idle(self._written_offset):
             self.flush()
         if self.log_end_offset == 0:
@@ -368,17 +412,19 @@ class PartitionLog(LogView):
             # Not synced: where it is lost, the batches since the one before it are read again.
             self._write_snapshot()
         except OSError as error:
-            self._health.fail(f"cannot close {self.directory}", error)
+            raise self._health.refuse(f"cannot close {self.directory}", error) from error
 
-    def take_offline(self, error: PartitionOfflineError) -> None:
-        """The disk under it is gone: nothing may be appended or read any more."""
-        if self._health.error is None:
+    def stop_writing(self, error: PartitionOfflineError) -> None:
+        """The disk under it is gone: nothing may be appended any more; what can be read may be."""
+        if self._health.offline is None:
             self.abandon_cleaning()
-            self._pending = []
-            self._health.take_offline(error)
+            if self._pending:
+                self._write_pending()
+            self._health.stop(error)
 
     def retire(self) -> None:
         """The partition was deleted: nothing may be appended or read any more."""
         self.abandon_cleaning()
         self._pending = []
-        self._health.error = PartitionOfflineError(f"{self._health.name} was deleted")
+        self._health.close(PartitionOfflineError(f"{self._health.name} was deleted"))
+        self._reader.release()

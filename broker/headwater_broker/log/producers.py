@@ -104,9 +104,21 @@ class ProducerEntry:
         self.last_timestamp_ms = timestamp_ms
         self.seen_ms = now_ms
 
+    def copy(self) -> ProducerEntry:
+        """The same, for when what follows is taken back."""
+        entry = ProducerEntry(self.producer_epoch, self.seen_ms)
+        entry.batches = self.batches.copy()
+        entry.last_timestamp_ms = self.last_timestamp_ms
+        entry.coordinator_epoch = self.coordinator_epoch
+        entry.transaction_first_offset = self.transaction_first_offset
+        return entry
+
 
 class ProducerStates:
     """Every producer that wrote to one partition and has not expired.
+
+    What was noted since `settle_changes` can be taken back: batches simply go from the end of a producer's list, and
+    whoever changes in another way is copied before, once.
 
     Attributes:
         unstable: First offsets of transactions, in order, with the offset of their marker; -1 while there is
@@ -116,6 +128,7 @@ class ProducerStates:
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self.unstable: dict[int, int] = {}
+        self._before: dict[int, ProducerEntry | None] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -142,6 +155,50 @@ class ProducerStates:
     def first_unstable_offset(self) -> int | None:
         """First offset of the oldest transaction that is open, or whose marker cannot be seen yet."""
         return next(iter(self.unstable), None)
+
+    @property
+    def has_changes(self) -> bool:
+        """Whether copies are kept that `settle_changes` would drop."""
+        return bool(self._before)
+
+    def settle_changes(self) -> None:
+        """What was noted so far stays."""
+        self._before.clear()
+
+    def take_back(self, end_offset: int, first_sequences: dict[int, int]) -> None:
+        """Forgets what was noted of batches from `end_offset` on: they were not written.
+
+        Args:
+            end_offset: Where the log ends now.
+            first_sequences: The sequence of each producer's first batch that was not written.
+        """
+        for producer_id, before in self._before.items():
+            if before is None:
+                self._entries.pop(producer_id, None)
+            else:
+                self._entries[producer_id] = before
+        self._before.clear()
+        for producer_id, first_sequence in first_sequences.items():
+            entry = self._entries.get(producer_id)
+            if entry is None or not entry.batches or entry.batches[-1].last_offset < end_offset:
+                continue
+            timestamp_ms = entry.last_timestamp_ms
+            entry.batches = [batch for batch in entry.batches if batch.last_offset < end_offset]
+            if not entry.batches:
+                # More came at once than are kept: the one before the first of them is known by its sequence.
+                sequence = (first_sequence - 1) & MAX_SEQUENCE
+                last_offset = end_offset - 1
+                entry.batches.append(KeptBatch(sequence, sequence, last_offset, last_offset, timestamp_ms))
+            entry.last_timestamp_ms = entry.batches[-1].timestamp_ms
+        self.unstable = {
+            first_offset: marker_offset if marker_offset < end_offset else _OPEN
+            for first_offset, marker_offset in self.unstable.items()
+            if first_offset < end_offset
+        }
+
+    def _keep_before(self, producer_id: int, entry: ProducerEntry | None) -> None:
+        if producer_id not in self._before:
+            self._before[producer_id] = None if entry is None else entry.copy()
 
     def settle(self, end_offset: int) -> None:
         """Everything before `end_offset` can be seen now."""
@@ -242,6 +299,7 @@ class ProducerStates:
         """
         producer_id, producer_epoch = header[PRODUCER_ID], header[PRODUCER_EPOCH]
         entry = self._entries.get(producer_id)
+        self._keep_before(producer_id, entry)
         if entry is None:
             entry = self._entries[producer_id] = ProducerEntry(producer_epoch, now_ms)
         elif entry.producer_epoch != producer_epoch:
@@ -265,11 +323,14 @@ class ProducerStates:
         producer_epoch = header[PRODUCER_EPOCH]
         entry = self._entries.get(header[PRODUCER_ID])
         if entry is None:
+            self._keep_before(header[PRODUCER_ID], None)
             entry = self._entries[header[PRODUCER_ID]] = ProducerEntry(producer_epoch, now_ms)
         elif entry.producer_epoch != producer_epoch:
+            self._keep_before(header[PRODUCER_ID], entry)
             entry.producer_epoch = producer_epoch
             entry.batches.clear()
         if header[ATTRIBUTES] & TRANSACTIONAL and entry.transaction_first_offset < 0:
+            self._keep_before(header[PRODUCER_ID], entry)
             entry.transaction_first_offset = base_offset
             self.unstable[base_offset] = _OPEN
         entry.keep(header[BASE_SEQUENCE], base_offset, header[LAST_OFFSET_DELTA], max_timestamp_ms, now_ms)

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from headwater_broker.log.batch import NO_TIMESTAMP, BadBatchError
 from headwater_broker.log.epochs import LeaderEpochs
-from headwater_broker.log.errors import CorruptLogError
+from headwater_broker.log.errors import CorruptLogError, StorageError
 from headwater_broker.log.fs import FileSystem
-from headwater_broker.log.health import Health
+from headwater_broker.log.health import Health, is_passing
 from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.places import Places
 from headwater_broker.log.segment import Segment
@@ -78,6 +78,12 @@ class LogReader:
         """Takes a new segment at the end."""
         self.segments.append(segment)
         self._base_offsets.append(segment.base_offset)
+
+    def release(self) -> None:
+        """Lets go of every file: whoever sends from one holds it for as long as that takes."""
+        for segment in self.segments:
+            segment.close()
+        self._places.clear()
 
     def remove_oldest(self, count: int) -> list[Segment]:
         """Gives up the oldest segments and returns them."""
@@ -190,7 +196,7 @@ class LogReader:
                 segment.rebuild()
                 self._places.clear()
                 if segment is not self.segments[-1]:
-                    segment.seal()
+                    segment.try_to_seal()
                 return find()
         except (BadBatchError, DamagedIndexError) as error:
             failure = CorruptLogError(
@@ -200,6 +206,8 @@ class LogReader:
             self._health.take_offline(failure)
             raise failure from error
         except OSError as error:
+            if is_passing(error):
+                raise StorageError(f"cannot read {segment.log_path}: {error.strerror}") from error
             self._health.fail(f"cannot read {segment.log_path}", error)
 
     def _visible(self) -> Iterator[tuple[Segment, int]]:
@@ -218,6 +226,7 @@ class LogReader:
             place = self._find(offset)
         segment, position = place
         segment.used = True
+        _ = segment.file  # opened here, where what the system refuses is met
         end_position = self._end_position if segment is self._end_segment else segment.size_bytes
         if end_offset is not None:
             end_position = self._position_before(segment, end_offset, end_position)

@@ -27,6 +27,7 @@ from headwater_broker.log.damage import is_torn, save_broken
 from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
 from headwater_broker.log.errors import CorruptLogError, PartitionOfflineError, StorageError
 from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.health import is_passing
 from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.producers import ProducerStates
 from headwater_broker.log.replay import Replay
@@ -260,7 +261,15 @@ class LogLoader:
             segment.rebuild()
         except BadBatchError as error:
             raise self._corrupt(segment, error) from error
-        segment.seal()
+        self._seal(segment)
+
+    def _seal(self, segment: Segment) -> None:
+        """Writes a segment's indexes; where there is no room, they stay in memory."""
+        error = segment.try_to_seal()
+        if error is not None:
+            if not is_passing(error):
+                raise error
+            _LOGGER.warning("the indexes of %s stay in memory: %s", segment.log_path, error)
 
     def _corrupt(self, segment: Segment, error: BadBatchError) -> CorruptLogError:
         return CorruptLogError(
@@ -285,7 +294,7 @@ class LogLoader:
                 self._cut(index, expected, error)
                 break
             if not newest:
-                segment.seal()
+                self._seal(segment)
         self._split_newest(expected)
         return expected
 

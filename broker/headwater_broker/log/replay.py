@@ -79,7 +79,7 @@ class Replay:
             segment.forget_aborted()
             for found, position, size, header in self._batches_of(segment, 0, LONG_MAX):
                 self._note_batch(producers, found, position, size, header, fill=True)
-            segment.seal()
+            segment.try_to_seal()
 
     def producers(self, until_offset: int) -> ProducerStates:
         """Producers as of `until_offset`: from the last snapshot before it, and the batches since."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.segment import Segment
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def expired_segments(
@@ -58,15 +61,26 @@ class DeletedFiles:
     def __init__(self, fs: FileSystem) -> None:
         self._fs = fs
         self._waiting: list[tuple[int, str]] = []
+        self._refused: set[str] = set()
 
     def add(self, due_ms: int, paths: Sequence[str]) -> None:
         """Files to be removed at `due_ms`."""
         self._waiting.extend((due_ms, path) for path in paths)
 
     def remove_due(self, now_ms: int) -> None:
-        """Removes those whose time has come."""
+        """Removes those whose time has come; what the disk refuses is tried again the next time."""
         if self._waiting:
-            for due_ms, path in self._waiting:
-                if due_ms <= now_ms:
-                    self._fs.remove(path)
-            self._waiting = [waiting for waiting in self._waiting if waiting[0] > now_ms]
+            self._waiting = [
+                waiting for waiting in self._waiting if waiting[0] > now_ms or not self._remove(waiting[1])
+            ]
+
+    def _remove(self, path: str) -> bool:
+        try:
+            self._fs.remove(path)
+        except OSError as error:
+            if path not in self._refused:
+                self._refused.add(path)
+                _LOGGER.warning("cannot remove %s, which is tried again: %s", path, error.strerror or error)
+            return False
+        self._refused.discard(path)
+        return True

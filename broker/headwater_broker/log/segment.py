@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import struct
 from collections.abc import Iterator
@@ -50,6 +52,7 @@ class Segment:
         is_full: An index has no room: roll before the next batch.
         trusted_from: From this position on, this process wrote or checked every batch.
         used: Whether something was read since `release_idle` was last asked.
+        indexes_are_behind: Whether the index files lack entries that there are.
     """
 
     def __init__(
@@ -61,6 +64,10 @@ class Segment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
+        self._index_files: list[OpenFile] = []
+        self._stored_bytes = [0, 0]
+        self._is_stored = True
+        self._is_doubtful = False
         self._index_interval_bytes = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
         self._checked = RangeSet()
@@ -75,6 +82,7 @@ class Segment:
         self.entry_due_after = config.index_interval_bytes
         self.trusted_from = 0
         self.used = True
+        self.indexes_are_behind = False
 
     @classmethod
     def create(
@@ -86,6 +94,7 @@ class Segment:
         segment._offset_index = OffsetIndex(base_offset)
         segment._time_index = TimeIndex(base_offset)
         segment._aborted = []
+        segment.store_entries()
         return segment
 
     @classmethod
@@ -119,7 +128,12 @@ class Segment:
     def file(self) -> OpenFile:
         """The open log file."""
         if self._file is None:
-            self._file = OpenFile(self._fs, self.log_path, os.O_RDWR)
+            try:
+                self._file = OpenFile(self._fs, self.log_path, os.O_RDWR)
+            except OSError as error:
+                if error.errno not in (errno.EROFS, errno.EACCES):
+                    raise
+                self._file = OpenFile(self._fs, self.log_path, os.O_RDONLY)
         return self._file
 
     @property
@@ -184,10 +198,14 @@ class Segment:
         offsets.append(last_offset, position)
         times.append(self.max_timestamp_ms, self.max_timestamp_offset)
         self.entry_due_after = position + self._index_interval_bytes
+        self.is_full = self._has_full_index()
+        self.indexes_are_behind = True
+
+    def _has_full_index(self) -> bool:
         # The time index keeps one entry free for the last timestamp, which `seal` adds.
-        self.is_full = (
-            len(offsets.data) + OffsetIndex.ENTRY_BYTES > self._max_index_bytes
-            or len(times.data) + 2 * TimeIndex.ENTRY_BYTES > self._max_index_bytes
+        return (
+            len(self.offset_index.data) + OffsetIndex.ENTRY_BYTES > self._max_index_bytes
+            or len(self.time_index.data) + 2 * TimeIndex.ENTRY_BYTES > self._max_index_bytes
         )
 
     def load_newest(self) -> int:
@@ -252,6 +270,7 @@ class Segment:
         self.max_timestamp_ms, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.first_timestamp_ms = None
         self.is_full = False
+        self._forget_stored()
 
     def rebuild(self) -> None:
         """Makes the indexes again from the log, checking every batch.
@@ -312,8 +331,15 @@ class Segment:
         offset: int = _BASE_OFFSET.unpack(self._fs.pread(self.file.fd, _BASE_OFFSET.size, position))[0]
         return offset
 
+    def distrust(self) -> None:
+        """Has everything checked each time that it is read: the disk may have dropped what this process wrote."""
+        self._is_doubtful = True
+        self.trusted_from = INT_MAX
+
     def is_trusted(self, position: int, end_position: int) -> bool:
         """Whether this process wrote or checked all of it."""
+        if self._is_doubtful:
+            return False
         return position >= self.trusted_from or self._checked.covers(
             position, min(end_position, self.trusted_from)
         )
@@ -347,8 +373,38 @@ class Segment:
             )
         self._checked.add(position, end_position)
 
+    def store_entries(self) -> None:
+        """Brings the index files of the newest segment up to what is known; where the disk refuses, later.
+
+        They are for Kafka's tools, which open a directory that is in use: what a start needs is written by `seal`, or
+        made again from the log.
+        """
+        self.indexes_are_behind = False
+        try:
+            if not self._index_files:
+                self._index_files = [
+                    OpenFile(self._fs, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in self.index_paths
+                ]
+                self._stored_bytes = [0, 0]
+            self._store(0, self.offset_index.data, OffsetIndex.ENTRY_BYTES)
+            self._store(1, self.time_index.data, TimeIndex.ENTRY_BYTES)
+        except OSError:
+            self._forget_stored()
+
+    def _store(self, number: int, data: bytearray, entry_bytes: int) -> None:
+        stored_bytes = self._stored_bytes[number]
+        if len(data) > stored_bytes:
+            count = self._fs.pwritev(self._index_files[number].fd, [data[stored_bytes:]], stored_bytes)
+            self._stored_bytes[number] += count - count % entry_bytes
+
+    def _forget_stored(self) -> None:
+        """Has the index files written anew with the next entry."""
+        self._index_files = []
+
     def seal(self) -> None:
         """Writes the indexes whole, with the last timestamp, as the segment stays now."""
+        self._is_stored = False
+        self._index_files = []
         self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
         offset_path, time_path = self.index_paths
         self._fs.write_file(offset_path, self.offset_index.data, durable=False)
@@ -359,6 +415,21 @@ class Segment:
             )
         elif self._aborted is not None:
             self._fs.remove(self.transaction_index_path)
+        self._is_stored = True
+
+    def try_to_seal(self) -> OSError | None:
+        """Seals it, or keeps the indexes in memory and none on the disk; returns what the disk said.
+
+        Indexes that lack their last entries would be believed by the next start; missing ones are made again.
+        """
+        try:
+            self.seal()
+        except OSError as error:
+            for path in self.index_paths:
+                with contextlib.suppress(OSError):
+                    self._fs.remove(path)
+            return error
+        return None
 
     def release_idle(self) -> None:
         """Lets go of descriptor and indexes of a sealed segment that nobody read for a while."""
@@ -369,8 +440,33 @@ class Segment:
     def release(self) -> None:
         """Lets go of descriptor and indexes; they are opened again when wanted."""
         self._file = None
+        self._index_files = []
+        if self._is_stored or self.try_to_seal() is None:
+            self._offset_index = self._time_index = None
+            self._aborted = None if self._aborted else self._aborted
+
+    def close(self) -> None:
+        """Lets go of everything, without a look at the disk."""
+        self._file = None
+        self._index_files = []
         self._offset_index = self._time_index = None
-        self._aborted = None if self._aborted else self._aborted
+
+    def take_back(self, position: int, offset: int) -> None:
+        """Forgets what was noted from `position` on, where `offset` was to come: it was not written.
+
+        Raises:
+            BadBatchError: What was written before is not there.
+            OSError: It cannot be read.
+        """
+        self.size_bytes = position
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self._forget_stored()
+        if self._aborted:
+            self._aborted = [each for each in self._aborted if each.last_offset < offset]
+        self.max_timestamp_ms, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
+        self.load_newest()
+        self.is_full = self._has_full_index()
 
     def truncate_to(self, offset: int) -> int:
         """Cuts the log before the batch that holds `offset`; returns the offset after what is left.
@@ -385,6 +481,7 @@ class Segment:
         self._checked.cut(position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
+        self._forget_stored()
         self._aborted = [each for each in self.aborted if each.last_offset < offset]
         self.max_timestamp_ms, self.max_timestamp_offset = NO_TIMESTAMP, self.base_offset
         self.is_full = False
@@ -405,6 +502,12 @@ class Segment:
             self.first_timestamp_ms = header[MAX_TIMESTAMP_MS]
         return NO_TIMESTAMP if self.first_timestamp_ms is None else self.first_timestamp_ms
 
+    @property
+    def paths(self) -> list[str]:
+        """Every file that it may have."""
+        suffixes = (*paths.SEGMENT_SUFFIXES, paths.SNAPSHOT_SUFFIX)
+        return [paths.segment_path(self._directory, self.base_offset, suffix) for suffix in suffixes]
+
     def delete(self, *, at_once: bool, keep_snapshot: bool = False) -> list[str]:
         """Removes the files, or renames them with `.deleted`; open descriptors go on working.
 
@@ -422,6 +525,7 @@ class Segment:
                 self._fs.rename(path, path + paths.DELETED_SUFFIX)
                 left.append(path + paths.DELETED_SUFFIX)
         self._file = None
+        self._index_files = []
         return left
 
     def _walk(self, position: int) -> Iterator[tuple[int, int, HeaderTuple]]:

@@ -5,6 +5,10 @@ It keeps the log's state. What may be seen of it is `view`'s, flushes and what b
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import logging
+import os
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Self
@@ -30,6 +34,7 @@ from headwater_broker.log.batch import (
     SIZE_BEFORE_LENGTH_BYTES,
     STAMP,
     TRANSACTIONAL,
+    BadBatchError,
     HeaderTuple,
 )
 from headwater_broker.log.config import LONG_MAX, LogConfig
@@ -38,6 +43,8 @@ from headwater_broker.log.errors import (
     InvalidTimestampError,
     InvalidTransactionStateError,
     OutOfOrderSequenceError,
+    PartitionOfflineError,
+    StorageError,
 )
 from headwater_broker.log.flush import Flusher
 from headwater_broker.log.fs import FileSystem
@@ -57,6 +64,8 @@ from headwater_broker.log.validation import (
     too_large,
 )
 from headwater_broker.log.walk import IS_COMPILED, are_plain
+
+_LOGGER = logging.getLogger(__name__)
 
 _PLAIN = Struct(">qi4xBIhiqqqhii")
 """`HEADER` without the leader epoch."""
@@ -99,6 +108,7 @@ class LogTail:
         self.directory = directory
         self._fs = fs
         self._health = Health(f"{topic}-{partition}")
+        self.write_error: PartitionOfflineError | None = None
         self.configure(config)
         self._adopt(loaded, now_ms)
 
@@ -114,8 +124,11 @@ class LogTail:
         self._active = loaded.segments[-1]
         self._written_position = self._active.size_bytes
         self._pending: list[memoryview] = []
+        self._lost: PartitionOfflineError | None = None
+        self._is_cut_due = False
+        self._producers.settle_changes()
         self._reader = LogReader(
-            self._fs, self._health, loaded.segments, loaded.epochs, loaded.log_end_offset, self.write_dirty
+            self._fs, self._health, loaded.segments, loaded.epochs, loaded.log_end_offset, self._write_queued
         )
         self._flusher = Flusher(
             self._fs,
@@ -194,7 +207,7 @@ class LogTail:
             TooMuchAtOnceError: There is more to be looked at than the allowance; nothing was done.
         """
         if self._health.error is not None:
-            raise self._health.error
+            raise self._health.error.with_traceback(None)
         if marker is not None:
             header = HEADER.unpack_from(records)
             max_timestamp_ms = header[MAX_TIMESTAMP_MS]
@@ -418,27 +431,49 @@ class LogTail:
         Where `expose=flushed`, it is readable only after the next flush.
 
         Raises:
-            StorageError: The write failed: the partition is offline, and nothing that was queued may be
-                acknowledged.
+            StorageError: A write failed, now or since the last call: what was queued is forgotten, as if it had never
+                been appended, and nothing of it may be acknowledged. `write_error` holds the error until the next
+                call.
+            PartitionOfflineError: The partition is offline.
         """
-        pending = self._pending
-        if not pending:
-            self._health.check()
-            return
-        active = self._active
+        if self._pending:
+            self._write_pending()
+        error = self.write_error = self._lost or self._health.offline
+        if error is not None:
+            self._lost = None
+            raise error.with_traceback(None)
+
+    def _write_queued(self) -> None:
+        """Writes before the end of the tick; if that fails, `write_dirty` tells those who wait for that, too."""
+        if self._pending:
+            self._write_pending()
+        if self._lost is not None:
+            raise self._lost
+
+    def _write_pending(self) -> None:
+        pending, active = self._pending, self._active
         position = self._written_position
         try:
+            if self._is_cut_due:
+                self._cut_tail()
             if len(pending) <= _MAX_BUFFERS:
                 position += self._fs.pwritev(active.file.fd, pending, position)
             if position < active.size_bytes:
                 self._write_rest(pending, position)
         except OSError as error:
-            self._health.fail(f"cannot write to {active.log_path}", error)
+            self._lost = self._take_back(pending, error)
+            return
         finally:
             # The views would keep the receive buffer from being resized.
             self._pending = []
         self._written_position = active.size_bytes
         self._written_offset = self.log_end_offset
+        if self._producers.has_changes:
+            self._producers.settle_changes()
+        if self._health.is_failing:
+            self._health.note_written()
+        if active.indexes_are_behind:
+            active.store_entries()
         if self._exposes_written:
             self._expose(active, active.size_bytes, self.log_end_offset)
 
@@ -448,8 +483,43 @@ class LogTail:
         rest = memoryview(b"".join(pending))[written:]
         while rest:
             count = self._fs.pwritev(self._active.file.fd, [rest], position)
+            if not count:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             rest = rest[count:]
             position += count
+
+    def _take_back(self, pending: list[memoryview], error: OSError) -> PartitionOfflineError:
+        """Makes the log what it was before `pending` was appended; returns the error to raise."""
+        active, end_offset = self._active, self._written_offset
+        failure: PartitionOfflineError = self._health.refuse(f"cannot write to {active.log_path}", error)
+        self._is_cut_due = True
+        with contextlib.suppress(OSError):  # before the next write, then; a start cuts it as any torn tail
+            self._cut_tail()
+        first_sequences: dict[int, int] = {}
+        for batch in pending:
+            header = HEADER.unpack_from(batch)
+            if header[PRODUCER_ID] >= 0 and header[BASE_SEQUENCE] >= 0:
+                first_sequences.setdefault(header[PRODUCER_ID], header[BASE_SEQUENCE])
+        self.log_end_offset = end_offset
+        self._producers.take_back(end_offset, first_sequences)
+        self._flusher.take_back(end_offset)
+        try:
+            active.take_back(self._written_position, end_offset)
+        except (BadBatchError, OSError) as worse:
+            failure = StorageError(f"{active.log_path} cannot be read after a write that failed: {worse}")
+            self._health.take_offline(failure)
+        return failure
+
+    def _cut_tail(self) -> None:
+        """Cuts off what a write that failed has left."""
+        self._fs.truncate(self._active.file.fd, self._written_position)
+        self._is_cut_due = False
+
+    def try_again(self) -> None:
+        """Takes records again after a refusal that may have passed; what must be on the disk before is written."""
+        # Those who wait for what was lost are to be told first.
+        if self._health.is_passing and self._lost is None:
+            self._health.try_again()
 
     def _expose(self, segment: Segment, position: int, offset: int) -> None:
         self.high_watermark = offset
@@ -457,17 +527,29 @@ class LogTail:
         if self._producers.unstable:
             self._producers.settle(offset)
 
-    def _roll(self, now_ms: int) -> None:
-        """Seals the newest segment and begins another at the log's end."""
-        self.write_dirty()
+    def _roll(self, now_ms: int, *, is_forced: bool = False) -> None:
+        """Seals the newest segment and begins another at the log's end, `is_forced` also while records are refused."""
+        self._write_queued()
+        if not is_forced:
+            self._health.check_writable()
         sealed = self._active
+        end_offset = self.log_end_offset
+        # What the disk does not take of these is made again from the log, by the next start at the latest.
+        refused = sealed.try_to_seal()
         try:
-            sealed.seal()
-            self._write_snapshot()
-            self._active = Segment.create(self._fs, self.directory, self.log_end_offset, self.config, now_ms)
+            if self._is_cut_due:
+                self._cut_tail()
+            with contextlib.suppress(OSError):
+                self._write_snapshot()
+            created = Segment.create(self._fs, self.directory, end_offset, self.config, now_ms)
         except OSError as error:
-            self._health.fail(f"cannot begin a segment in {self.directory}", error)
-        self._reader.add(self._active)
+            with contextlib.suppress(OSError):
+                self._fs.remove(paths.segment_path(self.directory, end_offset, paths.SNAPSHOT_SUFFIX))
+            raise self._health.refuse(f"cannot begin a segment in {self.directory}", error) from error
+        if refused is not None:
+            _LOGGER.warning("the indexes of %s stay in memory: %s", sealed.log_path, refused)
+        self._active = created
+        self._reader.add(created)
         self._written_position = 0
         self._flusher.note_sealed(sealed)
 

@@ -5,24 +5,29 @@ When that is to be, and what follows for the log's own offsets, is `partition`'s
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from headwater_broker.log import paths
 from headwater_broker.log.cleaner.copy import CleanedSegment
 from headwater_broker.log.cleaner.exchange import exchange
 from headwater_broker.log.config import LogConfig
+from headwater_broker.log.errors import StorageError
 from headwater_broker.log.flush import Flusher
 from headwater_broker.log.fs import FileSystem
-from headwater_broker.log.health import Health
+from headwater_broker.log.health import Health, is_passing
 from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recovery import LoadedLog, LogLoader
 from headwater_broker.log.retention import DeletedFiles
 from headwater_broker.log.segment import Segment
 
+_LOGGER = logging.getLogger(__name__)
+
 
 class Upkeep:
     """Changes the files in one directory, and tells reader and flusher of it.
 
-    Whatever the disk refuses takes the partition offline: `StorageError`.
+    What the disk refuses halfway takes the partition offline: `StorageError`.
     """
 
     def __init__(
@@ -55,11 +60,14 @@ class Upkeep:
         """Deletes the oldest segments, which may not be all, and returns where the next one begins."""
         removed = self._reader.remove_oldest(count)
         delay_ms = config.file_delete_delay_ms
-        try:
-            for segment in removed:
+        for segment in removed:
+            try:
                 self._deleted.add(now_ms + delay_ms, segment.delete(at_once=delay_ms == 0))
-        except OSError as error:
-            self._health.fail(f"cannot delete segments in {self._directory}", error)
+            except OSError as error:
+                # Nobody reads them any more, so that it matters little when they go.
+                _LOGGER.warning("%s: its files are removed later: %s", segment.log_path, error)
+                for path in segment.paths:
+                    self._deleted.add(now_ms, [path, path + paths.DELETED_SUFFIX])
         self._flusher.note_removed(removed)
         return self._reader.segments[0].base_offset
 
@@ -73,6 +81,9 @@ class Upkeep:
             segment = Segment.open(self._fs, self._directory, cleaned.base_offset, config, now_ms)
             segment.load_sealed()
         except OSError as error:
+            if is_passing(error) and all(self._fs.exists(segment.log_path) for segment in old):
+                # No log has another name yet: what was begun is for the next start to remove.
+                raise StorageError(f"cannot replace segments in {self._directory}: {error}") from error
             self._health.fail(f"cannot replace segments in {self._directory}", error)
         segment.trusted_from = 0
         self._reader.replace(old, segment)

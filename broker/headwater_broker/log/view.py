@@ -22,7 +22,17 @@ class LogView(LogTail):
     @property
     def offline(self) -> PartitionOfflineError | None:
         """Why the partition is offline, or None."""
+        return self._health.offline
+
+    @property
+    def refusal(self) -> PartitionOfflineError | None:
+        """Why the partition takes no records, or None; what it holds can be read unless it is offline."""
         return self._health.error
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the partition takes no records only until the disk does."""
+        return self._health.is_passing
 
     @property
     def recovery_point(self) -> int:
@@ -66,8 +76,8 @@ class LogView(LogTail):
             CorruptLogError: A stored batch is damaged; the partition is now offline.
             StorageError: The disk refused; the partition is now offline.
         """
-        if self._health.error is not None:
-            raise self._health.error
+        if self._health.offline is not None:
+            raise self._health.offline.with_traceback(None)
         end_offset = high_watermark = stable_offset = self.high_watermark
         bound = None
         if self._producers.unstable:

@@ -9,13 +9,33 @@ from collections.abc import Callable, Sequence
 from headwater_broker.log.fs import Buffer, OsFileSystem
 
 Fault = Callable[[str, str], OSError | None]
-"""Given an operation (`write`, `read`, `sync`, `open`, `replace`) and a path, the error to raise, if any."""
+"""Given an operation and a path, the error to raise, if any.
+
+Operations: `write`, `read`, `sync`, `open`, `open_to_write` (after `open`), `replace` (of a small file), `truncate`,
+`rename`, `remove` and `make_dir`.
+"""
+
+_CHANGES = ("write", "open_to_write", "replace", "truncate", "rename", "remove", "make_dir")
 
 
 def no_space(operation: str, path: str) -> OSError | None:
     """Every write finds the disk full."""
     return (
         OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) if operation in ("write", "replace") else None
+    )
+
+
+def read_only(operation: str, path: str) -> OSError | None:
+    """The disk can be read, and nothing on it changed."""
+    return OSError(errno.EROFS, os.strerror(errno.EROFS), path) if operation in _CHANGES else None
+
+
+def broken_writes(operation: str, path: str) -> OSError | None:
+    """Every write fails, and nobody knows what it did; reads do not."""
+    return (
+        OSError(errno.EIO, os.strerror(errno.EIO), path)
+        if operation in ("write", "replace", "sync")
+        else None
     )
 
 
@@ -44,6 +64,8 @@ class FaultyFileSystem(OsFileSystem):
 
     def open(self, path: str, flags: int) -> int:
         self._ask("open", path)
+        if flags & (os.O_WRONLY | os.O_RDWR):
+            self._ask("open_to_write", path)
         fd = super().open(path, flags)
         self._paths[fd] = path
         return fd
@@ -62,6 +84,22 @@ class FaultyFileSystem(OsFileSystem):
     def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
         self._ask("read", self._paths[fd])
         return super().pread_into(fd, buffer, position)
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        self._ask("truncate", self._paths[fd])
+        super().truncate(fd, size_bytes)
+
+    def rename(self, source: str, target: str) -> None:
+        self._ask("rename", source)
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._ask("remove", path)
+        super().remove(path)
+
+    def make_dir(self, path: str) -> None:
+        self._ask("make_dir", path)
+        super().make_dir(path)
 
     def sync(self, fd: int) -> None:
         self._ask("sync", self._paths[fd])

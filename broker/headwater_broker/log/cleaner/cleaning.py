@@ -200,7 +200,9 @@ class Cleaning:
             self._log.replace_segments(
                 cleaned, [source.base_offset for source in self._groups.pop(0)], now_ms
             )
-        except BaseException:
+        except BaseException as error:
+            cause = error.__cause__
+            self._error = cause if isinstance(cause, OSError) else self._error
             self._completed(self)
             raise
         # What begins behind the map's end has lost nothing to it.

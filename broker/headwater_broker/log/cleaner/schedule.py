@@ -9,11 +9,15 @@ from headwater_broker.log.checkpoints import CLEANED_OFFSETS, TopicPartition
 from headwater_broker.log.cleaner.cleaning import CleanerConfig, Cleaning
 from headwater_broker.log.cleaner.plan import Dirt
 from headwater_broker.log.errors import PartitionOfflineError
+from headwater_broker.log.health import is_passing
 from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.logdir import LogDirectory
 from headwater_broker.log.partition import PartitionLog
 
 _LOGGER = logging.getLogger(__name__)
+
+_REST_MS = 60_000
+"""How long a log is left alone after the disk had no room for its compaction."""
 
 
 class CleaningSchedule:
@@ -27,6 +31,7 @@ class CleaningSchedule:
         self.config = config
         self._offsets: dict[TopicPartition, int] = {}
         self._failed: set[PartitionLog] = set()
+        self._rests: dict[PartitionLog, int] = {}
 
     def load(self, directory: LogDirectory) -> Mapping[TopicPartition, int]:
         """Reads a directory's checkpoint, and returns it."""
@@ -37,6 +42,12 @@ class CleaningSchedule:
     def forget(self, topic: str, partition: int) -> None:
         """The partition was deleted."""
         self._offsets.pop((topic, partition), None)
+        self._failed = {log for log in self._failed if (log.topic, log.partition) != (topic, partition)}
+        self._rests = {
+            log: until_ms
+            for log, until_ms in self._rests.items()
+            if (log.topic, log.partition) != (topic, partition)
+        }
 
     def next(
         self, logs: Iterable[PartitionLog], directories: Mapping[str, LogDirectory], now_ms: int
@@ -50,7 +61,7 @@ class CleaningSchedule:
         """
         best: tuple[PartitionLog, Dirt] | None = None
         for log in logs:
-            if not log.config.compacts or log in self._failed:
+            if not log.config.compacts or log in self._failed or self._rests.get(log, 0) > now_ms:
                 continue
             dirt = log.dirt(now_ms, self._offsets.get((log.topic, log.partition)))
             if (
@@ -70,6 +81,8 @@ class CleaningSchedule:
         def completed(cleaning: Cleaning) -> None:
             if cleaning.is_done:
                 self._note(directory, log, cleaning.end_offset)
+            elif isinstance(cleaning.error, OSError) and is_passing(cleaning.error):
+                self._rests[log] = now_ms + _REST_MS
             elif cleaning.error is not None:
                 self._failed.add(log)  # until the broker is restarted; Kafka calls it uncleanable
 
@@ -79,8 +92,11 @@ class CleaningSchedule:
             _LOGGER.error("%s-%d cannot be compacted: %s", log.topic, log.partition, error)
             self._failed.add(log)
             return None
-        except PartitionOfflineError:
-            return None  # the log said so
+        except PartitionOfflineError as error:
+            if log.offline is None:
+                _LOGGER.warning("%s", error)
+                self._rests[log] = now_ms + _REST_MS
+            return None  # otherwise the log said so
 
     def _note(self, directory: LogDirectory, log: PartitionLog, offset: int) -> None:
         self._offsets[log.topic, log.partition] = offset
