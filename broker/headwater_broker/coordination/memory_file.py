@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64decode, b64encode
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from headwater_broker.coordination.errors import CorruptState
+from headwater_broker.coordination.errors import CoordinatorUnavailable, CorruptState
 from headwater_broker.coordination.model import (
     Committed,
     PartitionState,
@@ -75,13 +76,22 @@ class MemoryFile:
             ) from error
 
     def write(self, data: bytes) -> None:
-        """Replaces the file."""
+        """Replaces the file.
+
+        Raises:
+            CoordinatorUnavailable: the disk refuses; what was to be kept goes with the next write that it takes.
+        """
         new = self._path.with_suffix(".json.tmp")
-        with new.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        try:
+            with new.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self._path)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise CoordinatorUnavailable(f"{self._path} cannot be written: {error.strerror}") from error
 
 
 def encode_durable(durable: Durable) -> bytes:
