@@ -29,6 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # A log on a full disk takes no line: that is no reason to try and write a traceback there.
+    logging.raiseExceptions = False
     logging.getLogger("kazoo").setLevel(logging.ERROR)
     try:
         options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
