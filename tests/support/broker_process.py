@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from support.processes import free_port
@@ -17,19 +18,27 @@ READY_TIMEOUT_S = 60
 class BrokerProcess:
     """`python -m headwater_broker` on a port of its own, which it keeps over restarts."""
 
-    def __init__(self, directory: Path, shared_state: list[str], broker_id: int = 1) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        shared_state: list[str],
+        broker_id: int = 1,
+        within: Sequence[str] = (),
+    ) -> None:
+        """A broker with data below `directory`, started by the command `within` where one is given."""
         self.data = directory / f"broker-{broker_id}" / "log"
         self.stderr = directory / f"broker-{broker_id}.stderr"
         self.bootstrap = ""
         self.ready_cpu_s = 0.0
         self._broker_id = broker_id
         self.shared_state = shared_state
+        self._within = list(within)
         self._port = free_port()
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, *settings: str) -> BrokerProcess:
         """Starts it and waits until it is ready."""
-        command = [sys.executable, "-m", "headwater_broker", "--id", str(self._broker_id)]
+        command = [*self._within, sys.executable, "-m", "headwater_broker", "--id", str(self._broker_id)]
         command += ["--listen", f"127.0.0.1:{self._port}", "--data", str(self.data), *self.shared_state]
         for setting in (
             "group.initial.rebalance.delay.ms=200",

@@ -142,7 +142,7 @@ def test_core_dirty_log_is_written_once_a_tick_before_anything_is_sent(core: Cor
 
 
 def test_core_failed_write_closes_those_who_produced_and_sends_them_nothing(
-    core: Core, loop: FakeLoop, caplog: pytest.LogCaptureFixture
+    core: Core, loop: FakeLoop
 ) -> None:
     log: Any = FakeLog(StorageError("No space left on device"))
 
@@ -161,7 +161,28 @@ def test_core_failed_write_closes_those_who_produced_and_sends_them_nothing(
     assert answered(sent) == [5]
     assert producer.close_reason == "t-0 could not be written"
     assert other.close_reason is None
-    assert "No space left" in caplog.text
+
+
+def test_core_failed_write_takes_acknowledgements_back(core: Core, loop: FakeLoop) -> None:
+    log: Any = FakeLog(StorageError("No space left on device"))
+
+    class Promise:
+        def take_back(self, connection: Connection, log: Any, error: Exception) -> bool:
+            connection.output[-1] = str(error).encode()
+            return True
+
+    def produce(connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+        core.dirty(log, connection, Promise())
+        connection.output.append(b"acknowledged")
+
+    core.register_raw(PRODUCE, produce)
+    sent: list[Any] = []
+    producer = connect(core, sent)
+    frame = bytearray(struct.pack(">hhih", PRODUCE, 7, 1, -1))
+    core.handle(producer, memoryview(frame), 0, len(frame))
+    core.end_of_tick()
+    assert sent == [b"No space left on device"]
+    assert producer.close_reason is None
 
 
 def test_core_handler_that_fails_closes_the_connection_and_logs_why(

@@ -79,6 +79,13 @@ class Loop(Protocol):
         """Runs a coroutine beside everything else."""
 
 
+class Acknowledgement(Protocol):
+    """What the output of a connection says of batches that are not written yet."""
+
+    def take_back(self, connection: Connection, log: PartitionLog, error: LogError) -> bool:
+        """Has the output say that the log's batches could not be written; returns whether it does now."""
+
+
 class Meter(Protocol):
     """Counts what requests use, and makes clients wait; see `quotas`."""
 
@@ -113,7 +120,7 @@ class Core:
         self._raw_keys: set[int] = set()
         self._handlers: dict[int, Handler] = {}
         self._alike_handler: AlikeHandler | None = None
-        self._dirty: dict[PartitionLog, list[Connection]] = {}
+        self._dirty: dict[PartitionLog, list[tuple[Connection, Acknowledgement | None]]] = {}
         self._touched: dict[Connection, None] = {}
         self._flush_of: dict[Connection, Callable[[], None]] = {}
         self._on_written: list[Callable[[PartitionLog], None]] = []
@@ -331,13 +338,18 @@ class Core:
 
     # -- the end of the tick ---------------------------------------------------------------------------
 
-    def dirty(self, log: PartitionLog, connection: Connection) -> None:
-        """Has the log written at the end of this tick; the connection is closed if that fails."""
+    def dirty(
+        self, log: PartitionLog, connection: Connection, acknowledgement: Acknowledgement | None = None
+    ) -> None:
+        """Has the log written at the end of this tick.
+
+        If that fails the acknowledgement is taken back; where there is none, the connection is closed.
+        """
         waiting = self._dirty.get(log)
         if waiting is None:
-            self._dirty[log] = [connection]
+            self._dirty[log] = [(connection, acknowledgement)]
         else:
-            waiting.append(connection)
+            waiting.append((connection, acknowledgement))
 
     def write(self, log: PartitionLog) -> None:
         """Has the log written at the end of this tick; `on_written` tells who appended to it."""
@@ -350,22 +362,23 @@ class Core:
         self.tick += 1
         if self._dirty:
             dirty, self._dirty = self._dirty, {}
-            for log, connections in dirty.items():
-                self._write(log, connections)
+            for log, waiting in dirty.items():
+                self._write(log, waiting)
         touched, self._touched = self._touched, {}
         for connection in touched:
             flush = self._flush_of.get(connection)
             if flush is not None:
                 flush()
 
-    def _write(self, log: PartitionLog, connections: list[Connection]) -> None:
+    def _write(self, log: PartitionLog, waiting: list[tuple[Connection, Acknowledgement | None]]) -> None:
         try:
             log.write_dirty()
         except LogError as error:
-            # Their answers already lie in the output, as if all had gone well: they must not be sent.
-            _LOG.error("%s-%d: %s", log.topic, log.partition, error)
-            for connection in connections:
-                connection.output.clear()
-                connection.close_reason = f"{log.topic}-{log.partition} could not be written"
+            # The log has told why. The answers already lie in the output, as if all had gone well: they must not be
+            # sent. Those of other partitions in the same output must: else a producer would send their batches again.
+            for connection, acknowledgement in waiting:
+                if acknowledgement is None or not acknowledgement.take_back(connection, log, error):
+                    connection.output.clear()
+                    connection.close_reason = f"{log.topic}-{log.partition} could not be written"
         for callback in self._on_written:
             callback(log)

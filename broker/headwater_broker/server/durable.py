@@ -32,7 +32,7 @@ class DurableWrites:
 
     def _written(self, log: PartitionLog) -> None:
         for future in self._waiting.pop(log, ()):
-            _settle(future, log.offline)
+            _settle(future, log.write_error)
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None) -> None:

@@ -1,13 +1,10 @@
 """Group commit: one fsync of a log at a time, in a helper thread, for everybody who waits for it."""
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
 
 from headwater_broker.log import Flush, LogError, PartitionLog
-
-_LOG = logging.getLogger(__name__)
 
 Flushed = Callable[[PartitionLog, Exception | None], None]
 """Called with the log and what went wrong, if anything."""
@@ -44,9 +41,14 @@ class Flusher:
 
     def written(self, log: PartitionLog, now_ms: int) -> None:
         """Starts a flush of a log that was just written, if somebody waits for it or its settings say so."""
-        if log.offline is not None:
-            self._release(log, -1, log.offline)
-        elif log in self._waiting or log.flush_due(now_ms):
+        error = log.write_error
+        if log.refusal is not None and not log.is_waiting:
+            self._release(log, -1, log.refusal)
+            return
+        if error is not None and log in self._waiting:
+            # What was appended in this tick is lost; what was written before is on its way to the disk.
+            self._release(log, log.log_end_offset, error)
+        if log in self._waiting or log.flush_due(now_ms):
             self._start(log)
 
     def run(self, flush: Flush, log: PartitionLog) -> None:
@@ -70,7 +72,6 @@ class Flusher:
         try:
             recovery_point = flush.complete()
         except LogError as error:
-            _LOG.error("%s-%d: %s", log.topic, log.partition, error)
             self._release(log, -1, error)
             return
         self._release(log, recovery_point, None)
@@ -78,13 +79,14 @@ class Flusher:
         if log in self._waiting:
             self._start(log)
 
-    def _release(self, log: PartitionLog, recovery_point: int, error: Exception | None) -> None:
+    def _release(self, log: PartitionLog, end_offset: int, error: Exception | None) -> None:
+        """Calls back those who wait for what is before `end_offset`; with an error, those who wait for more."""
         waiting = self._waiting.pop(log, [])
         still = []
-        for end_offset, callback in waiting:
-            if error is not None or end_offset <= recovery_point:
+        for wanted, callback in waiting:
+            if (wanted <= end_offset) is (error is None):
                 callback(log, error)
             else:
-                still.append((end_offset, callback))
+                still.append((wanted, callback))
         if still:
             self._waiting[log] = still

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from struct import Struct
 
 from kio.schema.errors import ErrorCode
 
@@ -45,6 +46,8 @@ _LOG = logging.getLogger(__name__)
 _ACKS_ALL = -1
 _LOOKED_AT_A_TICK = 2 << 20
 """Decompressed bytes, or what costs as much: one to three milliseconds."""
+_FRAME_START = Struct(">ii")
+_SIZE_BYTES = 4
 _ABORTABLE_FROM = 11
 _INTERNAL_TOPIC = TRANSACTION_TOPIC.encode()
 
@@ -55,6 +58,63 @@ _UNVERIFIED = {
     ErrorCode.not_coordinator: ErrorCode.not_enough_replicas,
 }
 """What Kafka's broker tells a producer whose transaction cannot be verified now (KIP-890)."""
+
+
+class _Produced:
+    """Answers to Produce that lie in the output of a connection while their batches are not written.
+
+    Attributes:
+        is_deferred: They are not in the output yet, as they wait for a flush.
+    """
+
+    __slots__ = ("_correlation_ids", "_results", "_start", "_version", "is_deferred")
+
+    def __init__(
+        self, version: int, correlation_ids: Sequence[int], results: list[ProduceResult], start: int
+    ) -> None:
+        """Remembers them.
+
+        Args:
+            version: Of the API.
+            correlation_ids: Of the requests.
+            results: What the answer says, or will say; of requests for a single partition, nothing.
+            start: How many parts of the output come before.
+        """
+        self.is_deferred = False
+        self._version = version
+        self._correlation_ids = correlation_ids
+        self._results = results
+        self._start = start
+
+    def take_back(self, connection: Connection, log: PartitionLog, error: LogError) -> bool:
+        """Says KAFKA_STORAGE_ERROR, after which clients send the same batches again, in their order."""
+        key = (log.topic.encode(), log.partition)
+        refused = ProduceResult(*key, error_code(error), -1, -1, log.log_start_offset, str(error))
+        if self._results:
+            # In place: an answer that waits for a flush is made of the same list.
+            self._results[:] = [refused if (each[0], each[1]) == key else each for each in self._results]
+        if self.is_deferred:
+            return True
+        wanted, output, found = set(self._correlation_ids), connection.output, False
+        for index in range(self._start, len(output)):
+            part = output[index]
+            ids = _correlation_ids(part) if isinstance(part, bytes) else []
+            if ids and wanted.issuperset(ids):
+                output[index] = b"".join(
+                    encode_produce_response(each, self._version, self._results or [refused]) for each in ids
+                )
+                found = True
+        return found
+
+
+def _correlation_ids(frames: bytes) -> list[int]:
+    """Of each of whole frames; none where that is not what they are."""
+    ids, position = [], 0
+    while position + _FRAME_START.size <= len(frames):
+        size, correlation_id = _FRAME_START.unpack_from(frames, position)
+        ids.append(correlation_id)
+        position += _SIZE_BYTES + size
+    return ids if position == len(frames) else []
 
 
 class ProduceHandler:
@@ -94,7 +154,7 @@ class ProduceHandler:
             may_begin = self._transactions.may_begin(request.transactional_id.decode(errors="replace"))
         now_ms = self._clock.now_ms()
         allowance = self._allowance()
-        work = _Work(header, request.acks, version)
+        work = _Work(header, request.acks, version, len(connection.output))
         places = request.partitions
         for number, (topic, partition, start, end) in enumerate(places):
             log = self._find(work, topic, partition)
@@ -109,13 +169,13 @@ class ProduceHandler:
                     log = self._find(work, topic, partition)
                     if log is not None:
                         rest.append((log, topic, partition, bytearray(frame[start:end])))
-                work.deferred = connection.defer(exclusive=True)
+                work.defer(connection)
                 self._core.spawn(self._go_on(connection, work, rest, may_begin))
                 return
             except (LogError, TransactionRefused, ApiError) as error:
                 work.results.append(_refused(topic, partition, log, error, version))
                 continue
-            self._core.dirty(log, connection)
+            self._core.dirty(log, connection, work.produced)
             if len(places) == 1 and version >= BATCHES_FROM and not (work.is_all and log.config.acks_fsync):
                 if connection.forms.wants_more:
                     connection.forms.learn(frame, header, request)
@@ -179,8 +239,11 @@ class ProduceHandler:
                 connection.close_reason = "the broker failed to answer (see above)"
                 self._core.touch(connection)
                 return
-            self._core.dirty(log, connection)
+            self._core.dirty(log, connection, work.produced)
             work.note(log, topic, partition, appended)
+        # The answer says what the write at the end of this tick says.
+        self._core.schedule_tick()
+        await asyncio.sleep(0)
         self._finish(connection, work)
 
     def _finish(self, connection: Connection, work: "_Work") -> None:
@@ -195,6 +258,8 @@ class ProduceHandler:
             if deferred is not None:
                 deferred.resolve([])
         elif work.unflushed:
+            if work.produced is not None:
+                work.produced.is_deferred = True
             self._answer_flushed(deferred or connection.defer(exclusive=False), work)
         else:
             answer = encode_produce_response(header.correlation_id, work.version, work.results)
@@ -222,6 +287,7 @@ class ProduceHandler:
         now_ms = self._clock.now_ms()
         log_start_offset = log.log_start_offset
         version, count, done = form.api_version, len(records), 0
+        parts_before = len(connection.output)
         while done < count:
             base_offsets = log.append_plain(records, done, now_ms=now_ms)
             taken = len(base_offsets)
@@ -253,7 +319,8 @@ class ProduceHandler:
                 done += 1
         if not done:
             return start
-        self._core.dirty(log, connection)
+        produced = _Produced(version, correlation_ids[:done], [], parts_before) if acks else None
+        self._core.dirty(log, connection, produced)
         return skip_frames(buffer, start, done)
 
     def _lacks_replicas(self, log: PartitionLog) -> bool:
@@ -294,11 +361,12 @@ class _Work:
         results: The answers so far.
         unflushed: Logs that have to be flushed before the answer, and up to which offset.
         deferred: Its place in the connection's output, if it is not answered at once.
+        produced: What its answer says of batches that are not written yet; None where there is no answer.
     """
 
-    __slots__ = ("_prepare", "acks", "deferred", "header", "is_all", "results", "unflushed", "version")
+    __slots__ = ("acks", "deferred", "header", "is_all", "produced", "results", "unflushed", "version")
 
-    def __init__(self, header: RequestHeader, acks: int, version: int) -> None:
+    def __init__(self, header: RequestHeader, acks: int, version: int, parts_before: int) -> None:
         self.header = header
         self.acks = acks
         self.is_all = acks == _ACKS_ALL
@@ -306,6 +374,15 @@ class _Work:
         self.results: list[ProduceResult] = []
         self.unflushed: list[tuple[PartitionLog, int]] = []
         self.deferred: Deferred | None = None
+        self.produced: _Produced | None = None
+        if acks:
+            self.produced = _Produced(version, (header.correlation_id,), self.results, parts_before)
+
+    def defer(self, connection: Connection) -> None:
+        """Has the answer come later, and no other request of the connection begun before."""
+        self.deferred = connection.defer(exclusive=True)
+        if self.produced is not None:
+            self.produced.is_deferred = True
 
     def prepared(self, records: memoryview, allowance: Allowance | None) -> memoryview:
         """The batch that an older version's records are."""
