@@ -9,7 +9,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -105,11 +105,11 @@ class Foreground:
         address: What its ready line said.
     """
 
-    def __init__(self, folder: Path, arguments: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, arguments: tuple[str, ...], within: Sequence[str] = ()) -> None:
         self._stderr = folder / "foreground.err"
         with self._stderr.open("w") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "headwater.cli", "up", "--foreground", *arguments],
+                [*within, sys.executable, "-m", "headwater.cli", "up", "--foreground", *arguments],
                 cwd=folder,
                 env=_environ(),
                 stdin=subprocess.DEVNULL,
@@ -145,8 +145,8 @@ def foreground(tmp_path: Path) -> Iterator[Callable[..., Foreground]]:
     """Starts stacks in the foreground and ends them after the test."""
     started: list[Foreground] = []
 
-    def start(*arguments: str) -> Foreground:
-        started.append(Foreground(tmp_path, arguments))
+    def start(*arguments: str, within: Sequence[str] = ()) -> Foreground:
+        started.append(Foreground(tmp_path, arguments, within))
         return started[-1]
 
     yield start

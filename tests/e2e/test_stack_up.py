@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from headwater.stack.processes import start_ticks
 from support.processes import free_port
@@ -171,6 +171,45 @@ def test_up_starts_a_killed_zookeeper_again(foreground: Callable[..., Any], tmp_
     _produce(stack.address, "made-after-zookeeper-came-back", "a")
     assert "ZooKeeper ended with status -9; it is started again" in stack.stderr
     assert stack.end() == (0, "")
+
+
+def test_up_goes_on_while_the_disk_of_zookeeper_is_full(
+    foreground: Callable[..., Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / "home" / "stack" / "zookeeper"
+    _keep_zookeeper_on(tmp_path / "home", free_port())
+    port = (folder / "port").read_text()
+    mount = 'mount -t tmpfs -o size=4m tmpfs "$0" && echo "$1" > "$0/port" && shift && exec "$@"'
+    within = ["unshare", "-m", "sh", "-c", mount, str(folder), port.strip()]
+    if subprocess.run([*within, "true"], capture_output=True).returncode:
+        pytest.skip("this machine does not let a test mount a small disk of its own")
+    stack = foreground("--home", "home", "--port", "0", within=within)
+    _produce(stack.address, "before", "a")
+    filler = Path(f"/proc/{stack.process.pid}/root{folder}/filler")
+    with filler.open("wb", buffering=0) as file, suppress(OSError):
+        while file.write(bytes(4096)):
+            pass
+    admin = AdminClient({"bootstrap.servers": stack.address, "log_level": 0})
+    deadline = time.monotonic() + _DEADLINE_S
+    number = 0
+    while "is full" not in stack.stderr:
+        assert time.monotonic() < deadline, "ZooKeeper goes on without room"
+        number += 1
+        settings = {"retention.ms": str(number)}
+        with suppress(Exception):
+            topic = NewTopic(f"no-room-{number}", 20, 1, config=settings)
+            admin.create_topics([topic], request_timeout=1)[topic.topic].result(2)
+    _produce(stack.address, "before", "b", "c")
+    assert _consume(stack.address, "before", 3) == ["a", "b", "c"]
+    assert stack.process.poll() is None
+    filler.unlink()
+    while "ZooKeeper runs again" not in stack.stderr:
+        assert time.monotonic() < deadline + _DEADLINE_S, "ZooKeeper was not started again"
+        time.sleep(0.05)
+    _produce(stack.address, "made-when-there-is-room", "a")
+    assert stack.end() == (0, "")
+    assert "Traceback" not in stack.stderr
+    assert "Traceback" not in (tmp_path / "home" / "stack" / "broker-1" / "broker.log").read_text()
 
 
 def test_up_whose_only_broker_is_killed_says_so_and_ends(

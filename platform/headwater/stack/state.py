@@ -2,6 +2,7 @@
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -94,8 +95,13 @@ def running_state(data: Path) -> StackState | None:
 def write_state(data: Path, state: StackState) -> None:
     """Replace stack.json in one step."""
     fresh = data / f"{_FILE}.{os.getpid()}.new"
-    fresh.write_text(json.dumps(asdict(state), indent=2) + "\n", encoding="utf-8")
-    fresh.replace(data / _FILE)
+    try:
+        fresh.write_text(json.dumps(asdict(state), indent=2) + "\n", encoding="utf-8")
+        fresh.replace(data / _FILE)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def remove_state(data: Path) -> None:

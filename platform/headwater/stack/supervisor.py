@@ -9,10 +9,10 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
-from headwater.errors import DependencyError, PortInUseError, UsageError, UserError, reason
+from headwater.errors import PortInUseError, UsageError, UserError, reason
 from headwater.stack.brokers import BrokerProcess
 from headwater.stack.java import find_java
 from headwater.stack.logs import cannot_write
@@ -26,10 +26,11 @@ from headwater.stack.zookeeper import EmbeddedZooKeeper, check_ensemble
 _PREVIOUS_CHILDREN_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 _ENDED = -1  # no process has started then
-# ZooKeeper keeps everything on disk and brokers wait for it, so one that was killed is started again;
-# one that falls three times in a minute has a reason that starting does not mend.
-_RESTARTS_ALLOWED = 2
-_RESTART_WINDOW_S = 60.0
+# ZooKeeper keeps everything on disk, and brokers serve the partitions that they lead while they wait for it: one that
+# ended is started again for as long as they run, after pauses where it does not stay, as on a full disk.
+_FIRST_PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 30.0
+_STAYS_S = 60.0
 
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -55,12 +56,15 @@ class Supervisor:
         self._spec = spec
         self._environ = environ
         self._on_ready = on_ready
-        self._tell = tell
+        self._show = tell
+        self._is_state_stale = False
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._brokers: list[BrokerProcess] = []
         self._ended: list[Member] = []
         self._ready_at_ms = 0
-        self._restarts: list[float] = []
+        self._zookeeper_started_s = 0.0
+        self._zookeeper_due_s: float | None = None
+        self._pause_s = 0.0
         self._stop_requests = 0
 
     def run(self) -> None:
@@ -180,14 +184,20 @@ class Supervisor:
                 "machine with --host, and a port that you may use with --port"
             )
 
+    def _tell(self, sentence: str) -> None:
+        with suppress(OSError):  # where it goes may lie on a disk that is full
+            self._show(sentence)
+
     # -- run
 
     def _watch(self, wake_fd: int) -> None:
         """Sleep until a signal arrives or a child ends."""
         while not self._interrupted():
             fds = {os.pidfd_open(process.pid): process for process in self._running()}
+            due_s = self._zookeeper_due_s
             try:
-                select.select([wake_fd, *fds], [], [])
+                timeout_s = None if due_s is None else max(due_s - time.monotonic(), 0.0)
+                select.select([wake_fd, *fds], [], [], timeout_s)
             finally:
                 for fd in fds:
                     os.close(fd)
@@ -196,7 +206,7 @@ class Supervisor:
 
     def _look_after_children(self) -> None:
         if self._zookeeper is not None and self._zookeeper.process.poll() is not None:
-            self._restart_zookeeper(self._zookeeper)
+            self._look_after_zookeeper(self._zookeeper)
         for broker in [broker for broker in self._brokers if broker.process.poll() is not None]:
             self._brokers.remove(broker)
             if not self._brokers:
@@ -207,23 +217,41 @@ class Supervisor:
             )
             self._write_state()
 
-    def _restart_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
+    def _look_after_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
+        """Start ZooKeeper, which has ended, again: at once, or after a pause where that was tried just before."""
         now = time.monotonic()
-        self._restarts = [each for each in self._restarts if now - each < _RESTART_WINDOW_S]
-        if len(self._restarts) >= _RESTARTS_ALLOWED:
-            raise DependencyError(
-                f"ZooKeeper ended {len(self._restarts) + 1} times within a minute: "
-                f"see {self._spec.data / 'zookeeper' / 'zookeeper.log'}"
+        if self._zookeeper_due_s is None:
+            if now - self._zookeeper_started_s > _STAYS_S:
+                self._pause_s = 0.0
+            again = f"again in {self._pause_s:.0f} s" if self._pause_s else "again"
+            self._tell(
+                f"ZooKeeper ended with status {zookeeper.process.returncode}{zookeeper.disk_state()}; it is started "
+                f"{again}"
             )
-        self._restarts.append(now)
-        self._tell(f"ZooKeeper ended with status {zookeeper.process.returncode}; it is started again")
-        zookeeper.start(self._spec.ready_timeout_s, self._interrupted)
+            self._zookeeper_due_s = now + self._pause_s
+            self._pause_s = min(max(2 * self._pause_s, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
+        if now < self._zookeeper_due_s:
+            return
+        try:
+            zookeeper.start(self._spec.ready_timeout_s, self._interrupted)
+        except UserError as error:
+            zookeeper.kill()
+            if self._pause_s <= 2 * _FIRST_PAUSE_S:  # said once; what follows is the same
+                self._tell(f"{error}; the brokers go on with what needs no ZooKeeper, and it is tried again")
+            self._zookeeper_due_s = time.monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            return
+        self._zookeeper_started_s, self._zookeeper_due_s = time.monotonic(), None
+        if not self._interrupted():
+            self._tell("ZooKeeper runs again")
         self._write_state()
 
     def _running(self) -> list[subprocess.Popen[bytes]]:
         """The children that have not been found ended."""
         processes = [broker.process for broker in self._brokers]
-        return [*processes, self._zookeeper.process] if self._zookeeper is not None else processes
+        if self._zookeeper is None or self._zookeeper_due_s is not None:
+            return processes
+        return [*processes, self._zookeeper.process]
 
     # -- stop
 
@@ -253,6 +281,17 @@ class Supervisor:
             )
         members += [_member("broker", each.id, each.address, each.process.pid) for each in self._brokers]
         members += self._ended
+        try:
+            self._replace_state(tuple(members))
+            self._is_state_stale = False
+        except OSError as error:
+            if not self._ready_at_ms:
+                raise cannot_write(self._spec.data, error) from error
+            if not self._is_state_stale:
+                self._tell(f"{cannot_write(self._spec.data, error)}; headwater status shows what was before")
+            self._is_state_stale = True
+
+    def _replace_state(self, members: tuple[Member, ...]) -> None:
         write_state(
             self._spec.data,
             StackState(
@@ -262,7 +301,7 @@ class Supervisor:
                 started_at_ms=self._ready_at_ms,
                 coordinator=self._spec.coordinator,
                 zookeeper=self._zookeeper.address if self._zookeeper is not None else self._spec.zookeeper,
-                members=tuple(members),
+                members=members,
             ),
         )
 

@@ -1,17 +1,18 @@
 """The embedded ZooKeeper: the server from the PySpark wheel's jars, in a JVM of its own."""
 
+import os
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from headwater.config import shipped_dir
 from headwater.errors import DependencyError
 from headwater.stack.java import Java
-from headwater.stack.logs import lines_since, open_log
+from headwater.stack.logs import cannot_write, lines_since, open_log
 from headwater.stack.places import pyspark_jars_dir
 from headwater.stack.ports import accepts_connections, format_address, free_port, is_free, parse_address
 from headwater.stack.processes import start_child
@@ -21,6 +22,7 @@ _MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _POLL_S = 0.02
 # Another process may take the port between our look and ZooKeeper's; more than twice in a row is no accident.
 _PORT_ATTEMPTS = 3
+_ROOM_BYTES = 1 << 20  # ZooKeeper ends where its log of transactions cannot grow
 
 
 class EmbeddedZooKeeper:
@@ -70,7 +72,10 @@ class EmbeddedZooKeeper:
         Raises:
             DependencyError: If it does not come up; the message gives its own reason and its log.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise cannot_write(self._folder, error) from error
         for _ in range(_PORT_ATTEMPTS):
             self._spawn()
             deadline = time.monotonic() + timeout_s
@@ -89,6 +94,24 @@ class EmbeddedZooKeeper:
                 break
         raise DependencyError(f"the embedded ZooKeeper stopped at start ({self._reason()}): see {self._log}")
 
+    def kill(self) -> None:
+        """End what is left of a start that failed."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def disk_state(self) -> str:
+        """What there is to say of its disk after it ended; empty if nothing."""
+        try:
+            disk = os.statvfs(self._folder)
+        except OSError:
+            return ""
+        if disk.f_flag & os.ST_RDONLY:
+            return f", as the disk of {self._folder} is read-only"
+        return (
+            f", as the disk of {self._folder} is full" if disk.f_bavail * disk.f_frsize < _ROOM_BYTES else ""
+        )
+
     def _spawn(self) -> None:
         wheel_jars = pyspark_jars_dir()
         if wheel_jars is None:
@@ -98,8 +121,11 @@ class EmbeddedZooKeeper:
             )
         self._port = self._choose_port()
         config = self._folder / "zoo.cfg"
-        config.write_text(self._configuration(), encoding="utf-8")
-        (self._folder / "port").write_text(f"{self._port}\n", encoding="ascii")
+        try:
+            _replace(config, self._configuration())
+            _replace(self._folder / "port", f"{self._port}\n")
+        except OSError as error:
+            raise cannot_write(self._folder, error) from error
         logging = (shipped_dir("conf") / "zookeeper-log4j2.properties").as_uri()
         with open_log(self._log) as log:
             self._log_start = log.tell()
@@ -127,6 +153,8 @@ class EmbeddedZooKeeper:
             )
 
     def _choose_port(self) -> int:
+        if self._port and is_free(self._host, self._port):
+            return self._port  # where the brokers look for it
         try:
             recorded = int((self._folder / "port").read_text(encoding="ascii"))
         except (OSError, ValueError):
@@ -152,6 +180,20 @@ class EmbeddedZooKeeper:
         lines = lines_since(self._log, self._log_start)
         telling = [line for line in lines if "Exception:" in line or " ERROR " in line]
         return (telling or lines or [f"exit status {self.process.returncode}"])[-1]
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write a small file whole, unless it says that already: a full disk must not cost what is there."""
+    if path.exists() and path.read_text(encoding="utf-8") == text:
+        return
+    fresh = path.with_name(path.name + ".new")
+    try:
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(path)
+    except OSError:
+        with suppress(OSError):
+            fresh.unlink(missing_ok=True)
+        raise
 
 
 def check_ensemble(zookeeper: str, timeout_s: float = 3.0) -> None:
