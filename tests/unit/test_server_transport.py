@@ -12,6 +12,7 @@ import pytest
 
 from headwater_broker.server.connection import Connection, Deferred
 from headwater_broker.server.core import Core
+from headwater_broker.server.request_memory import RequestMemory
 from headwater_broker.server.transport import Channel
 from headwater_broker.wire import RequestHeader
 from headwater_broker.wire.apis import PRODUCE
@@ -43,7 +44,8 @@ class Pair:
         self.core.register_raw(PRODUCE, self._answer)
         self.core.on_detached(lambda _: None)
         connection = Connection("peer:1", self.core.touch, max_frame_bytes=MAX_FRAME_BYTES)
-        self.channel = Channel(ours, connection, self.core, loop, lambda _: None)
+        self.memory = RequestMemory(-1)
+        self.channel = Channel(ours, connection, self.core, loop, lambda _: None, self.memory)
 
     def _answer(self, connection: Connection, header: RequestHeader, frame: memoryview) -> None:
         self.frames.append(frame.tobytes())
@@ -166,5 +168,93 @@ def test_channel_client_that_goes_away_is_detached() -> None:
         await asyncio.sleep(0.05)
         assert gone == [pair.channel.connection]
         assert pair.channel.connection.is_closed
+
+    run(story)
+
+
+def test_channel_client_that_never_reads_has_few_requests_begun() -> None:
+    """Answers of 64 KiB, none of them read: the next request waits until those before it are with the kernel."""
+
+    async def story(pair: Pair) -> None:
+        begun = 0
+
+        def answer(connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+            nonlocal begun
+            begun += 1
+            connection.output.append(bytes(65536))
+            connection.debt_bytes += 65536
+
+        pair.core.register_raw(PRODUCE, answer)
+        pair.channel.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+        pair.client.send(_frame(20) * 5000)
+        before = -1
+        while begun != before:
+            before = begun
+            await asyncio.sleep(0.05)
+        kept = sum(len(part) for part in (*pair.channel._unsent, *pair.channel.connection.output))
+        assert 0 < kept < 65536 * 4
+        assert begun < 20
+
+        read = 0
+        while begun < 1000:
+            read += len(await asyncio.get_running_loop().sock_recv(pair.client, 1 << 20))
+        assert read > 900 * 65536
+
+    run(story)
+
+
+def test_channel_requests_whose_answers_are_not_made_are_begun_up_to_a_bound() -> None:
+    async def story(pair: Pair) -> None:
+        unfinished: list[Deferred] = []
+
+        def handle(connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+            unfinished.append(connection.defer(exclusive=False))
+
+        pair.core.register_raw(PRODUCE, handle)
+        loop = asyncio.get_running_loop()
+        sending = loop.create_task(_wait(loop.sock_sendall(pair.client, _frame(20) * 3000)))
+        before = -1
+        while len(unfinished) != before:
+            before = len(unfinished)
+            await asyncio.sleep(0.05)
+        assert 500 <= before < 600
+        done = 0
+        while done < 3000:
+            for each in unfinished[done:]:
+                each.resolve([b"done"])
+                done += 1
+            await asyncio.sleep(0)
+        await sending
+
+    run(story)
+
+
+def test_channel_large_frames_wait_for_memory_and_small_ones_do_not() -> None:
+    async def story(pair: Pair) -> None:
+        pair.memory.configure(1)
+        other = Pair()
+        other.channel._memory = pair.memory
+        try:
+            large = _frame(900_000)
+            loop = asyncio.get_running_loop()
+            await loop.sock_sendall(pair.client, large[:400_000])
+            while not pair.memory.used_bytes:
+                await asyncio.sleep(0.001)
+            sending = loop.create_task(_wait(loop.sock_sendall(other.client, large)))
+            while not pair.memory.is_short:
+                await asyncio.sleep(0.001)
+            await asyncio.sleep(0.05)
+            assert other.buffer_bytes <= 256 * 1024
+            assert not other.frames
+
+            await loop.sock_sendall(pair.client, large[400_000:])
+            while not (pair.frames and other.frames):
+                await asyncio.sleep(0.001)
+            await sending
+            assert other.frames == pair.frames == [large[4:]]
+            assert not pair.memory.is_short
+        finally:
+            other.close()
+        assert pair.memory.used_bytes <= 900_004
 
     run(story)

@@ -75,14 +75,18 @@ class Connection:
         number: Greater than that of every connection that was accepted before.
         debt_bytes: What this tick's requests cost so far; a connection with too much waits for the next tick, so
             that small requests with large answers can fill neither memory nor time.
+        charged_until_s: When what its requests cost is forgotten, by `perf_counter`; see `turns`.
+        later_s: What its last request took after it was begun.
     """
 
     __slots__ = (
+        "charged_until_s",
         "close_reason",
         "debt_bytes",
         "forms",
         "gate",
         "is_closed",
+        "later_s",
         "listener",
         "max_frame_bytes",
         "number",
@@ -113,6 +117,8 @@ class Connection:
         self.on_resolved = on_resolved
         self.number = next(_NUMBERS)
         self.debt_bytes = 0
+        self.charged_until_s = 0.0
+        self.later_s = 0.0
         self.forms = ProduceForms()
 
     @property
@@ -132,6 +138,12 @@ class Connection:
         if exclusive:
             self.waiting_for = deferred
         return deferred
+
+    @property
+    def awaits_answer(self) -> bool:
+        """Whether it is this broker's turn: nothing can be sent before an answer is there."""
+        head = self.output[0] if self.output else None
+        return self.waiting_for is not None or (isinstance(head, Deferred) and not head.is_done)
 
     def take_ready(self) -> Part | None:
         """The next piece that can be sent, taken out of the output; None where there is none."""

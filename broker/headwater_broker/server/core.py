@@ -16,12 +16,16 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import LogError, PartitionLog
 from headwater_broker.server.connection import Connection, Deferred
+from headwater_broker.server.turns import Timed, Turns
 from headwater_broker.wire import APIS, Api, MalformedFrame, RequestHeader, parse_request_header
-from headwater_broker.wire.apis import API_VERSIONS
+from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS, METADATA
 from headwater_broker.wire.codec import decode_request, encode_response
 
 _LOG = logging.getLogger(__name__)
 _COLD_REQUEST_BYTES = 4096  # what a request off the hot path counts for beside its answer: some 20 us
+
+_SHARED = frozenset({API_VERSIONS, METADATA, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS})
+"""What only asks for what is there, so that who asks the same in the same tick may have the same answer."""
 
 Response = Mapping[str, Any]
 """A message as plain values; see `wire.codec.build`."""
@@ -109,13 +113,16 @@ class Core:
     Attributes:
         meter: Counts what requests use; None while nobody is limited.
         tick: Number of ticks that have ended.
+        turns: Who has to wait because it asks for much.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.tick = 0
         self.meter: Meter | None = None
+        self.turns = Turns(loop.call_soon)
         self._loop = loop
         self._is_scheduled = False
+        self._answers: dict[tuple[Any, ...], memoryview] = {}  # of this tick, to be shared
         self._raw_handlers: dict[tuple[int, int], RawHandler] = {}  # by key and version
         self._raw_keys: set[int] = set()
         self._handlers: dict[int, Handler] = {}
@@ -175,6 +182,7 @@ class Core:
         """Forgets a closed connection and what waited for it."""
         self._flush_of.pop(connection, None)
         self._touched.pop(connection, None)
+        self.turns.forget(connection)
         for callback in self._on_detached:
             callback(connection)
 
@@ -281,19 +289,34 @@ class Core:
                 )
             connection.output.append(self._unsupported_api_versions(api, header))
             return
+        asked: tuple[Any, ...] | None = None
+        if api.key not in _SHARED or self.meter is not None:
+            self._answers.clear()  # which may be wrong after this request
+        else:
+            body_bytes = frame[header.body_position :].tobytes()
+            asked = api.key, version, body_bytes, connection.principal, connection.host, connection.listener
+            shared = self._answers.get(asked)
+            if shared is not None:
+                start = shared[:4].tobytes() + header.correlation_id.to_bytes(4, signed=True)
+                connection.output += (start, shared[8:])
+                connection.debt_bytes += len(shared) + _COLD_REQUEST_BYTES
+                return
         started_s = perf_counter()
         body = decode_request(api, version, frame, header.body_position)
         answer = handler(Request(header, body, connection))
         if inspect.isawaitable(answer):
             deferred = connection.defer(exclusive=True)
             took_s = perf_counter() - started_s
-            self._loop.spawn(self._answer_later(api, header, deferred, connection, answer, took_s))
+            timed = Timed(answer, connection, self.turns)
+            self._loop.spawn(self._answer_later(api, header, deferred, connection, timed, took_s))
         else:
             if self.meter is not None:
                 answer = self.meter.after_cold(connection, header, answer, perf_counter() - started_s)
             encoded = encode_response(api, version, header.correlation_id, answer)
             connection.output.append(encoded)
             connection.debt_bytes += len(encoded) + _COLD_REQUEST_BYTES
+            if asked is not None:
+                self._answers[asked] = memoryview(encoded)
             if self.meter is not None:
                 self.meter.mute(connection, answer)
 
@@ -360,6 +383,8 @@ class Core:
         """Writes, wakes and sends. See the module."""
         self._is_scheduled = False
         self.tick += 1
+        self.turns.spent_s = 0.0
+        self._answers.clear()
         if self._dirty:
             dirty, self._dirty = self._dirty, {}
             for log, waiting in dirty.items():

@@ -3,6 +3,8 @@
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
+from time import perf_counter
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
@@ -32,6 +34,9 @@ from headwater_broker.wire.fetch import (
 
 _IDS_FROM = 13
 _ZSTD_FROM = 10
+_WIDE = 64
+"""A fetch of more partitions waits for a turn (see `turns`): a look at so many takes half a millisecond."""
+
 _CONVERTED_BYTES = 1 << 20
 """How much one request of an old client has converted at most, as that holds everybody up."""
 
@@ -46,7 +51,17 @@ class Timers(Protocol):
 class _Parked:
     """A fetch that waits for more bytes or for its time to run out."""
 
-    __slots__ = ("connection", "deferred", "header", "logs", "request", "session", "timer")
+    __slots__ = (
+        "connection",
+        "deferred",
+        "end",
+        "header",
+        "logs",
+        "look_again",
+        "request",
+        "session",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -64,6 +79,17 @@ class _Parked:
         self.deferred = deferred
         self.logs = logs
         self.timer: asyncio.TimerHandle | None = None
+        self.look_again: Callable[[], None] = _nothing
+        self.end: Callable[[], None] = _nothing
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether a look takes long enough to be charged for."""
+        return len(self.request.partitions) > _WIDE
+
+
+def _nothing() -> None:
+    """Stands where nothing is to be done."""
 
 
 class _Found:
@@ -96,6 +122,7 @@ class FetchHandler:
         self._timers = timers
         self._sessions = sessions
         self._now_ms = now_ms
+        self._turns = core.turns
         self._parked: dict[PartitionLog, dict[_Parked, None]] = {}
         self._parked_of: dict[Connection, _Parked] = {}
         core.on_written(self.wake)
@@ -128,7 +155,9 @@ class FetchHandler:
             return
         deferred = connection.defer(exclusive=True)
         parked = _Parked(connection, header, request, deferred, found.logs, session)
-        parked.timer = self._timers.call_later(request.max_wait_ms / 1000, lambda: self._time_is_up(parked))
+        parked.look_again = partial(self._look_again, parked)
+        parked.end = partial(self._end, parked)
+        parked.timer = self._timers.call_later(request.max_wait_ms / 1000, partial(self._time_is_up, parked))
         self._parked_of[connection] = parked
         for log in found.logs:
             self._parked.setdefault(log, {})[parked] = None
@@ -138,12 +167,30 @@ class FetchHandler:
         waiting = self._parked.get(log)
         if waiting:
             for parked in list(waiting):
-                found = self._look(parked.request, parked.header.api_version)
-                if _is_enough(parked.request, found):
-                    self._answer_parked(parked, found)
+                if not parked.is_wide or not self._turns.must_wait(parked.connection, parked.look_again):
+                    self._look_again(parked)
+
+    def _look_again(self, parked: _Parked) -> None:
+        if parked.deferred.is_done:
+            return
+        started_s = perf_counter()
+        found = self._look(parked.request, parked.header.api_version)
+        if _is_enough(parked.request, found):
+            self._answer_parked(parked, found)
+        if parked.is_wide:
+            self._turns.charge(parked.connection, started_s, perf_counter() - started_s)
 
     def _time_is_up(self, parked: _Parked) -> None:
+        if not parked.is_wide or not self._turns.must_wait(parked.connection, parked.end):
+            self._end(parked)
+
+    def _end(self, parked: _Parked) -> None:
+        if parked.deferred.is_done:
+            return
+        started_s = perf_counter()
         self._answer_parked(parked, self._look(parked.request, parked.header.api_version))
+        if parked.is_wide:
+            self._turns.charge(parked.connection, started_s, perf_counter() - started_s)
 
     def _answer_parked(self, parked: _Parked, found: _Found) -> None:
         self._forget(parked.connection)

@@ -15,6 +15,7 @@ from headwater_broker.server.core import Core
 from headwater_broker.server.errors import PortInUseError, UsageError
 from headwater_broker.server.listeners import ListenerSpec
 from headwater_broker.server.quotas import Quotas
+from headwater_broker.server.request_memory import RequestMemory
 from headwater_broker.server.sasl import SaslGate, SaslSettings
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.tls import TlsChannel, TlsSettings
@@ -94,11 +95,13 @@ class Listener:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._channels: set[Channel] = set()
+        self._memory = RequestMemory(settings.queued_max_request_bytes)
 
     def configure(self, settings: BrokerSettings) -> None:
         """Takes new limits from now on."""
         self._settings = settings
         self._limits.configure(settings)
+        self._memory.configure(settings.queued_max_request_bytes)
         self._reopen()
 
     def start_accepting(self) -> None:
@@ -124,17 +127,22 @@ class Listener:
     def tick(self) -> None:
         """Closes connections that were silent for too long or are too many by now, those first that were silent
         longest, and takes back memory of those that are idle.
+
+        As in Kafka's `IdleExpiryManager`, silent is where no byte moves in either direction: a request that is half
+        here and an answer that is not read keep no connection. A wait for this broker's answer does.
         """
+        now_s = self._loop.time()
         excess = self._limits.excess
         for channel in sorted(self._channels, key=lambda each: each.last_active)[:excess] if excess else ():
             channel.close()
-        oldest = self._loop.time() - self._settings.connections_max_idle_ms / 1000
+        oldest = now_s - self._settings.connections_max_idle_ms / 1000
         for channel in list(self._channels):
-            if channel.is_idle:
-                if channel.last_active < oldest:
-                    channel.close()
-                else:
-                    channel.release_memory()
+            if channel.last_active < oldest and not channel.awaits_answer:
+                channel.close()
+            else:
+                channel.release_memory()
+        for slow in self._memory.overdue(now_s):
+            slow.refuse("its request comes too slowly, and others wait for room (queued.max.request.bytes)")
 
     def _accept(self, door: Door) -> None:
         for _ in range(_ACCEPTS_A_TICK):
@@ -198,8 +206,8 @@ class Listener:
         if door.sasl is not None:
             connection.gate = SaslGate(connection, door.sasl)
         if door.tls is not None:
-            return TlsChannel(sock, connection, self._core, self._loop, self._forget, door.tls)
-        return Channel(sock, connection, self._core, self._loop, self._forget)
+            return TlsChannel(sock, connection, self._core, self._loop, self._forget, self._memory, door.tls)
+        return Channel(sock, connection, self._core, self._loop, self._forget, self._memory)
 
     def _forget(self, channel: Channel) -> None:
         if channel in self._channels:

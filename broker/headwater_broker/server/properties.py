@@ -118,6 +118,11 @@ PROPERTIES: Mapping[str, Property] = {
         _int("offsets.retention.minutes", 1, "How long offsets outlive their group's last member."),
         _int("producer.id.expiration.check.interval.ms", 1, "How often idle producers are looked for."),
         _int("producer.id.expiration.ms", 1, "How long an idle producer's sequence numbers are kept."),
+        _long(
+            "queued.max.request.bytes",
+            -1,
+            "What large requests may take while they come in, all together; -1 leaves it to the broker.",
+        ),
         _int("quota.window.num", 1, "Samples kept for client quotas."),
         _int("quota.window.size.seconds", 1, "Length of each of these samples."),
         _list("sasl.enabled.mechanisms", "SASL mechanisms of the listeners."),

@@ -76,6 +76,8 @@ class BrokerSettings:
     offsets_retention_minutes: int = 10_080
     producer_id_expiration_check_interval_ms: int = 600_000
     producer_id_expiration_ms: int = 86_400_000
+    # Kafka's is no limit at all; -1 is a limit of this broker's own here.
+    queued_max_request_bytes: int = -1
     quota_window_num: int = 11
     quota_window_size_seconds: int = 1
     # Kafka's is GSSAPI, which is not spoken here.

@@ -23,6 +23,7 @@ from headwater_broker.security.ssl_names import (
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import UsageError
+from headwater_broker.server.request_memory import RequestMemory
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.transport import Channel, read_range
 
@@ -161,12 +162,13 @@ class TlsChannel(Channel):
         core: Core,
         loop: asyncio.AbstractEventLoop,
         on_closed: Callable[[Channel], None],
+        memory: RequestMemory,
         tls: TlsSettings,
     ) -> None:
         self._tls = tls.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         self._rules = tls.rules
         self._is_greeted = False
-        super().__init__(self._tls, connection, core, loop, on_closed)
+        super().__init__(self._tls, connection, core, loop, on_closed, memory)
 
     def _on_readable(self) -> None:
         if not self._is_greeted:

@@ -2,6 +2,8 @@
 
 Each socket is non-blocking and watched by the loop. The rules that keep it right:
 
+- No further request of a connection is begun while more than a bound of its answers waits, in bytes or in number,
+  and one that asks for much takes turns with its like (see `turns`).
 - A connection is read at most once between two ends of a tick. The core's appended batches still lie in the
   receive buffer until the end of the tick writes them, so nothing may move or refill it before.
 - When the kernel takes no more bytes the writer is armed, and nothing more is read from that client until its
@@ -19,10 +21,13 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from struct import Struct
+from time import perf_counter
 
 from headwater_broker.log import FileRange
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
+from headwater_broker.server.request_memory import RequestMemory
+from headwater_broker.server.turns import BURST_S
 
 _LOG = logging.getLogger(__name__)
 _SIZE = Struct(">i")
@@ -34,7 +39,18 @@ _SMALL_READS_BEFORE_SHRINKING = 64
 # Up to here one pread and one send beat the three system calls that sendfile needs around a small answer.
 _COPY_BYTES = 64 * 1024
 _GATHER_BYTES = 256 * 1024
-_DEBT_BYTES = 1024 * 1024
+_DEBT_BYTES = 128 * 1024
+_MOST_ANSWERS = 512
+"""Pieces of answers that may wait to be sent, those that are not made yet among them."""
+_TURN_S = 0.002
+_LARGE_REQUEST_BYTES = 4096
+"""One that asks for so many things waits for a turn, whoever sends it."""
+
+_SENDING_S = 1.5e-9
+"""What a byte of an answer costs to be sent."""
+
+_SENT_AT_ONCE_BYTES = 8 * 1024 * 1024
+"""How much a client that reads fast is sent before the others get a look."""
 _PEER_GONE = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ETIMEDOUT, errno.ENOTCONN})
 
 
@@ -53,6 +69,7 @@ class Channel:
         "_core",
         "_end",
         "_loop",
+        "_memory",
         "_on_closed",
         "_parsed_tick",
         "_reading",
@@ -72,6 +89,7 @@ class Channel:
         core: Core,
         loop: asyncio.AbstractEventLoop,
         on_closed: Callable[["Channel"], None],
+        memory: RequestMemory,
     ) -> None:
         self.sock = sock
         self.connection = connection
@@ -79,6 +97,7 @@ class Channel:
         self._core = core
         self._loop = loop
         self._on_closed = on_closed
+        self._memory = memory
         self._buffer = bytearray(_FIRST_BUFFER_BYTES)
         self._start = 0
         self._end = 0
@@ -126,11 +145,12 @@ class Channel:
             elif size > _BUFFER_BYTES:
                 self._small_reads += 1
                 if self._small_reads > _SMALL_READS_BEFORE_SHRINKING:
-                    self._buffer = bytearray(_BUFFER_BYTES)
-                    self._small_reads = 0
+                    self.give_back()
             return True
         if pending == size:
             if needed <= size:
+                return False
+            if needed > _BUFFER_BYTES and not self._memory.take(self, needed, self._loop.time()):
                 return False
             # Grown as the bytes come in: a size alone, which may be a lie, allocates nothing.
             self._replace_buffer(max(min(needed, 2 * size), _BUFFER_BYTES))
@@ -151,8 +171,18 @@ class Channel:
         size: int = _SIZE.unpack_from(self._buffer, self._start)[0]
         return size + _SIZE.size
 
-    def _parse(self) -> None:
+    def _parse(self, *, is_turn: bool = False) -> None:
         connection = self.connection
+        turns = self._core.turns
+        started_s = perf_counter()
+        charged_until_s = connection.charged_until_s
+        if (
+            (charged_until_s - started_s > BURST_S or not charged_until_s)
+            and not is_turn
+            and turns.must_wait(connection, self._take_turn)
+        ):
+            return
+        turn_ends_s = started_s + _TURN_S
         start, end = self._start, self._end
         handle, handle_alike = self._core.handle, self._core.handle_alike
         buffer = self._buffer
@@ -160,7 +190,7 @@ class Channel:
         while end - start >= 4:
             if connection.waiting_for is not None or self._writing or connection.close_reason is not None:
                 break
-            if connection.debt_bytes > _DEBT_BYTES:
+            if connection.debt_bytes > _DEBT_BYTES or len(connection.output) > _MOST_ANSWERS:
                 break
             frames_end = handle_alike(connection, buffer, view, start, end)
             if frames_end == start:
@@ -174,12 +204,23 @@ class Channel:
                 frames_end = start + 4 + size
                 if frames_end > end:
                     break
+                if (
+                    size > _LARGE_REQUEST_BYTES
+                    and buffer[start + 5]  # Produce is 0; no key has more than one byte
+                    and not is_turn
+                    and turns.must_wait(connection, self._take_turn)
+                ):
+                    break
                 handle(connection, view, start + 4, frames_end)
             if self._parsed_tick != self._core.tick:
                 self._parsed_tick = self._core.tick
                 self._core.schedule_tick()
             start = frames_end
+            if perf_counter() > turn_ends_s:
+                break
         self._start = start
+        sending_s = connection.debt_bytes * _SENDING_S
+        turns.charge(connection, started_s, perf_counter() - started_s + sending_s)
         if not self._reading and self._end - start < len(buffer):
             self._watch_reads(not self._writing)
 
@@ -191,6 +232,8 @@ class Channel:
         if connection.is_closed:
             return
         connection.debt_bytes = 0
+        if self._memory.is_short and len(self._buffer) > _BUFFER_BYTES:
+            self.give_back()
         if not self._writing:
             self._send()
         if connection.close_reason is not None:
@@ -208,12 +251,15 @@ class Channel:
         if not self.connection.is_closed:
             self._parse()
 
+    def _take_turn(self) -> None:
+        if not self.connection.is_closed:
+            self._parse(is_turn=True)
+
     def _on_writable(self) -> None:
         if self.connection.is_closed:
             return
         self._loop.remove_writer(self.sock)
         self._writing = False
-        self.last_active = self._loop.time()
         self._send()
         if not self._writing and not self.connection.is_closed:
             self._watch_reads(True)
@@ -221,13 +267,15 @@ class Channel:
 
     def _send(self) -> None:
         """Sends until the output is empty or the kernel takes no more."""
+        sent_bytes = 0
         try:
-            while True:
+            while sent_bytes < _SENT_AT_ONCE_BYTES:
                 if not self._unsent and not self.connection.output:
                     return
                 data, file_range = self._gather()
                 if not data and file_range is None:
                     return
+                sent_bytes += len(data) + (file_range.count if file_range is not None else 0)
                 if data and not self._send_bytes(data, more=file_range is not None):
                     if file_range is not None:
                         self._unsent.insert(1, file_range)
@@ -266,6 +314,8 @@ class Channel:
             sent = self.sock.send(data, self._MORE if more else 0)
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             sent = 0
+        else:
+            self.last_active = self._loop.time()
         if sent == len(data):
             return True
         self._unsent.insert(0, memoryview(data)[sent:])
@@ -282,6 +332,7 @@ class Channel:
             raise _FileError(f"{_path(file_range)} cannot be sent: {error}") from error
         if sent == 0:
             raise _FileError(f"{_path(file_range)} ends before byte {file_range.position + 1}")
+        self.last_active = self._loop.time()
         if sent == file_range.count:
             return True
         if sent > 0:
@@ -319,15 +370,16 @@ class Channel:
         self._loop.remove_writer(self.sock)
         self._unsent.clear()
         self._core.detach(connection)
+        self._memory.release(self)
         connection.output.clear()
         with suppress(OSError):
             self.sock.close()
         self._on_closed(self)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is under way: no answer waits, no request is half here."""
-        return not self.connection.output and not self._unsent and self._start == self._end
+    def awaits_answer(self) -> bool:
+        """Whether it is our turn: the client has asked, and an answer is not there yet."""
+        return not self._writing and self.connection.awaits_answer
 
     def release_memory(self) -> None:
         """Gives back a buffer that grew, if the client has been silent since."""
@@ -335,6 +387,22 @@ class Channel:
         if is_silent and self._start == self._end and len(self._buffer) > _FIRST_BUFFER_BYTES:
             self._buffer = bytearray(_FIRST_BUFFER_BYTES)
             self._start = self._end = 0
+            self._memory.release(self)
+
+    def give_back(self) -> bool:
+        """See `Holder`."""
+        # The core may still refer to bytes of this tick, and then the memory would stay.
+        if self._start != self._end or self._parsed_tick == self._core.tick:
+            return False
+        self._buffer = bytearray(_BUFFER_BYTES)
+        self._start = self._end = 0
+        self._small_reads = 0
+        self._memory.release(self)
+        return True
+
+    def read_on(self) -> None:
+        """See `Holder`."""
+        self._watch_reads(not self._writing)
 
 
 def _refusal(first_bytes: bytes, size: int, allowed: int) -> str:

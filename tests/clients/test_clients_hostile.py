@@ -1,0 +1,215 @@
+"""Clients that send and never read, or stop half-way: they cost the others nothing, and are closed in time."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from headwater_broker.testing import RunningBroker, WireClient, broker
+from headwater_broker.testing.batches import build_batch
+from headwater_broker.wire.apis import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+
+TIMEOUT_S = 30.0
+TOPICS = 200
+CONNECTIONS = 30
+PIPELINED = 300
+
+
+def frame(api_key: int, version: int, body: bytes) -> bytes:
+    request = struct.pack(">hhih", api_key, version, 1, -1) + body
+    return struct.pack(">i", len(request)) + request
+
+
+ALL_METADATA = frame(METADATA, 1, struct.pack(">i", -1))
+
+
+def fetch(topic: bytes, max_wait_ms: int, partitions: int = 1) -> bytes:
+    body = struct.pack(">iiiib", -1, max_wait_ms, 2**31 - 1, 2**31 - 1, 0)
+    body += struct.pack(">ih", 1, len(topic)) + topic + struct.pack(">i", partitions)
+    body += b"".join(struct.pack(">iqi", number, 0, 1000) for number in range(partitions))
+    return frame(FETCH, 4, body)
+
+
+def produce(topic: bytes, records: bytes) -> bytes:
+    body = struct.pack(">hhi", -1, 1, 10_000) + struct.pack(">ih", 1, len(topic)) + topic
+    return frame(PRODUCE, 3, body + struct.pack(">iii", 1, 0, len(records)) + records)
+
+
+@contextmanager
+def connected(running: RunningBroker) -> Iterator[socket.socket]:
+    with socket.create_connection((running.host, running.port), timeout=TIMEOUT_S) as sock:
+        yield sock
+
+
+def exactly(sock: socket.socket, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = sock.recv(size - len(data))
+        assert piece, "the broker closed the connection"
+        data += piece
+    return bytes(data)
+
+
+def answer(sock: socket.socket) -> bytes:
+    return exactly(sock, struct.unpack(">i", exactly(sock, 4))[0])
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Whether the broker closes the connection; what it sent before is read."""
+    try:
+        while sock.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def create(running: RunningBroker, partitions: int, *names: str) -> None:
+    topics = [
+        {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [],
+        }
+        for name in names
+    ]
+    with WireClient(running.bootstrap) as client:
+        made = client.ask(CREATE_TOPICS, 2, topics=topics, timeout=30_000, validate_only=False)
+        assert not any(topic.error_code for topic in made.topics)
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[RunningBroker]:
+    with broker() as started:
+        create(started, 1, *(f"topic-{number}" for number in range(TOPICS)))
+        create(started, 500, "wide")
+        yield started
+
+
+HOSTILE = {
+    "metadata": ALL_METADATA * PIPELINED,
+    "long polls": fetch(b"topic-0", 100) * PIPELINED,
+    "wide long polls": fetch(b"wide", 100, 500) * 20,
+    "wide fetches": fetch(b"wide", 0, 500) * 20,
+}
+
+
+@pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE.keys())
+def test_clients_that_never_read_leave_the_others_their_answers(running: RunningBroker, data: bytes) -> None:
+    """All of what they ask for takes longer than the good client waits for a single answer."""
+    batch = bytes(build_batch([b"x" * 200]))
+    with ExitStack() as stack:
+        good = stack.enter_context(connected(running))
+        good.sendall(produce(b"topic-0", batch))
+        answer(good)
+        hostile = [stack.enter_context(connected(running)) for _ in range(CONNECTIONS)]
+        for sock in hostile:
+            sock.setblocking(False)
+            assert sock.send(data)
+        for _ in range(50):
+            good.sendall(produce(b"topic-0", batch))
+            answer(good)
+        # A connection that was closed would have made it easy.
+        assert all(is_open(sock) for sock in hostile)
+
+
+def is_open(sock: socket.socket) -> bool:
+    try:
+        return sock.recv(1, socket.MSG_PEEK) != b""
+    except BlockingIOError:
+        return True
+
+
+def test_answers_to_the_same_question_are_the_same_and_each_has_its_own_correlation_id(
+    running: RunningBroker,
+) -> None:
+    with connected(running) as sock:
+        requests = []
+        for number in range(20):
+            request = struct.pack(">hhih", METADATA, 1, number, -1) + struct.pack(">i", -1)
+            requests.append(struct.pack(">i", len(request)) + request)
+        sock.sendall(b"".join(requests))
+        answers = [answer(sock) for _ in requests]
+    assert [struct.unpack(">i", each[:4])[0] for each in answers] == list(range(20))
+    assert len({each[4:] for each in answers}) == 1
+
+
+IDLE = {"connections.max.idle.ms": "300"}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [struct.pack(">i", 100) + b"half", b"\0\0", ALL_METADATA[:-1]],
+    ids=["half", "size", "all but one"],
+)
+def test_idle_half_sent_request_is_closed(sent: bytes) -> None:
+    with broker(properties=IDLE) as idle, connected(idle) as sock:
+        sock.sendall(sent)
+        assert is_closed(sock)
+
+
+def test_idle_unread_answers_are_closed() -> None:
+    with broker(properties=IDLE) as idle:
+        create(idle, 1, *(f"topic-{number}" for number in range(50)))
+        with connected(idle) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.setblocking(False)
+            data = memoryview(ALL_METADATA * 20_000)
+            deadline = time.monotonic() + TIMEOUT_S
+            closed = False
+            while not closed:
+                assert time.monotonic() < deadline
+                try:
+                    data = data[sock.send(data) :]
+                except BlockingIOError:
+                    time.sleep(0.02)
+                except (ConnectionResetError, BrokenPipeError):
+                    closed = True
+
+
+def test_idle_is_not_who_waits_for_an_answer() -> None:
+    with broker(properties=IDLE) as idle:
+        create(idle, 1, "t")
+        with connected(idle) as waiting, connected(idle) as silent:
+            waiting.sendall(fetch(b"t", 2500))
+            assert is_closed(silent)
+            answer(waiting)
+            assert is_closed(waiting)
+
+
+def test_request_memory_that_is_full_stops_large_requests_and_no_small_one() -> None:
+    properties = {"queued.max.request.bytes": "1000000", "socket.request.max.bytes": "1000000"}
+    with broker(properties=properties) as small:
+        create(small, 1, "t")
+        large = produce(b"t", bytes(build_batch([b"x" * 600_000])))
+        with ExitStack() as stack:
+            holders = [stack.enter_context(connected(small)) for _ in range(2)]
+            for sock in holders:
+                sock.sendall(large[:500_000])
+            third = stack.enter_context(connected(small))
+            third.setblocking(False)
+            sent = third.send(large)
+            client = stack.enter_context(WireClient(small.bootstrap))
+            for _ in range(20):
+                client.ask(METADATA, 1, topics=None)
+            holders[0].close()
+            third.setblocking(True)
+            third.settimeout(TIMEOUT_S)
+            third.sendall(large[sent:])
+            assert answer(third)
+            holders[1].sendall(large[500_000:])
+            assert answer(holders[1])
+            listed = client.ask(
+                LIST_OFFSETS,
+                1,
+                replica_id=-1,
+                topics=[{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
+            )
+            assert listed.topics[0].partitions[0].offset == 2
