@@ -18,6 +18,7 @@ from headwater_broker.consumer.ownership import Ownership
 from headwater_broker.consumer.progress import Progress
 from headwater_broker.consumer.record import Record
 from headwater_broker.coordination import CoordinationError, Coordinator, ZooKeeperCoordinator
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _log = logging.getLogger(__name__)
 
@@ -260,7 +261,9 @@ class ZooKeeperConsumer:
                 if self._ownership.owned:
                     self._revoked(self._ownership.owned, lost=not self._ownership.is_safe())
             except CoordinationError as error:
-                _log.warning("%s leaves without a last commit: %s", self.member, error)
+                _log.warning(
+                    "%s leaves without a last commit: %s", shown(self.member), shown(error, MESSAGE_CHARS)
+                )
             finally:
                 if self._fetcher is not None:
                     self._fetcher.close()
@@ -286,7 +289,7 @@ class ZooKeeperConsumer:
             self._ownership.settle(self._revoked, self._assigned)
             self._follow_brokers()
         except CoordinationError as error:
-            _log.warning("%s does not rebalance yet: %s", self.member, error)
+            _log.warning("%s does not rebalance yet: %s", shown(self.member), shown(error, MESSAGE_CHARS))
         if self._ownership.needs_settling():
             self._retry_at = time.monotonic() + self._retry_s
             self._retry_s = min(2 * self._retry_s, _LAST_RETRY_S)
@@ -300,7 +303,7 @@ class ZooKeeperConsumer:
         try:
             self._progress.commit()
         except CoordinationError as error:
-            _log.warning("%s does not commit yet: %s", self.member, error)
+            _log.warning("%s does not commit yet: %s", shown(self.member), shown(error, MESSAGE_CHARS))
 
     def _revoked(self, partitions: frozenset[TopicPartition], lost: bool) -> None:
         if not lost:

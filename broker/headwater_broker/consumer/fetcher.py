@@ -10,6 +10,7 @@ import confluent_kafka
 
 from headwater_broker.consumer.assignment import TopicPartition
 from headwater_broker.consumer.record import Record
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _log = logging.getLogger(__name__)
 
@@ -83,7 +84,7 @@ class KafkaFetcher:
         if error is not None:
             if error.fatal() or error.code() == confluent_kafka.KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
                 raise FetchError(error.str())
-            _log.warning("%s", error.str())  # librdkafka tries again by itself
+            _log.warning("%s", shown(error.str(), MESSAGE_CHARS))  # librdkafka tries again by itself
             return None
         kind, timestamp_ms = message.timestamp()
         return Record(

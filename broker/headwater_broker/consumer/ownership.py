@@ -23,6 +23,7 @@ from headwater_broker.consumer.assignment import (
 )
 from headwater_broker.consumer.plan import decode_plan, encode_plan
 from headwater_broker.coordination import AlreadyOwned, Change, ChangeKind, Coordinator, LeaseLost
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ class Ownership:
         try:
             self._coordinator.claim_partitions(self._group, self._member, [tp])
         except AlreadyOwned as held:
-            _log.debug("%s", held)  # its owner will see the same members and release it
+            _log.debug("%s", shown(held, MESSAGE_CHARS))  # its owner will see the same members and release it
             return False
         except LeaseLost:
             self._session_lost.set()

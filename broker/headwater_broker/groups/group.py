@@ -27,6 +27,7 @@ from headwater_broker.groups.messages import (
 )
 from headwater_broker.groups.retention import OffsetUse
 from headwater_broker.groups.subscription import subscribed_topics
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _log = logging.getLogger(__name__)
 
@@ -279,7 +280,12 @@ class Group:
         else:
             self._initial_round = None
             self._join_deadline_ms = now_ms + timeout_ms
-        _log.info("group %r rebalances after generation %d: %s", self.group_id, self.generation, reason)
+        _log.info(
+            "group %s rebalances after generation %d: %s",
+            shown(self.group_id),
+            self.generation,
+            shown(reason, MESSAGE_CHARS),
+        )
         self._become(GroupState.PREPARING_REBALANCE, now_ms)
         self.try_complete_join(now_ms)
 
@@ -441,7 +447,9 @@ class Group:
         self._join_deadline_ms = None
         self._initial_round = None
         for member in [m for m in self.members.values() if m.join_token is None and not m.is_static]:
-            _log.info("group %r: member %s did not rejoin in time", self.group_id, member.member_id)
+            _log.info(
+                "group %s: member %s did not rejoin in time", shown(self.group_id), shown(member.member_id)
+            )
             self.discard(member.member_id)
         if self.members and not self._elect_leader():
             # Static members only, none of them back: their sessions decide.

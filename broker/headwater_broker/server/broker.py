@@ -48,6 +48,7 @@ from headwater_broker.server.security import ClientConfigs, SecurityState
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.state import StateKeeper, topic_config
 from headwater_broker.server.tls import TlsSettings
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
 _UPKEEP_S = 1.0
@@ -175,7 +176,7 @@ class Broker:
         try:
             await loop.run_in_executor(node.helpers, node.coordinator.deregister_broker)
         except CoordinationError as error:
-            _LOG.warning("this broker could not take its registration back: %s", error)
+            _LOG.warning("this broker could not take its registration back: %s", shown(error, MESSAGE_CHARS))
         # Logs belong to this thread, and nothing else is left to be done here.
         node.logs.close()
         await loop.run_in_executor(node.helpers, node.coordinator.stop)

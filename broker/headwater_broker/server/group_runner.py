@@ -22,6 +22,7 @@ from headwater_broker.groups import (
 from headwater_broker.server.cluster import coordinator_of
 from headwater_broker.server.group_turns import GroupTurns
 from headwater_broker.server.node import Node
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
 _SHORTEST_NAP_S = 0.005
@@ -104,7 +105,11 @@ class GroupRunner:
             try:
                 group, since_ms = decode_group(group_id, data)
             except ValueError as error:
-                _LOG.warning("what is kept of group %r cannot be read, it starts anew: %s", group_id, error)
+                _LOG.warning(
+                    "what is kept of group %s cannot be read, it starts anew: %s",
+                    shown(group_id),
+                    shown(error, MESSAGE_CHARS),
+                )
                 continue
             replies += self.groups.load(now_ms, group, max(0, time_of_day_ms - since_ms))
         self._loaded = brokers
@@ -162,7 +167,10 @@ class GroupRunner:
                 await self._node.ask(self._node.coordinator.keep_group, group_id, data)
             except CoordinationError as error:
                 _LOG.warning(
-                    "generation %d of group %r is not kept: %s", save.group.generation, group_id, error
+                    "generation %d of group %s is not kept: %s",
+                    save.group.generation,
+                    shown(group_id),
+                    shown(error, MESSAGE_CHARS),
                 )
                 is_kept = False
         self.deliver(self.groups.saved(self.now_ms(), save, is_kept=is_kept))
@@ -203,4 +211,4 @@ class GroupRunner:
                 try:
                     await self.load()
                 except CoordinationError as error:
-                    _LOG.warning("groups cannot be loaded, trying again: %s", error)
+                    _LOG.warning("groups cannot be loaded, trying again: %s", shown(error, MESSAGE_CHARS))

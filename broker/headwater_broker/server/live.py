@@ -8,6 +8,7 @@ from headwater_broker.server.errors import UsageError
 from headwater_broker.server.kafka_keys import kafka_keys
 from headwater_broker.server.properties import LISTENER_PREFIX, PLACES, REPLICATION_RATES
 from headwater_broker.server.settings import BrokerSettings, parse_settings
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class LiveSettings:
                 self.check({name: value})
                 parse_settings({**good, name: value})
             except UsageError as error:
-                _LOG.warning("a stored broker setting is passed over: %s", error)
+                _LOG.warning("a stored broker setting is passed over: %s", shown(error, MESSAGE_CHARS))
             else:
                 good[name] = value
         return parse_settings(good)

@@ -1,8 +1,14 @@
-"""The broker's loggers as the resource BROKER_LOGGER: what each logs, changed while the broker runs."""
+"""The broker's loggers: how a line looks, and the resource BROKER_LOGGER, by which levels change at run time."""
 
 import logging
 from collections.abc import Mapping
+from types import TracebackType
 
+from headwater_broker.shown import escaped, shown
+
+_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_LINE_CHARS = 2000
+_TRACEBACK_CHARS = 20_000
 _PACKAGE = "headwater_broker"
 _ROOT = "root"
 _LEVELS = {
@@ -17,6 +23,38 @@ _LEVELS = {
 
 class LoggerError(Exception):
     """A logger or a level that there is not; the message says what there is."""
+
+
+class LineFormatter(logging.Formatter):
+    """One line for each record, whatever is in it.
+
+    What logs a name from outside has it `shown`; this is the second line of defence, for what libraries log and for
+    messages of exceptions that nobody expected. Each line of a traceback is indented, so that none of them, and no
+    line break in an exception's message, looks like a record.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(_FORMAT)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (logging's name)
+        """The line without a traceback."""
+        return shown(super().formatMessage(record), _LINE_CHARS)
+
+    def formatException(  # noqa: N802
+        self,
+        ei: tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None],
+    ) -> str:
+        """The traceback."""
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+        """Where the record was made, if that was asked for."""
+        return _indented(super().formatStack(stack_info))
+
+
+def _indented(text: str) -> str:
+    cut = text if len(text) <= _TRACEBACK_CHARS else f"...{text[-_TRACEBACK_CHARS:]}"
+    return "\n".join(f"    {escaped(line)}" for line in cut.split("\n"))
 
 
 def logger_levels() -> dict[str, str]:

@@ -9,6 +9,7 @@ from headwater_broker.groups import GroupError, OffsetUse
 from headwater_broker.server.group_offsets import StagedOffsets
 from headwater_broker.server.group_runner import GroupRunner
 from headwater_broker.server.node import Node
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
 _MS_A_MINUTE = 60_000
@@ -34,7 +35,7 @@ class OffsetRetention:
             try:
                 await self.sweep()
             except CoordinationError as error:
-                _LOG.warning("expired offsets stay for now: %s", error)
+                _LOG.warning("expired offsets stay for now: %s", shown(error, MESSAGE_CHARS))
             except Exception:
                 _LOG.exception("expiring offsets failed")
             await asyncio.sleep(self._node.settings.offsets_retention_check_interval_ms / 1000)
@@ -89,5 +90,5 @@ class OffsetRetention:
                 )
             ]
             if expired:
-                _LOG.info("forgetting %d expired offsets of group %r", len(expired), group_id)
+                _LOG.info("forgetting %d expired offsets of group %s", len(expired), shown(group_id))
                 await node.ask(node.coordinator.delete_offsets, group_id, expired)

@@ -14,6 +14,7 @@ from headwater_broker.log import LogDirError
 from headwater_broker.server.arguments import ProcessOptions, parse_arguments
 from headwater_broker.server.broker import Broker, BrokerOptions
 from headwater_broker.server.errors import ServerError, UsageError
+from headwater_broker.server.loggers import LineFormatter
 
 _LOG = logging.getLogger(__name__)
 _FAILED = 1
@@ -26,9 +27,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 after a clean stop, 2 for wrong arguments, 3 for a port in use, 4 if ZooKeeper cannot
         be reached or refuses, 1 for anything else.
     """
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(handlers=[handler], level=logging.INFO)
+    logging.captureWarnings(True)
     # A log on a full disk takes no line: that is no reason to try and write a traceback there.
     logging.raiseExceptions = False
     logging.getLogger("kazoo").setLevel(logging.ERROR)

@@ -20,6 +20,7 @@ from headwater_broker.server.core import Core, Request, Response
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.security import SecurityState
 from headwater_broker.server.settings import BrokerSettings
+from headwater_broker.shown import MESSAGE_CHARS, shown
 from headwater_broker.wire import parse_request_header
 from headwater_broker.wire.apis import API_VERSIONS, SASL_AUTHENTICATE, SASL_HANDSHAKE
 
@@ -145,7 +146,7 @@ class SaslGate:
         """A handshake; the code says whether it can go on."""
         is_changed = self._is_open and mechanism != self._mechanism
         if mechanism not in self.settings.mechanisms or is_changed:
-            self._connection.close_reason = f"SASL mechanism {mechanism[:100]} is not offered to it"
+            self._connection.close_reason = f"SASL mechanism {shown(mechanism)} is not offered to it"
             return ErrorCode.unsupported_sasl_mechanism
         self._mechanism = mechanism
         self._is_raw = is_raw
@@ -221,7 +222,7 @@ class SaslApis:
         try:
             answer, session_ms = gate.step(request.body.auth_bytes)
         except AuthenticationFailedError as error:
-            _LOG.warning("%s failed to authenticate: %s", connection.peer, error)
+            _LOG.warning("%s failed to authenticate: %s", connection.peer, shown(error, MESSAGE_CHARS))
             await asyncio.sleep(gate.settings.failure_delay_s)
             connection.close_reason = "authentication failed"
             return _refused(ErrorCode.sasl_authentication_failed, str(error))

@@ -16,6 +16,7 @@ from headwater_broker.server.errors import UsageError
 from headwater_broker.server.quotas import Quotas
 from headwater_broker.server.settings import BrokerSettings
 from headwater_broker.server.watcher import RETRY_S, Ask, Watcher
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
 ClientConfigs = Mapping[ConfigKind, Mapping[str, Mapping[str, str]]]
@@ -91,7 +92,7 @@ class SecurityState(Watcher):
             await self.refresh(*wanted)
         except CoordinationError as error:
             # What is known stays in force: nobody gains a right by cutting this broker off.
-            _LOG.warning("rules and users cannot be read, trying again: %s", error)
+            _LOG.warning("rules and users cannot be read, trying again: %s", shown(error, MESSAGE_CHARS))
             self._wanted |= wanted
             await asyncio.sleep(RETRY_S)
             self._wake.set()
@@ -157,5 +158,7 @@ def _read_tokens(stored: Mapping[str, Mapping[str, Any]]) -> dict[str, Delegatio
         try:
             tokens[token_id] = DelegationToken.from_json(value)
         except ValueError as error:
-            _LOG.warning("delegation token %s is passed over: %s", token_id, error)
+            _LOG.warning(
+                "delegation token %s is passed over: %s", shown(token_id), shown(error, MESSAGE_CHARS)
+            )
     return tokens

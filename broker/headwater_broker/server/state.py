@@ -23,6 +23,7 @@ from headwater_broker.log import (
 from headwater_broker.server.cluster import ClusterView, Wanted
 from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.watcher import RETRY_S, Ask, Watcher
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
 ALL_BROKERS = "<default>"
@@ -92,7 +93,7 @@ class StateKeeper(Watcher):
                 await self._refresh(wanted)
                 break
             except CoordinationError as error:
-                _LOG.warning("shared state cannot be read, trying again: %s", error)
+                _LOG.warning("shared state cannot be read, trying again: %s", shown(error, MESSAGE_CHARS))
                 await asyncio.sleep(RETRY_S)
             except Exception:
                 # A fault in acting on one change must not end the upkeep of all that come after.
@@ -134,7 +135,7 @@ class StateKeeper(Watcher):
                     log.become_leader(state.leader_epoch)
                     self._view.missing.discard((name, partition))
                 except LogError as error:
-                    _LOG.error("%s-%d cannot be led: %s", name, partition, error)
+                    _LOG.error("%s-%d cannot be led: %s", shown(name), partition, shown(error, MESSAGE_CHARS))
                     if self._manager.get(name, partition) is None:
                         self._view.missing.add((name, partition))
                 self._seen.add((name, partition, topic.topic_id.bytes))
@@ -150,7 +151,7 @@ class StateKeeper(Watcher):
         except LogDirError:
             if present is None:
                 raise
-            _LOG.warning("%s-%d is left from a topic that was deleted: removing it", name, partition)
+            _LOG.warning("%s-%d is left from a topic that was deleted: removing it", shown(name), partition)
             self._remove_log(name, partition)
             return self._manager.create(name, partition, topic_id)
 
@@ -161,7 +162,9 @@ class StateKeeper(Watcher):
                 try:
                     self._manager.reconfigure(name)
                 except LogError as error:
-                    _LOG.error("the settings of %s cannot be used: %s", name, error)
+                    _LOG.error(
+                        "the settings of %s cannot be used: %s", shown(name), shown(error, MESSAGE_CHARS)
+                    )
         self._configured = configs
 
     async def _delete_topics(self) -> None:
@@ -200,7 +203,7 @@ class StateKeeper(Watcher):
     async def _complete_deletion(self, name: str) -> None:
         await self._ask(self._coordinator.complete_topic_deletion, name)
         self._view.deleting.pop(name, None)
-        _LOG.info("topic %s is deleted", name)
+        _LOG.info("topic %s is deleted", shown(name))
 
     def _remove_log(self, name: str, partition: int) -> None:
         log = self._manager.get(name, partition)
@@ -224,5 +227,7 @@ def topic_config(view: ClusterView, base: LogConfig, name: str) -> LogConfig:
         try:
             config = LogConfig.parse({key: value}, config)
         except InvalidConfigError as error:
-            _LOG.warning("a stored setting of topic %s is passed over: %s", name, error)
+            _LOG.warning(
+                "a stored setting of topic %s is passed over: %s", shown(name), shown(error, MESSAGE_CHARS)
+            )
     return config

@@ -25,6 +25,7 @@ from headwater_broker.server.group_offsets import GroupOffsets
 from headwater_broker.server.node import Node
 from headwater_broker.server.producer_ids import ProducerIds
 from headwater_broker.server.transaction_log import TRANSACTION_TOPIC, TransactionLog
+from headwater_broker.shown import MESSAGE_CHARS, shown
 from headwater_broker.transactions import (
     PendingOffset,
     Producer,
@@ -85,7 +86,7 @@ class TransactionRunner:
                 try:
                     self._log_at(log.partition)
                 except ApiError as error:
-                    _LOG.error("%s", error)
+                    _LOG.error("%s", shown(error, MESSAGE_CHARS))
         self._spawn(self._watch_the_time())
 
     def stop(self) -> None:
@@ -163,7 +164,7 @@ class TransactionRunner:
         for transaction in sorted(prepared, key=lambda each: each.updated_ms):
             _LOG.info(
                 "going on with the transaction of %s, which is in the state %s",
-                transaction.transactional_id,
+                shown(transaction.transactional_id),
                 transaction.state.title,
             )
             self._spawn(self._resume(transaction), transaction.transactional_id)
@@ -335,7 +336,11 @@ class TransactionRunner:
                 if transition is not None:
                     await self._store(transition)
             except ApiError as error:
-                _LOG.error("the transaction of %s stays incomplete: %s", transaction.transactional_id, error)
+                _LOG.error(
+                    "the transaction of %s stays incomplete: %s",
+                    shown(transaction.transactional_id),
+                    shown(error, MESSAGE_CHARS),
+                )
             finally:
                 self._offsets.blocked.difference_update(transaction.offsets)
 
@@ -350,7 +355,11 @@ class TransactionRunner:
                 return
             except (LogError, CoordinationError) as error:
                 if not is_told:
-                    _LOG.warning("the transaction of %s waits: %s", transaction.transactional_id, error)
+                    _LOG.warning(
+                        "the transaction of %s waits: %s",
+                        shown(transaction.transactional_id),
+                        shown(error, MESSAGE_CHARS),
+                    )
                 is_told = True
                 self._offsets.blocked.update(transaction.offsets)
             await asyncio.sleep(_RETRY_S)
@@ -369,7 +378,9 @@ class TransactionRunner:
             try:
                 appended = target.append_marker(producer_id, epoch, marker, now_ms=now_ms)
             except (InvalidProducerEpochError, CoordinatorFencedError) as error:
-                _LOG.warning("%s-%d takes no marker: %s", topic, partition, error)
+                _LOG.warning(
+                    "%s-%d takes no marker: %s", shown(topic), partition, shown(error, MESSAGE_CHARS)
+                )
             except LogError as error:
                 failure = error
             else:
@@ -400,7 +411,7 @@ class TransactionRunner:
             await asyncio.sleep(interval_ms / 1000)
             now_ms = self._node.clock.now_ms()
             for transition in self.coordinator.time_out(now_ms):
-                _LOG.info("the transaction of %s has timed out", transition.transactional_id)
+                _LOG.info("the transaction of %s has timed out", shown(transition.transactional_id))
                 self._spawn(self._abort(transition), transition.transactional_id)
             if self._node.clock.monotonic() >= next_expiry_s:
                 next_expiry_s = self._node.clock.monotonic() + expire_ms / 1000
@@ -411,7 +422,11 @@ class TransactionRunner:
         try:
             await self._store(transition)
         except ApiError as error:
-            _LOG.error("the transaction of %s cannot be aborted: %s", transition.transactional_id, error)
+            _LOG.error(
+                "the transaction of %s cannot be aborted: %s",
+                shown(transition.transactional_id),
+                shown(error, MESSAGE_CHARS),
+            )
             return
         assert transition.after is not None
         await self._finish(transition.after, AsyncExitStack())
@@ -420,4 +435,8 @@ class TransactionRunner:
         try:
             await self._store(transition)
         except ApiError as error:
-            _LOG.error("transactional id %s cannot be forgotten: %s", transition.transactional_id, error)
+            _LOG.error(
+                "transactional id %s cannot be forgotten: %s",
+                shown(transition.transactional_id),
+                shown(error, MESSAGE_CHARS),
+            )

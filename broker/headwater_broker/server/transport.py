@@ -28,6 +28,7 @@ from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
 from headwater_broker.server.request_memory import RequestMemory
 from headwater_broker.server.turns import BURST_S
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
 _SIZE = Struct(">i")
@@ -357,7 +358,7 @@ class Channel:
 
     def refuse(self, reason: str) -> None:
         """Closes the connection and says why in the log."""
-        _LOG.warning("closing the connection of %s: %s", self.connection.peer, reason)
+        _LOG.warning("closing the connection of %s: %s", self.connection.peer, shown(reason, MESSAGE_CHARS))
         self.close()
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from headwater_broker.coordination.zookeeper.client import Znode
 from headwater_broker.coordination.zookeeper.process import Liveness, ProcessIdentity
 from headwater_broker.coordination.zookeeper.session import ZooKeeperSession
 from headwater_broker.coordination.zookeeper.transaction import Create, Delete, Operation, SetData
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +51,9 @@ class BrokerRegistry:
         try:
             epoch = self._register(broker)
         except CoordinationError as error:
-            _log.warning("broker %d is not registered again yet: %s", broker.broker_id, error)
+            _log.warning(
+                "broker %d is not registered again yet: %s", broker.broker_id, shown(error, MESSAGE_CHARS)
+            )
             return False
         _log.info("broker %d is registered again, its epoch is now %d", broker.broker_id, epoch)
         return True

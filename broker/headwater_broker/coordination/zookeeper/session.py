@@ -22,6 +22,7 @@ from kazoo.retry import KazooRetry
 
 from headwater_broker.coordination.errors import CoordinationError, CoordinatorUnavailable
 from headwater_broker.coordination.zookeeper.client import ZnodeClient
+from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _log = logging.getLogger(__name__)
 
@@ -243,7 +244,7 @@ class ZooKeeperSession(ZnodeClient):
             try:
                 event()
             except CoordinationError as error:
-                _log.warning("an event of the session was not handled: %s", error)
+                _log.warning("an event of the session was not handled: %s", shown(error, MESSAGE_CHARS))
             except Exception:
                 _log.exception("a callback failed")
 

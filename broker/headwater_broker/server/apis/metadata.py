@@ -20,6 +20,7 @@ from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
 from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.server.transaction_runner import TransactionRunner
+from headwater_broker.shown import MESSAGE_CHARS, shown
 from headwater_broker.wire import APIS
 from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, FIND_COORDINATOR, METADATA
 
@@ -173,7 +174,7 @@ class MetadataApis:
                 TRANSACTION_TOPIC, settings.transaction_state_log_num_partitions, configs
             )
         except (ApiError, CoordinationError) as error:
-            _LOG.warning("%s cannot be created: %s", TRANSACTION_TOPIC, error)
+            _LOG.warning("%s cannot be created: %s", TRANSACTION_TOPIC, shown(error, MESSAGE_CHARS))
         return self._find_coordinator(request, _TRANSACTION_KEY)
 
     def _find_coordinator(self, request: Request, key_type: int) -> Response:

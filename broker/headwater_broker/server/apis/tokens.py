@@ -17,6 +17,7 @@ from headwater_broker.security.tokens import DelegationToken, token_hmac
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.shown import shown
 from headwater_broker.wire.apis import (
     CREATE_DELEGATION_TOKEN,
     DESCRIBE_DELEGATION_TOKEN,
@@ -179,7 +180,7 @@ class TokenApis:
         max_ms = now_ms + (longest_ms if lifetime_ms <= 0 else min(lifetime_ms, longest_ms))
         token_id = urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
         expires_ms = min(max_ms, now_ms + settings.delegation_token_expiry_time_ms)
-        _LOG.info("%s makes a delegation token of %s: %s", requester, owner, token_id)
+        _LOG.info("%s makes a delegation token of %s: %s", shown(requester), shown(owner), token_id)
         return DelegationToken(token_id, owner, requester, renewers, now_ms, max_ms, expires_ms)
 
     async def _put(self, token: DelegationToken) -> None:

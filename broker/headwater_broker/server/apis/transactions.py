@@ -13,6 +13,7 @@ from headwater_broker.server.group_offsets import Committer, GroupOffsets
 from headwater_broker.server.node import Node
 from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.server.transaction_runner import TransactionRunner
+from headwater_broker.shown import shown
 from headwater_broker.transactions import Producer, TransactionRefused
 from headwater_broker.wire.apis import (
     ADD_OFFSETS_TO_TXN,
@@ -82,7 +83,9 @@ class TransactionApis:
             return ErrorCode.unknown_topic_or_partition
         if self._node.logs.get(*key) is None:
             # Its marker would have to be written by that broker: see DESIGN.md, "with replication".
-            _LOG.warning("%s-%d is another broker's: transactions do not span brokers yet", *key)
+            _LOG.warning(
+                "%s-%d is another broker's: transactions do not span brokers yet", shown(key[0]), key[1]
+            )
             return ErrorCode.policy_violation
         return ErrorCode.none
 
@@ -108,7 +111,9 @@ class TransactionApis:
         elsewhere = self._node.cluster.group_coordinator(body.group_id)
         if elsewhere is not None and elsewhere.broker_id != self._node.me.broker_id:
             # Its TxnOffsetCommit would go to that broker, which does not know the transaction.
-            _LOG.warning("group %s is another broker's: transactions do not span brokers yet", body.group_id)
+            _LOG.warning(
+                "group %s is another broker's: transactions do not span brokers yet", shown(body.group_id)
+            )
             return {"error_code": ErrorCode.policy_violation}
         try:
             await self._transactions.add(body.transactional_id, producer, [], [body.group_id])
