@@ -101,6 +101,18 @@ def test_names_with_control_characters_forge_no_line_of_the_log(
     assert_plain(caplog.records)
 
 
+@each_version
+def test_names_longer_than_an_answer_can_hold_are_answered_without_them(
+    running: RunningBroker, api: Api, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = 70_000 if api.is_flexible(version) else 32_767
+    caplog.set_level(logging.DEBUG)
+    ask(running, api, version, "x" * size, "x" * 32_767)
+    for record in caplog.records:
+        assert record.exc_info is None, record
+        assert len(record.getMessage()) < 1500, record
+
+
 def test_group_instance_that_comes_back_forges_no_line_of_the_log(
     running: RunningBroker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -23,6 +23,7 @@ from headwater_broker.server.cluster import coordinator_of
 from headwater_broker.server.group_turns import GroupTurns
 from headwater_broker.server.node import Node
 from headwater_broker.shown import MESSAGE_CHARS, shown
+from headwater_broker.wire.codec import LEGACY_STRING_BYTES
 
 _LOG = logging.getLogger(__name__)
 _SHORTEST_NAP_S = 0.005
@@ -73,6 +74,9 @@ class GroupRunner:
 
     def refusal(self, group_id: str) -> GroupError:
         """NONE where this broker coordinates the group, else why it does not answer for it."""
+        # Kafka's records of groups cannot hold a longer name, nor can the versions that most tools list groups by.
+        if len(group_id.encode()) > LEGACY_STRING_BYTES:
+            return GroupError.INVALID_GROUP_ID
         broker = self._node.cluster.group_coordinator(group_id)
         if broker is None:
             # No broker is registered, this one neither: its session has ended and is being replaced.

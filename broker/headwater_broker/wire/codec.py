@@ -8,7 +8,7 @@ A response is given as plain values for the newest version, and each version tak
 """
 
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import Field, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from importlib import import_module
@@ -18,12 +18,17 @@ from typing import Any, cast, get_args, get_origin
 
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_writer
+from kio.serial.errors import OutOfBoundValue
 
 from headwater_broker.wire.apis import API_VERSIONS, Api
 from headwater_broker.wire.older import older_type
 from headwater_broker.wire.reader import read_message, without_none
 
 _FRAME_START = Struct(">ii")
+_CUT_MESSAGE_CHARS = 255
+
+LEGACY_STRING_BYTES = 2**15 - 1
+"""The longest text before the compact strings, and in Kafka's own records: its length is an int16."""
 _ONE_MS = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -54,18 +59,54 @@ def encode_response(api: Api, version: int, correlation_id: int, values: Mapping
         version: The request's version.
         correlation_id: The request's.
         values: The message as plain values: error codes and times and dates (milliseconds) as integers, structures
-            as mappings, arrays as sequences. `throttle_time` may be left out, and so may fields with a default.
+            as mappings, arrays as sequences. `throttle_time` may be left out, and so may fields with a default. What
+            is too long for a field of this version is cut or left out.
     """
     entity_type = message_type(api.name, version, "response")
+    message = build(entity_type, values)
+    try:
+        return _response_frame(api, version, correlation_id, message)
+    except OutOfBoundValue:
+        return _response_frame(api, version, correlation_id, _fitting(message))
+
+
+def _response_frame(api: Api, version: int, correlation_id: int, message: Any) -> bytes:
     buffer = BytesIO()
     buffer.write(_FRAME_START.pack(0, correlation_id))
     if api.is_flexible(version) and api.key != API_VERSIONS:
         buffer.write(b"\x00")
-    entity_writer(entity_type)(buffer, build(entity_type, values))
+    entity_writer(type(message))(buffer, message)
     size = buffer.tell() - 4
     buffer.seek(0)
     buffer.write(size.to_bytes(4, "big"))
     return buffer.getvalue()
+
+
+def _fitting(message: Any) -> Any:
+    """The message with every text cut that is longer than a version before the compact strings can hold.
+
+    An error that repeats a long name is such a text, and so is a name that came in by a version with compact strings
+    and is listed by an older one. What may be null is left out, unless it is an error's message.
+    """
+    changes = {}
+    for each in fields(message):
+        value = getattr(message, each.name)
+        if isinstance(value, tuple):
+            changes[each.name] = tuple(_fitting_value(each, one) for one in value)
+        else:
+            changes[each.name] = _fitting_value(each, value)
+    return replace(message, **changes)
+
+
+def _fitting_value(field: Field[Any], value: Any) -> Any:
+    if is_dataclass(value):
+        return _fitting(value)
+    if not isinstance(value, str) or len(value.encode()) <= LEGACY_STRING_BYTES:
+        return value
+    if field.name == "error_message":
+        return value[:_CUT_MESSAGE_CHARS] + "..."
+    _, is_nullable = without_none(field.type)
+    return None if is_nullable else value.encode()[:LEGACY_STRING_BYTES].decode(errors="ignore")
 
 
 def milliseconds(time: timedelta) -> int:

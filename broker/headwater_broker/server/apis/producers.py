@@ -10,7 +10,7 @@ from headwater_broker.server.producer_ids import ProducerIds
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.transactions import NO_PRODUCER, Producer, TransactionRefused
 from headwater_broker.wire.apis import INIT_PRODUCER_ID
-from headwater_broker.wire.codec import milliseconds
+from headwater_broker.wire.codec import LEGACY_STRING_BYTES, milliseconds
 
 _FENCED_FROM = 4
 
@@ -28,6 +28,9 @@ class ProducerApis:
         body = request.body
         known = Producer(request.get("producer_id", -1), request.get("producer_epoch", -1))
         if (known.producer_id == -1) != (known.epoch == -1):
+            return _refused(ErrorCode.invalid_request)
+        # Kafka accepts it and fails to write its record, with an error that makes clients ask for ever.
+        if len((body.transactional_id or "").encode()) > LEGACY_STRING_BYTES:
             return _refused(ErrorCode.invalid_request)
         try:
             if body.transactional_id is None:
