@@ -61,7 +61,39 @@ def test_scram_exchange_is_that_of_rfc_7677() -> None:
         [b"n,,r=abc"],
         [b"n,,n=us=2er,r=abc"],
         [b"n,a=other,n=user,r=abc"],
+        # Each attribute once, in its place: whose name counts must not depend on who reads.
+        [b"n,,n=admin,n=user,r=abc"],
+        [b"n,,n=user,n=admin,r=abc"],
+        [b"n,,n=user,r=abc,n=admin"],
+        [b"n,,n=user,r=abc,r=abd"],
+        [b"n,,n=user,r=abc,tokenauth=false,tokenauth=true"],
+        [b"n,,r=abc,n=user"],
+        [b"n,,n=user,x=y,r=abc"],
+        [b"n,,m=x,n=user,r=abc"],
+        [b"n,a=user,a=user,n=user,r=abc"],
+        [b"n,n=user,r=abc"],
+        [b"n,a=,n=user,r=abc"],
+        [b"n,,a=admin,n=user,r=abc"],
+        [b"n,,n=,r=abc"],
+        [b"n,,n=user,r="],
+        [b"n,,n=user,r=a b"],
+        [b"n,,n=user,r=abc,"],
+        [b"n,,n=user,r=abc,x"],
+        [b"n,,n=user,r=abc,x="],
+        [b"n,,n=us\0er,r=abc"],
+        [b"n,,n=us=3d,r=abc"],
+        ["n,,n=us\u00e9r,r=abc".encode()],
+        [b" n,,n=user,r=abc"],
+        [CLIENT_FIRST + b"\0"],
         [CLIENT_FIRST, b""],
+        [CLIENT_FIRST, CLIENT_FINAL.replace(b",r=", b",r=x,r=")],
+        [CLIENT_FIRST, CLIENT_FINAL.replace(b",p=", b",r=x,p=")],
+        [CLIENT_FIRST, CLIENT_FINAL.replace(b",p=", b",c=biws,p=")],
+        [CLIENT_FIRST, CLIENT_FINAL.replace(b",p=", b",p=AAAA,p=")],
+        [CLIENT_FIRST, CLIENT_FINAL.replace(b"c=biws,", b"")],
+        [CLIENT_FIRST, CLIENT_FINAL.replace(b"c=biws", b"c=bi_ws")],
+        [CLIENT_FIRST, CLIENT_FINAL + b",p=AAAA"],
+        [CLIENT_FIRST, CLIENT_FINAL + b"\n"],
         [CLIENT_FIRST, CLIENT_FINAL.replace(b"dHzb", b"dHzc")],
         [CLIENT_FIRST, CLIENT_FINAL.replace(b"r=rOpr", b"r=rOps")],
         [CLIENT_FIRST, CLIENT_FINAL.replace(b"c=biws", b"c=eSws")],
@@ -76,6 +108,18 @@ def test_scram_whoever_does_not_prove_it_is_refused(messages: list[bytes]) -> No
     with pytest.raises(AuthenticationFailedError):
         exchange.step(messages[-1])
     assert exchange.principal is None
+
+
+def test_scram_extension_that_is_signed_is_passed_over() -> None:
+    exchange = server(account())
+    first = exchange.step(CLIENT_FIRST + b",x=1,yy=a=b")
+    signed = CLIENT_FIRST[3:] + b",x=1,yy=a=b," + first + b"," + CLIENT_FINAL.partition(b",p=")[0] + b",z=2"
+    salted = hashlib.pbkdf2_hmac("sha256", b"pencil", b64decode("W22ZaJ0SNY7soEsUEjb6gQ=="), 4096)
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(hashlib.sha256(client_key).digest(), signed, "sha256")
+    proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
+    exchange.step(signed[signed.index(b"c=biws") :] + b",p=" + b64encode(proof))
+    assert exchange.principal == USER
 
 
 def test_scram_unknown_user_and_too_few_iterations_are_refused_alike() -> None:
@@ -109,7 +153,16 @@ def test_scram_credential_is_kept_as_kafka_writes_it(mechanism: ScramMechanism) 
     assert b64encode(credential.stored_key).decode() not in repr(credential)
 
 
-@pytest.mark.parametrize("text", ["", "salt=x", "salt=,stored_key=,server_key=,iterations=many", "a=b,c"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "salt=x",
+        "salt=,stored_key=,server_key=,iterations=many",
+        "salt=,stored_key=,server_key=,iterations=4_096",
+        "a=b,c",
+    ],
+)
 def test_scram_credential_malformed_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
         ScramCredential.parse(text)
@@ -135,6 +188,10 @@ def test_plain_right_password_comes_in() -> None:
         b"\0alice\0wrong",
         b"\0bob\0x",
         b"bob\0alice\0a:b",
+        b"\0alice\0a:b\0",
+        b"\0alice\0a:b\0admin",
+        b"\0\0alice\0a:b",
+        b"alice\0\0alice\0a:b",
         b"\xff",
     ],
 )

@@ -5,13 +5,30 @@ Nobody's password is known here: a credential proves that the client knows it, a
 
 import hashlib
 import hmac
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from headwater_broker.numbers import parse_integer
 from headwater_broker.security.errors import AuthenticationFailedError
 from headwater_broker.security.principal import USER, Principal
+
+# The messages as Kafka's `ScramMessages` takes them: attributes in this order, names in ASCII. Extensions may follow,
+# each attribute once: of `n=admin,n=alice` two programs could read two users. `m=`, which RFC 5802 has refused, is.
+_SASLNAME = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_VALUE = r"[\x01-\x2b\x2d-\x7f]+"
+_NONCE = r"[\x21-\x2b\x2d-\x7e]+"
+_BASE64 = r"(?:[A-Za-z0-9/+]{4})*(?:[A-Za-z0-9/+]{3}=|[A-Za-z0-9/+]{2}==)?"
+_EXTENSIONS = rf"(?P<extensions>(?:,[A-Za-z]+={_VALUE})*)"
+_CLIENT_FIRST = re.compile(
+    rf"n,(?:a=(?P<authorize_as>{_SASLNAME}))?,"
+    rf"(?P<bare>n=(?P<name>{_SASLNAME}),r=(?P<nonce>{_NONCE}){_EXTENSIONS})"
+)
+_CLIENT_FINAL = re.compile(
+    rf"(?P<without_proof>c=(?P<channel>{_BASE64}),r=(?P<nonce>{_NONCE}){_EXTENSIONS}),p=(?P<proof>{_BASE64})"
+)
 
 MIN_ITERATIONS = 4096
 MAX_ITERATIONS = 16384
@@ -87,7 +104,7 @@ class ScramCredential:
                 b64decode(parts["salt"], validate=True),
                 b64decode(parts["stored_key"], validate=True),
                 b64decode(parts["server_key"], validate=True),
-                int(parts["iterations"]),
+                parse_integer(parts["iterations"]),
             )
         except KeyError as error:
             raise ValueError(f"a SCRAM credential without {error}") from error
@@ -150,39 +167,41 @@ class ScramServer:
             if self._account is None:
                 return self._answer_first(message).encode()
             return self._answer_final(self._account, message).encode()
-        except (ValueError, KeyError, IndexError) as error:
+        except ValueError as error:
             raise self._failure() from error
 
     def _answer_first(self, message: str) -> str:
-        channel_binding, authorize_as, bare = message.split(",", 2)
-        if channel_binding != "n":
+        match = _CLIENT_FIRST.fullmatch(message)
+        if match is None:
             raise self._failure()
-        fields = _fields(bare)
-        name = _saslname(fields["n"])
-        if authorize_as and _saslname(_fields(authorize_as)["a"]) != name:
+        extensions = self._extensions(match["extensions"], "amnr")
+        name = _saslname(match["name"])
+        if match["authorize_as"] is not None and _saslname(match["authorize_as"]) != name:
             message = (
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
             raise AuthenticationFailedError(message)
-        account = self._lookup(name, fields.get("tokenauth", "").lower() == "true")
+        account = self._lookup(name, extensions.get("tokenauth", "").lower() == "true")
         if account is None or account.credential.iterations < MIN_ITERATIONS:
             raise self._failure()
         self._account = account
-        self._nonce = fields["r"] + self._nonce
+        self._nonce = match["nonce"] + self._nonce
         salt = b64encode(account.credential.salt).decode()
         answer = f"r={self._nonce},s={salt},i={account.credential.iterations}"
-        self._first = f"{bare},{answer}"
+        self._first = f"{match['bare']},{answer}"
         return answer
 
     def _answer_final(self, account: Account, message: str) -> str:
-        without_proof, _, proof = message.rpartition(",p=")
-        fields = _fields(without_proof)
-        if fields["r"] != self._nonce or b64decode(fields["c"])[:2] != b"n,":
+        match = _CLIENT_FINAL.fullmatch(message)
+        if match is None:
             raise self._failure()
-        signed = f"{self._first},{without_proof}".encode()
+        self._extensions(match["extensions"], "crp")
+        if match["nonce"] != self._nonce or b64decode(match["channel"])[:2] != b"n,":
+            raise self._failure()
+        signed = f"{self._first},{match['without_proof']}".encode()
         credential = account.credential
         signature = _hmac(self._mechanism, credential.stored_key, signed)
-        given = b64decode(proof, validate=True)
+        given = b64decode(match["proof"])
         if len(given) != len(signature):
             raise self._failure()
         client_key = bytes(one ^ other for one, other in zip(given, signature, strict=True))
@@ -192,6 +211,14 @@ class ScramServer:
         self.principal = account.principal
         self.expires_ms = account.expires_ms
         return f"v={b64encode(_hmac(self._mechanism, credential.server_key, signed)).decode()}"
+
+    def _extensions(self, text: str, taken: str) -> dict[str, str]:
+        """The attributes behind those that each message has; one that is there already is refused."""
+        pairs = [part.split("=", 1) for part in text.split(",")[1:]]
+        names = [*taken, *(name for name, _ in pairs)]
+        if len(set(names)) < len(names):
+            raise self._failure()
+        return dict(pairs)
 
     def _failure(self) -> AuthenticationFailedError:
         # The same for a user that is not there and for a wrong password, as Kafka's.
@@ -218,11 +245,5 @@ def _hmac(mechanism: ScramMechanism, key: bytes, data: bytes) -> bytes:
     return hmac.digest(key, data, mechanism.hash_name)
 
 
-def _fields(text: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in text.split(","))
-
-
 def _saslname(text: str) -> str:
-    if text.replace("=2C", "").replace("=3D", "").count("="):
-        raise ValueError(text)
     return text.replace("=2C", ",").replace("=3D", "=")
