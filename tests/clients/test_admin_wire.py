@@ -88,6 +88,31 @@ def test_configs_of_all_topics_cannot_be_altered(client: WireClient) -> None:
     assert alter(client, TOPIC, "", "retention.ms", "5") is ErrorCode.invalid_request
 
 
+@pytest.mark.parametrize("text", ["1_000", "\u0661\u0662", "0x10", "1e3", "", "nan"])
+def test_numbers_that_kafka_does_not_read_are_refused_wherever_settings_come_in(
+    client: WireClient, text: str
+) -> None:
+    name = f"numbers-{uuid4().hex[:8]}"
+
+    def created(configs: list[dict[str, str]]) -> ErrorCode:
+        topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": []}
+        answer = client.ask(
+            CREATE_TOPICS, 7, topics=[{**topic, "configs": configs}], timeout=5000, validate_only=False
+        )
+        code: ErrorCode = answer.topics[0].error_code
+        return code
+
+    assert created([{"name": "retention.ms", "value": text}]) is ErrorCode.invalid_config
+    assert created([]) is ErrorCode.none
+    assert alter(client, TOPIC, name, "retention.ms", text) is ErrorCode.invalid_config
+    assert alter(client, TOPIC, name, "min.cleanable.dirty.ratio", text if text != "1e3" else "inf") is (
+        ErrorCode.invalid_config
+    )
+    assert alter(client, BROKER, "1", "log.retention.ms", text) is ErrorCode.invalid_request
+    assert alter(client, BROKER, "1", "max.connections", text) is ErrorCode.invalid_request
+    assert describe(client, BROKER, text or "one").error_code is ErrorCode.invalid_request
+
+
 # -- the broker's settings -------------------------------------------------------------------------
 
 
@@ -96,7 +121,8 @@ def test_overrides_of_connections_that_make_no_sense_are_refused_while_running()
     coordinator.set_config(ConfigKind.BROKER, "<default>", {"max.connections.per.ip.overrides": "nonsense"})
     with broker(coordinator=coordinator) as running, WireClient(running.bootstrap) as client:
         name = "max.connections.per.ip.overrides"
-        assert alter(client, BROKER, "1", name, "127.0.0.9") is ErrorCode.invalid_request
+        for text in ("127.0.0.9", "127.0.0.9:1_0", "127.0.0.9:\u0663"):
+            assert alter(client, BROKER, "1", name, text) is ErrorCode.invalid_request
         assert alter(client, BROKER, "1", name, "127.0.0.9:7") is ErrorCode.none
         assert entries(client)[name].value == "127.0.0.9:7"
 
@@ -111,7 +137,8 @@ def test_overrides_of_connections_that_make_no_sense_are_refused_while_running()
     ],
 )
 def test_rates_of_replication_are_taken_while_running(client: WireClient, name: str, rate: str) -> None:
-    assert alter(client, BROKER, name, rate, "fast") is ErrorCode.invalid_request
+    for text in ("fast", "1_000", "\u0663", "-1"):
+        assert alter(client, BROKER, name, rate, text) is ErrorCode.invalid_request
     assert alter(client, BROKER, name, rate, "10000000") is ErrorCode.none
     assert entries(client, name)[rate].value == "10000000"
     assert alter(client, BROKER, "1", "log.retention.ms", "100000") is ErrorCode.none

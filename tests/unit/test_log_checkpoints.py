@@ -86,6 +86,8 @@ def test_clean_shutdown_is_kafkas_json() -> None:
         ("events", None),
         ("-1", None),
         ("a-x", None),
+        ("a-\u0663", None),
+        ("a-1_0", None),
         ("a-", None),
         ("a-0.f00-delete", None),
         ("a-0-future", None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import pytest
 
@@ -62,6 +63,71 @@ def test_parse_unknown_name_tells_the_nearest() -> None:
 def test_parse_value_not_allowed_tells_what_is(name: str, text: str) -> None:
     with pytest.raises(InvalidConfigError, match=f"^Invalid value {text} for configuration {name}: "):
         parse_value(name, text)
+
+
+NO_NUMBERS = [
+    "",
+    "1_000",
+    "\u0661\u0662",
+    "\uff11",
+    "\u00a05",
+    "5\u2003",
+    "0x10",
+    "1e3",
+    "5.0",
+    "+-5",
+    "- 5",
+    "5L",
+    "1" * 5000,
+]
+NO_DECIMALS = [
+    "",
+    "nan",
+    "NaN",
+    "inf",
+    "-Infinity",
+    "infinity",
+    "1e999",
+    "0.1_0",
+    "0.\u0665",
+    "0x1p-1",
+    ".",
+    "0.5x",
+    "0,5",
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        *(("segment.bytes", text) for text in NO_NUMBERS),
+        *(("retention.ms", text) for text in NO_NUMBERS),
+        *(("min.cleanable.dirty.ratio", text) for text in NO_DECIMALS),
+        ("leader.replication.throttled.replicas", "\u0661:1"),
+        ("message.format.version", "\u0663.0"),
+    ],
+)
+def test_parse_value_what_only_python_reads_as_a_number_is_refused(name: str, text: str) -> None:
+    with pytest.raises(
+        InvalidConfigError, match=f"^Invalid value {re.escape(text)} for configuration {name}: "
+    ):
+        parse_value(name, text)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("segment.bytes", " +5000\t", 5000),
+        ("retention.ms", "-1", -1),
+        ("retention.ms", "007", 7),
+        ("min.cleanable.dirty.ratio", " .5 ", 0.5),
+        ("min.cleanable.dirty.ratio", "5e-1", 0.5),
+        ("min.cleanable.dirty.ratio", "1.", 1.0),
+        ("min.cleanable.dirty.ratio", "0.5d", 0.5),
+    ],
+)
+def test_parse_value_reads_numbers_as_java_does(name: str, text: str, value: float) -> None:
+    assert parse_value(name, text) == value
 
 
 @pytest.mark.parametrize("version", ["0.10.0", "0.10.0.0", "0.11.0-IV2", "2.4", "3.0-IV1", "3.9.1"])

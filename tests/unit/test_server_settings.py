@@ -69,6 +69,17 @@ def test_settings_unknown_property_names_the_nearest(name: str, nearest: str | N
         ("auto.create.topics.enable", "yes", "true or false"),
         ("log.segment.bytes", "-1", "segment.bytes"),
         ("log.retention.hours", "soon", "a whole number"),
+        ("num.partitions", "1_0", "a whole number"),
+        ("num.partitions", "\u0661\u0662", "a whole number"),
+        ("num.partitions", "\u00a05", "a whole number"),
+        ("log.retention.hours", "1_0", "a whole number"),
+        ("log.retention.hours", "\u0663", "a whole number"),
+        ("log.cleaner.io.max.bytes.per.second", "inf", "a number"),
+        ("log.cleaner.io.max.bytes.per.second", "nan", "a number"),
+        ("log.cleaner.io.max.bytes.per.second", "1_0.5", "a number"),
+        ("listener.name.plaintext.max.connections", "1_0", "a whole number"),
+        ("listener.name.x.plain.connections.max.reauth.ms", "\u0663", "a whole number"),
+        ("listener.name.x.scram-sha-256.connections.max.reauth.ms", "soon", "a whole number"),
     ],
 )
 def test_settings_value_that_is_not_allowed_says_what_is(name: str, value: str, reason: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headwater_broker.log.errors import InvalidConfigError
+from headwater_broker.numbers import parse_decimal, parse_integer, trimmed
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
@@ -166,7 +167,7 @@ def _gzip_level(value: Value) -> str | None:
 def _replicas(value: Value) -> str | None:
     """`partition:broker` pairs, or a single asterisk for all."""
     assert isinstance(value, tuple)
-    if value == ("*",) or all(re.fullmatch(r"\d+:\d+", each) for each in value):
+    if value == ("*",) or all(re.fullmatch(r"[0-9]+:[0-9]+", each) for each in value):
         return None
     return "must be the literal '*' or a list of partitionId:brokerId pairs"
 
@@ -176,7 +177,7 @@ def _local_only(value: Value) -> str | None:
 
 
 def _format_version(value: Value) -> str | None:
-    known = isinstance(value, str) and re.fullmatch(r"\d+\.\d+(\.\d+){0,2}(-IV\d+)?", value)
+    known = isinstance(value, str) and re.fullmatch(r"[0-9]+\.[0-9]+(\.[0-9]+){0,2}(-IV[0-9]+)?", value)
     return None if known else "not a version of Kafka, such as 3.0"
 
 
@@ -405,7 +406,7 @@ def parse_value(name: str, text: str, shown_as: str | None = None) -> Value:
         raise InvalidConfigError(f"Unknown topic config name: {name}{hint}")
     problem: str | None
     try:
-        value = _READERS[key.kind](text.strip())
+        value = _READERS[key.kind](trimmed(text))
         problem = key.problem(value)
     except ValueError:
         is_boolean = key.kind == "BOOLEAN"
@@ -437,9 +438,9 @@ def _read_list(text: str) -> tuple[str, ...]:
 
 
 _READERS: dict[str, Callable[[str], Value]] = {
-    "INT": int,
-    "LONG": int,
-    "DOUBLE": float,
+    "INT": parse_integer,
+    "LONG": parse_integer,
+    "DOUBLE": parse_decimal,
     "BOOLEAN": _read_boolean,
     "STRING": str,
     "LIST": _read_list,

@@ -20,7 +20,7 @@ DELETED_DIRECTORY_SUFFIX = "-delete"
 FUTURE_DIRECTORY_SUFFIX = "-future"
 MOVED_DIRECTORY_SUFFIX = "-moved"
 
-_NUMBERED = re.compile(r"(\d{20})(\.[a-z]+)")
+_NUMBERED = re.compile(r"([0-9]{20})(\.[a-z]+)")
 
 
 def segment_path(directory: str, offset: int, suffix: str) -> str:
@@ -41,13 +41,13 @@ def partition_directory(log_directory: str, topic: str, partition: int) -> str:
 
 def moved_name(name: str) -> str | None:
     """The name that a directory with a whole copy is to have; None where it is no such directory."""
-    match = re.fullmatch(r"(.+-\d+)\.[0-9a-f]{32}" + MOVED_DIRECTORY_SUFFIX, name)
+    match = re.fullmatch(r"(.+-[0-9]+)\.[0-9a-f]{32}" + MOVED_DIRECTORY_SUFFIX, name)
     return match[1] if match else None
 
 
 def parse_partition_directory(name: str) -> tuple[str, int] | None:
     """Topic and partition of a directory's name; None where it is not a partition's."""
     topic, dash, number = PurePosixPath(name).name.rpartition("-")
-    if not dash or not topic or not number.isdecimal():
+    if not dash or not topic or not number.isascii() or not number.isdecimal():
         return None
     return topic, int(number)

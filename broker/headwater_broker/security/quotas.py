@@ -5,9 +5,11 @@ which the last one is not over yet, and whoever is too fast waits until the rate
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
+
+from headwater_broker.numbers import parse_decimal
 
 
 class Quota(Enum):
@@ -42,6 +44,15 @@ Name = tuple[str | None, str | None]
 """User and client id, None where an entry is not about one."""
 
 
+def limits_of(values: Mapping[str, str], known: Mapping[str, bool]) -> Iterator[tuple[str, float]]:
+    """The limits among the settings of an entity, as they are kept; what is no number is passed over."""
+    for key in sorted(known.keys() & values.keys()):
+        try:
+            yield key, parse_decimal(values[key])
+        except ValueError:
+            continue
+
+
 class QuotaTable:
     """Limits by user and client id.
 
@@ -53,13 +64,8 @@ class QuotaTable:
         """Takes the entries as they are kept; what is no number is passed over."""
         self._limits: dict[Quota, dict[Name, float]] = {}
         for name, values in entries.items():
-            for quota in Quota:
-                if quota.value in values:
-                    try:
-                        limit = float(values[quota.value])
-                    except ValueError:
-                        continue
-                    self._limits.setdefault(quota, {})[name] = limit
+            for key, limit in limits_of(values, QUOTAS):
+                self._limits.setdefault(Quota(key), {})[name] = limit
         self.is_empty = not self._limits
 
     def limits(self, quota: Quota) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headwater_broker.numbers import parse_integer
 from headwater_broker.server.broker import BrokerOptions
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.listeners import ListenerSpec, parse_listeners
@@ -96,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Runs one broker, which every Kafka client speaks to.",
         epilog="example: python -m headwater_broker --listen 127.0.0.1:9092 --data data --coordinator memory",
     )
-    parser.add_argument("--id", type=int, metavar="N", help="broker id (default: broker.id, else 1)")
+    parser.add_argument("--id", type=_integer, metavar="N", help="broker id (default: broker.id, else 1)")
     parser.add_argument(
         "--listen",
         metavar="HOST:PORT",
@@ -122,10 +123,17 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _integer(text: str) -> int:
+    try:
+        return parse_integer(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text} is {error}") from None
+
+
 def _address(text: str, option: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise UsageError(f"{option} {text}: write it as host:port, such as 127.0.0.1:9092")
     return host, int(port)
 

@@ -98,7 +98,7 @@ def parse_overrides(text: str) -> Mapping[str, int]:
     limits: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         host, colon, number = entry.rpartition(":")
-        if not colon or not number.isdigit():
+        if not colon or not number.isascii() or not number.isdigit():
             raise UsageError(f"broker property {_OVERRIDES}: {entry}: write host:number")
         try:
             infos = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)

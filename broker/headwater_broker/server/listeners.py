@@ -9,7 +9,7 @@ from headwater_broker.server.errors import UsageError
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - what Kafka means by an empty host
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-_LISTENER = re.compile(r"([A-Za-z][\w.-]*)://(\[[0-9A-Fa-f:.]+\]|[^:/]*):(\d+)")
+_LISTENER = re.compile(r"([A-Za-z][\w.-]*)://(\[[0-9A-Fa-f:.]+\]|[^:/]*):([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping
 
+from headwater_broker.numbers import trimmed
 from headwater_broker.server.connection_limits import parse_overrides
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.kafka_keys import kafka_keys
@@ -67,7 +68,8 @@ class LiveSettings:
         if fixed:
             raise UsageError(f"Cannot update these configs dynamically: {', '.join(fixed)}")
         for name in REPLICATION_RATES.keys() & changed.keys():
-            if not changed[name].strip().isdigit():
+            rate = trimmed(changed[name])
+            if not rate.isascii() or not rate.isdigit():
                 raise UsageError(f"{name}={changed[name]} is not allowed: give a whole number of bytes")
         parse_settings({**self._first, **_settings_in(changed)})
         parse_overrides(changed.get("max.connections.per.ip.overrides", ""))

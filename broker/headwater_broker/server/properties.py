@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headwater_broker.log import BROKER_DEFAULTS
+from headwater_broker.numbers import parse_decimal, parse_integer
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.kafka_keys import kafka_keys
 
@@ -293,9 +294,9 @@ def parse_property(spec: Property, text: str, shown_as: str | None = None) -> Va
     """
     name = shown_as or spec.name
     readers: dict[str, Callable[[str], Value]] = {
-        "INT": int,
-        "LONG": int,
-        "DOUBLE": float,
+        "INT": parse_integer,
+        "LONG": parse_integer,
+        "DOUBLE": parse_decimal,
         "BOOLEAN": {"true": True, "false": False}.__getitem__,
         "STRING": str,
         "LIST": str,

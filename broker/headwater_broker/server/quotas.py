@@ -13,13 +13,14 @@ from headwater_broker.coordination import ConfigKind
 from headwater_broker.coordination.model import split_user_client
 from headwater_broker.log import Clock
 from headwater_broker.security.quotas import (
-    CONNECTION_RATE,
     DEFAULT,
+    IP_QUOTAS,
     Name,
     Quota,
     QuotaTable,
     Rate,
     TokenBucket,
+    limits_of,
 )
 from headwater_broker.server.connection import Connection, Deferred, Part
 from headwater_broker.server.errors import ApiError
@@ -68,9 +69,9 @@ class Quotas:
             entries[split_user_client(name)] = values
         self.table = QuotaTable(entries)
         self._connection_limits = {
-            host: float(values[CONNECTION_RATE])
+            host: limit
             for host, values in configs[ConfigKind.IP].items()
-            if CONNECTION_RATE in values
+            for _, limit in limits_of(values, IP_QUOTAS)
         }
 
     def connected(self, host: str) -> float:

@@ -11,6 +11,7 @@ from headwater_broker.log import (
     format_value,
     parse_value,
 )
+from headwater_broker.numbers import parse_integer, trimmed
 from headwater_broker.server.errors import UsageError
 from headwater_broker.server.properties import (
     IN_OTHER_UNITS,
@@ -152,12 +153,16 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
     for name, text in properties.items():
         if name.startswith(LISTENER_PREFIX):
             override = checked_override(name)
-            overrides[override] = text.strip()
+            overrides[override] = trimmed(text)
             of_all = override.removeprefix(LISTENER_PREFIX).partition(".")[2]
-            if of_all in PROPERTIES:
-                parse_property(PROPERTIES[of_all], text.strip(), name)
+            for each in (
+                of_all,
+                of_all.partition(".")[2],
+            ):  # the second where a SASL mechanism stands before it
+                if each in PROPERTIES:
+                    parse_property(PROPERTIES[each], trimmed(text), name)
         elif name in PROPERTIES:
-            fields[PROPERTIES[name].field] = parse_property(PROPERTIES[name], text.strip())
+            fields[PROPERTIES[name].field] = parse_property(PROPERTIES[name], trimmed(text))
         elif name in BROKER_DEFAULTS:
             topic_defaults[BROKER_DEFAULTS[name]] = text
             _check_topic_default(name, text)
@@ -183,7 +188,7 @@ def _check_topic_default(name: str, text: str) -> None:
 
 def _scaled(name: str, text: str, factor: int) -> str:
     try:
-        number = int(text)
+        number = parse_integer(text)
     except ValueError:
         raise UsageError(f"broker property {name}={text} is not allowed: give a whole number") from None
     return str(number * factor if number >= 0 else -1)

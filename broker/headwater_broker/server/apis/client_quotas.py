@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import math
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +12,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import ChangeKind, ConfigKind, CoordinationError
 from headwater_broker.coordination.model import DEFAULT_ENTITY, split_user_client, user_client_name
-from headwater_broker.security.quotas import IP_QUOTAS, QUOTAS
+from headwater_broker.security.quotas import IP_QUOTAS, QUOTAS, limits_of
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
@@ -65,7 +66,7 @@ class ClientQuotaApis:
         ):
             configs = await self._node.ask(self._node.coordinator.configs, kind)
             for name, values in sorted(configs.items()):
-                limits = [(key, float(value)) for key, value in sorted(values.items()) if key in known]
+                limits = list(limits_of(values, known))
                 if limits:
                     found.append((_entity(kind, name), limits))
         return found
@@ -118,7 +119,7 @@ class ClientQuotaApis:
 
 
 def _number(key: str, value: float, *, is_whole: bool) -> str:
-    if value != value or value <= 0:
+    if not math.isfinite(value) or value <= 0:
         raise ApiError(
             ErrorCode.invalid_request, f"Invalid value {value} for quota {key}: give a number above 0"
         )

@@ -1,5 +1,6 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ class ConfigApis:
 
     def _check_broker(self, name: str, expected: str = "expected {}") -> None:
         me = str(self._node.me.broker_id)
-        if not name.lstrip("-").isdigit():
+        if re.fullmatch("[+-]?[0-9]+", name) is None:
             raise ApiError(ErrorCode.invalid_request, f"Node id must be an integer, but it is: {name}")
         if name != me:
             message = f"Unexpected broker id, {expected.format(me)}, but received {name}"
