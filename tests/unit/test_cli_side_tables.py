@@ -159,3 +159,24 @@ def test_side_tables_of_a_table_that_is_not_there_are_a_usage_error(
     assert said.out == ""
     there = f"{PATHS}__quarantine, {PEOPLE}__quarantine"
     assert said.err == f"headwater: there is no table silver.people2__quarantine; there are {there}\n"
+
+
+def test_rejected_bytes_are_shown_and_not_obeyed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    home = Home(tmp_path)
+    row = {
+        "_topic": "t",
+        "_partition": 0,
+        "_offset": 0,
+        "_batch": 0,
+        "value": b"\x1b[2J\xc2\x9b31m[bold]x",
+        "reason": "not \x1b]0;t\x07 a number",
+    }
+    write_deltalake(str(home.table("silver.lines__quarantine")), pa.Table.from_pylist([row]))
+    write_deltalake(str(home.table("silver.lines")), pa.table({"a": [1]}))
+    for words in ([], ["--json"]):
+        assert main(["quarantine", "silver.lines", *words, "--home", str(tmp_path)]) == 0
+        output = capfd.readouterr().out
+        assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", output)
+        assert ("[bold]x" in output) == (not words)  # JSON has bytes as base64
+    assert main(["quarantine", "silver.lines", "--raw", "--home", str(tmp_path)]) == 0
+    assert "\x1b]0;t" in capfd.readouterr().out

@@ -300,3 +300,39 @@ def test_control_characters_are_shown_and_not_obeyed(session, terminal):
     )
     assert r"\x1b[2J\x07\x9bok" in told
     assert not {"\x1b", "\x07", "\x9b"} & set(told)
+
+
+HOSTILE = "chr(27) || '[2J' || chr(155) || chr(8238) || chr(8232) || chr(13) || '[bold]ok[/bold]'"
+
+
+def test_names_of_columns_are_shown_and_not_obeyed(session):
+    for terminal in (True, False):
+        for width in (200, 16):
+            told = shown(session.run('SELECT 1 AS "a\x1b[2J[red]", 2 AS b'), terminal=terminal, width=width)
+            assert r"a\x1b[2J[red]" in told
+            assert "\x1b" not in told
+
+
+def test_raw_table_has_the_characters_of_the_data(session):
+    out = io.StringIO()
+    print_table(
+        session.run("SELECT 'a' || chr(155) || chr(8232) || 'b' AS line"),
+        Console(file=out, width=200),
+        max_rows=1,
+        raw=True,
+    )
+    assert "a\x9b\u2028b" in out.getvalue()
+
+
+def test_csv_is_as_the_data_or_escaped_for_a_terminal(session):
+    result = session.run(f"SELECT {HOSTILE} AS line")
+    assert "\x1b[2J\x9b\u202e\u2028\r[bold]ok[/bold]" in printed(write_csv, result)
+    out = io.StringIO()
+    write_csv(session.run(f"SELECT {HOSTILE} AS line"), out, raw=False)
+    assert out.getvalue() == "line\n" + r"\x1b[2J\x9b\u202e\u2028\r[bold]ok[/bold]" + "\n"
+
+
+def test_json_has_no_character_that_a_terminal_obeys(session):
+    text = printed(write_json, session.run(f"SELECT {HOSTILE} AS line"))
+    assert json.loads(text) == [{"line": "\x1b[2J\x9b\u202e\u2028\r[bold]ok[/bold]"}]
+    assert text.isprintable() or text.replace("\n", "").isprintable()

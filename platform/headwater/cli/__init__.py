@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from headwater.errors import EXIT_USAGE, UserError
+from headwater_broker.shown import escaped_text
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,5 +41,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, exit_code: int) -> int:
-    print(f"headwater: {message}", file=sys.stderr)
+    print(f"headwater: {escaped_text(message)}", file=sys.stderr)
     return exit_code

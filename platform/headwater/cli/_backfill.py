@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.cli._common import console, duration_text, print_table, value_text
+from headwater.cli._common import console, duration_text, print_line, print_table, value_text
 from headwater.errors import UsageError
 from headwater_streams.ledger.entry import spelled
 from headwater_streams.plural import counted
@@ -31,9 +31,9 @@ def print_behind(feeds: Sequence[str], ranges: Mapping[str, Mapping[str, Sequenc
         return
     plan, names = "headwater backfill plan JOB", ", ".join(feeds)
     if ranges is None:
-        print(f"it feeds {names}; {FED_STOP}: {plan} --rebuild")
+        print_line(f"it feeds {names}; {FED_STOP}: {plan} --rebuild")
     else:
-        print(f"it feeds {names}; {FED_GO_ON}: {plan} {_as_options(ranges)}, or --rebuild")
+        print_line(f"it feeds {names}; {FED_GO_ON}: {plan} {_as_options(ranges)}, or --rebuild")
 
 
 def _as_options(ranges: Mapping[str, Mapping[str, Sequence[int]]]) -> str:
@@ -99,7 +99,7 @@ def print_plan(planned: "BackfillPlan", takes_s: float | None = None) -> None:
         lines["feeds"] = f"{', '.join(planned.feeds)}; {FED_GO_ON}"
     _print_lines(lines)
     print_notes(planned.notes)
-    print(f"next: headwater backfill preview {planned.id}, or run {planned.id}")
+    print_line(f"next: headwater backfill preview {planned.id}, or run {planned.id}")
 
 
 def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
@@ -135,7 +135,7 @@ def print_whole(planned: "WholePlan", takes_s: float | None = None) -> None:
     if planned.mode == "rebuild" and any(declared_name(job) != own for job in planned.feeds):
         ready = f"headwater backfill plan JOB --rebuild --behind {planned.id}"
         print_notes([f"once this has run, the tables behind it can be made ready for the swap, too: {ready}"])
-    print(f"next: headwater backfill {following} {planned.id}")
+    print_line(f"next: headwater backfill {following} {planned.id}")
 
 
 def _takes(seconds: float | None) -> dict[str, str]:
@@ -159,13 +159,13 @@ def print_changes(changes: Mapping[str, "Diff"], digest: str, more: str) -> None
         for name, diff in changes.items():
             _print_changes(diff, f"{name}: ", "")
         if digest:
-            print(f"digest {digest}")
+            print_line(f"digest {digest}")
     if more and any(_is_cut(diff, kind) for diff in changes.values() for kind in diff.samples):
-        print(more)
+        print_line(more)
 
 
 def _print_changes(diff: "Diff", of: str, digest: str) -> None:
-    print(
+    print_line(
         f"{of}{counted(diff.added, 'row')} added, {diff.removed:,} removed, {diff.changed:,} changed, "
         f"{diff.unchanged:,} unchanged{digest}"
     )
@@ -182,7 +182,7 @@ def _print_changes(diff: "Diff", of: str, digest: str) -> None:
         if _is_cut(diff, kind)
     ]
     if shown:
-        print(f"shown: {', '.join(shown)}")
+        print_line(f"shown: {', '.join(shown)}")
 
 
 def _is_cut(diff: "Diff", kind: str) -> bool:
@@ -199,13 +199,13 @@ def print_verdict(verdict: "Verdict", target: str, more: str, *, state: str = "v
     print_notes(verdict.notes)
     if verdict.passed:
         is_next = state == "verified"
-        print(
+        print_line(
             "passed; "
             + (f"next: headwater backfill swap {verdict.backfill}" if is_next else f"it is {state}")
         )
     else:
         broken = ", ".join(f.name for f in verdict.findings if not f.ok)
-        print(f"did not pass: {broken}")
+        print_line(f"did not pass: {broken}")
 
 
 def print_status(found: Sequence[Mapping[str, Any]]) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.cli._backfill_job import errors, home_of, planned_job
-from headwater.cli._common import print_json, progress_console
+from headwater.cli._common import print_json, print_line, progress_console
 from headwater_streams.plural import counted
 
 
@@ -35,7 +35,7 @@ def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output
         return
     in_all, rows = counted(done.chunks, "step"), counted(done.rows_read, "row")
     following = "resume" if done.state == "paused" else "verify"
-    print(
+    print_line(
         f"{done.state}: {done.chunks_done} of {in_all}, {rows} read; next: headwater backfill {following} {backfill_id}"
     )
 
@@ -46,7 +46,7 @@ def told_how_to_go_on(backfill_id: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print(f"headwater: stopped; what is left: headwater backfill run {backfill_id}", file=sys.stderr)
+        print_line(f"headwater: stopped; what is left: headwater backfill run {backfill_id}", file=sys.stderr)
         raise
 
 
@@ -68,7 +68,7 @@ def _tell_nothing_to_run(home: Path, backfill_id: str, json_output: bool) -> boo
         return True
     following = {"done": "verify", "failed": "verify", "verified": "swap"}.get(state)
     then = f"next: headwater backfill {following} {backfill_id}" if following else f"it is {state}"
-    print(f"a rewind has nothing to run, for the rows and the state that it puts back are there; {then}")
+    print_line(f"a rewind has nothing to run, for the rows and the state that it puts back are there; {then}")
     return True
 
 

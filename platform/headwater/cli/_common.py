@@ -6,9 +6,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
+
+from headwater_broker.shown import escaped, escaped_json, escaped_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,6 +28,10 @@ HomeOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON on standard output and nothing else.")]
+RawOption = Annotated[
+    bool,
+    typer.Option("--raw", help="Print control characters of the data as they are, not escaped: for pipes."),
+]
 BootstrapOption = Annotated[
     str | None,
     typer.Option(
@@ -39,23 +45,28 @@ BootstrapOption = Annotated[
 
 def print_json(value: Any) -> None:
     """Print one JSON document on standard output."""
-    print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
+    print(escaped_json(json.dumps(value, ensure_ascii=False, default=str)), flush=True)
+
+
+def print_line(text: str, *, file: TextIO | None = None, flush: bool = False) -> None:
+    """Print a sentence, whatever names it holds; standard output unless said otherwise."""
+    print(escaped_text(text), file=file, flush=flush)
 
 
 def console() -> "Console":
     """Where tables for people go: standard output."""
-    from rich.console import Console
+    from headwater.cli._console import PlainConsole
 
     # A pipe has no width: names in it are to be found and copied whole.
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 10_000
-    return Console(highlight=False, width=width)
+    return PlainConsole(width=width)
 
 
 def progress_console() -> "Console":
     """Where progress and remarks go: standard error, so that standard output stays the result."""
-    from rich.console import Console
+    from headwater.cli._console import PlainConsole
 
-    return Console(stderr=True, highlight=False)
+    return PlainConsole(stderr=True)
 
 
 def duration_text(seconds: float) -> str:
@@ -101,7 +112,9 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, name in enumerate(columns):
         numeric = all(isinstance(row[index], int | float) or row[index] is None for row in cells)
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold", min_width=len(name))
+        table.add_column(
+            Text(name), justify="right" if numeric else "left", overflow="fold", min_width=len(name)
+        )
     for row in cells:
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+        table.add_row(*(Text("" if cell is None else escaped(str(cell))) for cell in row))
     console().print(table)

@@ -12,7 +12,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from headwater.cli._common import print_json
+from headwater.cli._common import print_json, print_line
 from headwater.config import Settings, load_settings
 from headwater.errors import UsageError, UserError
 from headwater.stack.local import bootstrap_of
@@ -200,7 +200,7 @@ def print_done(done: str, names: list[str], json_output: bool) -> None:
     if json_output:
         print_json({done: names})
     else:
-        print(f"{done} {', '.join(names)}")
+        print_line(f"{done} {', '.join(names)}")
 
 
 def parse_timestamp_ms(text: str) -> int:

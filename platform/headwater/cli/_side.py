@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.cli._common import console, print_json
+from headwater.cli._common import console, print_json, print_line
 from headwater.errors import UsageError
 from headwater_streams.nearest import nearest
 from headwater_streams.sinks.target import CHANGES_SUFFIX, LATE_SUFFIX, QUARANTINE_SUFFIX
@@ -18,7 +18,7 @@ _INGEST = "__ingest_"
 
 
 def show_side(
-    home: Path, table: str, suffix: str, limit: int, order: str, json_output: bool
+    home: Path, table: str, suffix: str, limit: int, order: str, *, json_output: bool, raw: bool
 ) -> tuple[str, int]:
     """Prints the newest rows of a table's side table; says whose that is, and how many these are.
 
@@ -35,18 +35,18 @@ def show_side(
     name = owner + suffix
     steps = [each for each in place.tables() if each.startswith(f"{owner}__step_") and each.endswith(suffix)]
     if steps:
-        print(f"{owner} is made in steps, which have {', '.join(steps)}, too", file=sys.stderr)
+        print_line(f"{owner} is made in steps, which have {', '.join(steps)}, too", file=sys.stderr)
     if name not in place.tables():
         if named not in place.tables():
             there = nearest(name, [each for each in place.tables() if each.endswith(suffix)])
             raise UsageError(f"there is no table {named + suffix}; there are {there or 'none of its kind'}")
         if json_output:
             print_json([])
-        print(f"{named} has no {_KINDS[suffix]} rows", file=sys.stderr)
+        print_line(f"{named} has no {_KINDS[suffix]} rows", file=sys.stderr)
         return owner, 0
     if owner != named:
         of_them = f", where its rows are those of {' and '.join(topics)}" if topics else ""
-        print(f"{named} shares {name} with {owner}{of_them}", file=sys.stderr)
+        print_line(f"{named} shares {name} with {owner}{of_them}", file=sys.stderr)
     of_input = f"WHERE _topic IN ({', '.join(map(_quoted, topics))}) " if topics else ""
     schema, _, bare = name.partition(".")
     with SqlSession(home) as session:
@@ -54,9 +54,9 @@ def show_side(
     if json_output:
         print_json([json.loads(json_text(row)) for row in result.objects()])
     elif len(result):
-        print_table(result, console(), max_rows=limit)
+        print_table(result, console(), max_rows=limit, raw=raw)
     else:
-        print(f"{name} is empty" if not topics else f"{name} has none of them", file=sys.stderr)
+        print_line(f"{name} is empty" if not topics else f"{name} has none of them", file=sys.stderr)
     return owner, len(result)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.cli._common import console, print_json
 from headwater.running.progress import progress_of
 from headwater.running.signals import stop_requested
+from headwater_broker.shown import escaped, escaped_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,15 +48,16 @@ def watch_jobs(home: Path, jobs: Sequence[str] | None, *, json_output: bool) -> 
 def _table(home: Path, jobs: Sequence[str] | None) -> "Table":
     from rich import box
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for name in _COLUMNS.values():
         table.add_column(name)
     for each in progress_of(home, jobs):
         row = each.row()
-        table.add_row(*(_cell(row[name]) for name in _COLUMNS))
+        table.add_row(*(Text(escaped(_cell(row[name]))) for name in _COLUMNS))
         if row["message"] and row["state"] in ("failed", "waiting", "running"):
-            table.add_row("", row["message"])
+            table.add_row("", Text(escaped_text(row["message"])))
     return table
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table
+from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_line, print_table
 from headwater.errors import EXIT_FAILED, UsageError
 from headwater_streams.nearest import nearest
 from headwater_streams.plural import counted
@@ -69,11 +69,11 @@ def _print(audits: "list[TableAudit]") -> None:
     for found in audits:
         if any(not p.terms for p in found.partitions):  # more than are counted each
             for name, terms in found.totals.items():
-                print(f"{found.table}: of all partitions of {name}: {_terms(_identity(found, terms))}")
+                print_line(f"{found.table}: of all partitions of {name}: {_terms(_identity(found, terms))}")
         for sentence in (*found.notes, *found.findings):
-            print(sentence)
+            print_line(sentence)
     if audits and all(found.ok for found in audits):
-        print(f"{counted(len(audits), 'table')}: every offset is accounted for")
+        print_line(f"{counted(len(audits), 'table')}: every offset is accounted for")
 
 
 def _identity(found: "TableAudit", terms: dict[str, int]) -> dict[str, int]:

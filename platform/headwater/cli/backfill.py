@@ -13,6 +13,7 @@ from headwater.cli._common import (
     HomeOption,
     JsonOption,
     print_json,
+    print_line,
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
@@ -456,10 +457,10 @@ def swap(
         beside = done.get("beside", {})
         said += "".join(f", {each['version']} of {name}" for name, each in beside.items())
         unchanged = sum(each["proof"]["rows_outside"] for each in (done, *beside.values()))
-        print(f"{said}; {counted(unchanged, 'other row')} unchanged")
+        print_line(f"{said}; {counted(unchanged, 'other row')} unchanged")
     else:
         held = "" if done["held_s"] is None else f", the job held for {done['held_s']:.1f} s"
-        print(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")
+        print_line(f"{said}, generation {generation}{held}; a job that runs the same code goes on with it")
     print_behind(done.get("feeds", ()), done.get("ranges"))
 
 
@@ -484,7 +485,9 @@ def rollback(
         print_json(done)
     else:
         others = ", ".join(BackfillFolder(home_of(home), backfill_id).plan().further)
-        print(f"rolled back as version {done['version']} of {done['target']}{others and f', and {others}'}")
+        print_line(
+            f"rolled back as version {done['version']} of {done['target']}{others and f', and {others}'}"
+        )
 
 
 @app.command()

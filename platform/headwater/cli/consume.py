@@ -10,6 +10,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Topi
 
 from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption
 from headwater.cli._kafka import Cluster, resolve_offset
+from headwater_broker.shown import escaped_data, escaped_json
+from headwater_streams.plural import counted
 
 _BATCH = 500
 
@@ -36,18 +38,24 @@ def consume(
     json_output: Annotated[
         bool, typer.Option("--json", help="Print one JSON object a line, with key, headers and place.")
     ] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Print keys and values byte for byte, not escaped: for pipes.")
+    ] = False,
     home: HomeOption = DEFAULT_HOME,
     bootstrap: BootstrapOption = None,
 ) -> None:
     """Print the records of a topic, from the beginning to what is its end now.
 
     A time is as 2013-01-01T10:00:00Z and means the first record at or after
-    it. Bytes that are not UTF-8 appear in JSON as an object with base64.
+    it. Control characters, but for tabs and line breaks, and bytes that are
+    not UTF-8 are shown as \\x1b, as a terminal would obey them; --raw prints
+    what was produced. In JSON such bytes are an object with base64.
 
     \b
     Examples:
       headwater consume flights --count 10
       headwater consume flights --from latest --follow --json
+      headwater consume photos --raw --count 1 > photo
     """
     cluster = Cluster(home, bootstrap)
     wanted = cluster.require_leaders(topic, partition)
@@ -64,17 +72,25 @@ def consume(
         if not assigned:
             return
         consumer.assign(assigned)
-        _Printer(cluster, topic, key_separator, json_output).run(consumer, ends, count)
+        printer = _Printer(cluster, topic, key_separator, as_json=json_output, raw=raw)
+        try:
+            printer.run(consumer, ends, count)
+        finally:
+            printer.tell_escaped()
 
 
 class _Printer:
     """Prints records until each partition's end, or the wanted number of them, is reached."""
 
-    def __init__(self, cluster: Cluster, topic: str, key_separator: str | None, as_json: bool) -> None:
+    def __init__(
+        self, cluster: Cluster, topic: str, key_separator: str | None, *, as_json: bool, raw: bool
+    ) -> None:
         self._cluster = cluster
         self._topic = topic
         self._separator = None if key_separator is None else key_separator.encode()
         self._as_json = as_json
+        self._raw = raw
+        self._escaped = 0
 
     def run(self, consumer: Any, ends: dict[int, int | None], count: int | None) -> None:
         open_partitions = set(ends)
@@ -100,9 +116,23 @@ class _Printer:
 
     def _line(self, message: Any) -> bytes:
         if self._as_json:
-            return json.dumps(_described(message), ensure_ascii=False).encode() + b"\n"
-        key = b"" if self._separator is None else (message.key() or b"") + self._separator
-        return key + (message.value() or b"") + b"\n"
+            return escaped_json(json.dumps(_described(message), ensure_ascii=False)).encode() + b"\n"
+        key = b"" if self._separator is None else (message.key() or b"")
+        value = message.value() or b""
+        if not self._raw:
+            produced = key, value
+            key, value = escaped_data(key), escaped_data(value)
+            self._escaped += (key, value) != produced
+        return key + (self._separator or b"") + value + b"\n"
+
+    def tell_escaped(self) -> None:
+        """Says that what was printed is not what was produced, where that is so."""
+        if self._escaped:
+            print(
+                f"headwater: {counted(self._escaped, 'record')} with control characters or bytes that are not UTF-8, "
+                "shown escaped; --raw prints what was produced",
+                file=sys.stderr,
+            )
 
 
 def _described(message: Any) -> dict[str, Any]:

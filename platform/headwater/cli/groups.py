@@ -12,6 +12,7 @@ from headwater.cli._common import (
     HomeOption,
     JsonOption,
     print_json,
+    print_line,
     print_table,
 )
 from headwater.cli._kafka import Cluster, parse_timestamp_ms, resolve_offset
@@ -111,7 +112,7 @@ def describe(
         [tuple(getattr(each, column) for column in columns) for each in progress],
         empty=f"group {group} has committed nothing yet",
     )
-    print(f"{described.state.name.lower()}, {counted(len(described.members), 'member')}, lag {total}")
+    print_line(f"{described.state.name.lower()}, {counted(len(described.members), 'member')}, lag {total}")
 
 
 @app.command()
@@ -172,7 +173,7 @@ def reset(
         print_json({"group": group, "dry_run": dry_run, "partitions": rows})
     else:
         print_table(columns, changes, empty="")
-        print("nothing was changed" if dry_run else f"reset {counted(len(changes), 'partition')}")
+        print_line("nothing was changed" if dry_run else f"reset {counted(len(changes), 'partition')}")
 
 
 @app.command()

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption
+from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, RawOption, print_line
 from headwater.cli._side import show_side
 
 _SUFFIX = "__late"
@@ -18,6 +18,7 @@ def late(
         int, typer.Option(min=1, help="The most rows to show, those of the newest batch first.")
     ] = 20,
     json_output: JsonOption = False,
+    raw: RawOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Show the rows of TABLE__late: they are whole.
@@ -31,7 +32,7 @@ def late(
       headwater late gold.delay_by_carrier --limit 5
     """
     order = "_batch DESC, _topic, _partition, _offset"
-    owner, rows = show_side(home, table, _SUFFIX, limit, order, json_output)
+    owner, rows = show_side(home, table, _SUFFIX, limit, order, json_output=json_output, raw=raw)
     if not rows:
         _tell_counted(home, owner)
 
@@ -44,4 +45,4 @@ def _tell_counted(home: Path, table: str) -> None:
     entries = [c.entry for c in since_rebuilt(lineage(Home(home).table(table))) if c.entry is not None]
     count = sum(e.totals["late"] for e in entries if e.is_batch and e.extra.get("late") == "count")
     if count:
-        print(f"late rows of {table}, whose job only counts them: {count:,}", file=sys.stderr)
+        print_line(f"late rows of {table}, whose job only counts them: {count:,}", file=sys.stderr)

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table, waiting
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_line,
+    print_table,
+    waiting,
+)
 from headwater.errors import EXIT_FAILED, UsageError, UserError
 from headwater_streams.plural import counted
 
@@ -97,7 +105,7 @@ def run(
         for result in results:
             _print_result(result)
             if (replaced := before.get((result.table, result.version))) is not None:
-                print(f"in place of what was found at {_when(replaced)}: {_verdict(replaced)}")
+                print_line(f"in place of what was found at {_when(replaced)}: {_verdict(replaced)}")
     if not all(result.passed for result in results):
         raise typer.Exit(EXIT_FAILED)
 
@@ -146,7 +154,7 @@ def show(
     if table:
         _print_result(results[-1])
     elif results:
-        print(f"Data Docs: {(home / 'quality' / 'index.html').resolve().as_uri()}")
+        print_line(f"Data Docs: {(home / 'quality' / 'index.html').resolve().as_uri()}")
 
 
 def _verdict(result: "SuiteResult") -> str:
@@ -200,7 +208,7 @@ def _tell_of_missing_jobs(home: Path, subjects: "Sequence[tuple[str, Job | None]
     for table, job in subjects:
         writer = writer_of(Home(home).table(table)) if job is None else None
         if writer is not None:
-            print(
+            print_line(
                 f"headwater: the job {writer!r}, which writes {table}, is in no module of ./jobs, so its checks and "
                 "keys are left out: headwater quality run PATH.py judges by them",
                 file=sys.stderr,
@@ -306,8 +314,8 @@ def _print_result(result: "SuiteResult") -> None:
         f", with warnings ({', '.join(each.name for each in result.warnings)})" if result.warnings else ""
     )
     rows = counted(result.rows, "row")
-    print(f"{result.table} version {result.version}: {verdict}{warned}; {rows}, {result.seconds:.1f} s")
-    print(f"Data Docs: {result.docs.resolve().as_uri()}")
+    print_line(f"{result.table} version {result.version}: {verdict}{warned}; {rows}, {result.seconds:.1f} s")
+    print_line(f"Data Docs: {result.docs.resolve().as_uri()}")
 
 
 def _mark(passed: bool, severity: str) -> str:

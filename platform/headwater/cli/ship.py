@@ -14,11 +14,13 @@ from headwater.cli._common import (
     HomeOption,
     JsonOption,
     print_json,
+    print_line,
     print_table,
 )
 from headwater.cli._kafka import Cluster
 from headwater.errors import UsageError, UserError, reason
 from headwater.running.signals import stop_requested
+from headwater_broker.shown import escaped
 from headwater_streams.plural import counted
 
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -182,11 +184,11 @@ def _run(
         )
         totals = shipper.run()
     if not json_output:
-        print(f"shipped {counted(totals.lines, 'line')} ({counted(totals.bytes, 'byte')}) to {topic}")
+        print_line(f"shipped {counted(totals.lines, 'line')} ({counted(totals.bytes, 'byte')}) to {topic}")
 
 
 def _say(sentence: str) -> None:
-    print(f"headwater: {sentence}", file=sys.stderr, flush=True)
+    print_line(f"headwater: {escaped(sentence)}", file=sys.stderr, flush=True)
 
 
 class _Reporter:

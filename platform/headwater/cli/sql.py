@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from headwater.cli._common import DEFAULT_HOME, HomeOption, console
+from headwater.cli._common import DEFAULT_HOME, HomeOption, RawOption, console
 from headwater.errors import UsageError
 from headwater.sql.session import SqlSession
 from headwater.sql.statements import all_statements
@@ -45,13 +45,15 @@ def sql(
         int,
         typer.Option(metavar="N", min=0, help="The most rows to show of a table for people; 0 shows all."),
     ] = 100,
+    raw: RawOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Query the tables in SQL.
 
     Each statement sees one version of every table that it names, also while
     jobs write. Times are UTC. Of several statements, --json and --csv print
-    the last one's rows.
+    the last one's rows. Control characters of the data, but for tabs and line
+    breaks, are shown as \\x1b in tables, and in CSV on a terminal.
 
     \b
     Examples:
@@ -70,16 +72,16 @@ def sql(
                 raise UsageError("--json and --csv need a statement, as an argument or on standard input")
             from headwater.sql.prompt import run_prompt
 
-            run_prompt(session, console(), max_rows=max_rows)
+            run_prompt(session, console(), max_rows=max_rows, raw=raw)
             return
         statements = all_statements(sys.stdin.read() if statement is None else statement)
         if not statements:
             raise UsageError('there is no statement; try headwater sql "select 1"')
         try:
             if json_output or csv_output:
-                _print_for_machines(session, statements, as_json=json_output)
+                _print_for_machines(session, statements, as_json=json_output, raw=raw)
             else:
-                _print_for_people(session, statements, max_rows)
+                _print_for_people(session, statements, max_rows, raw=raw)
             sys.stdout.flush()
         except BrokenPipeError:
             # `headwater sql ... | head` has read enough; Python would complain once more while it exits.
@@ -97,18 +99,20 @@ def _parsed_at(at: str | None) -> "int | datetime | None":
         ) from error
 
 
-def _print_for_machines(session: SqlSession, statements: list[str], *, as_json: bool) -> None:
+def _print_for_machines(session: SqlSession, statements: list[str], *, as_json: bool, raw: bool) -> None:
     from headwater.sql.output import write_csv, write_json
 
     results = [session.run(statement) for statement in statements]
-    write = write_json if as_json else write_csv
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")  # whatever the terminal's locale is: JSON is UTF-8
-    write(results[-1], sys.stdout)
+    if as_json:
+        write_json(results[-1], sys.stdout)
+    else:
+        write_csv(results[-1], sys.stdout, raw=raw or not sys.stdout.isatty())
 
 
-def _print_for_people(session: SqlSession, statements: list[str], max_rows: int) -> None:
+def _print_for_people(session: SqlSession, statements: list[str], max_rows: int, *, raw: bool) -> None:
     from headwater.sql.output import print_table
 
     for statement in statements:
-        print_table(session.run(statement), console(), max_rows=max_rows)
+        print_table(session.run(statement), console(), max_rows=max_rows, raw=raw)

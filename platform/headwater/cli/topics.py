@@ -22,6 +22,7 @@ from headwater.cli._common import (
     HomeOption,
     JsonOption,
     print_json,
+    print_line,
     print_table,
 )
 from headwater.cli._kafka import Cluster, parse_assignments, print_done
@@ -226,7 +227,7 @@ def describe(
         empty="",
     )
     if configs:
-        print("\n" + "\n".join(f"{name}={value}" for name, value in configs.items()))
+        print_line("\n" + "\n".join(f"{name}={value}" for name, value in configs.items()))
 
 
 def _require_known(cluster: Cluster, admin: Any, topic: str, names: Sequence[str]) -> None:

@@ -43,9 +43,9 @@ class Show:
         self.say(title)
         shown = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
         for name, value in (rows[0] if rows else {}).items():
-            shown.add_column(name, justify="right" if isinstance(value, int | float) else "left")
+            shown.add_column(Text(name), justify="right" if isinstance(value, int | float) else "left")
         for row in rows:
-            shown.add_row(*("" if value is None else str(value) for value in row.values()))
+            shown.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
         self.console.print(Padding(shown, (0, 0, 0, 10), expand=False))
 
     @contextmanager

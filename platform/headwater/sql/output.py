@@ -3,10 +3,11 @@
 import csv
 import json
 import math
-import re
+from collections.abc import Callable, Iterable
 from typing import IO, TYPE_CHECKING, Any
 
 from headwater.sql.result import Result
+from headwater_broker.shown import escaped_json, escaped_text
 from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
 
 
 _UNLIMITED = 100_000
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-"""What a terminal obeys: a line of a log that anybody may write to could move its cursor or set its title."""
 
 
 def write_json(result: Result, out: IO[str]) -> None:
@@ -30,9 +29,10 @@ def write_json(result: Result, out: IO[str]) -> None:
 def json_text(value: Any) -> str:
     """JSON on one line; NaN and infinities, which JSON does not have, become null at any depth."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        document = json.dumps(value, ensure_ascii=False, allow_nan=False)
     except ValueError:
-        return json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+        document = json.dumps(_finite(value), ensure_ascii=False, allow_nan=False)
+    return escaped_json(document)
 
 
 def _finite(value: Any) -> Any:
@@ -45,13 +45,19 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def write_csv(result: Result, out: IO[str]) -> None:
-    """A header and the rows; null is empty, structs and arrays are JSON."""
+def write_csv(result: Result, out: IO[str], *, raw: bool = True) -> None:
+    """A header and the rows; null is empty, structs and arrays are JSON.
+
+    Args:
+        result: What to write.
+        out: Where.
+        raw: Whether control characters of the data are written as they are; no terminal should get them.
+    """
     if not result.columns:
         return
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(result.columns)
-    writer.writerows([_cell_text(value, null="") for value in row] for row in result.rows())
+    writer.writerow(map(_shown_as(raw), result.columns))
+    writer.writerows([_shown_as(raw)(_cell_text(value, null="")) for value in row] for row in result.rows())
 
 
 def _cell_text(value: Any, *, null: str) -> str:
@@ -68,17 +74,18 @@ def _cell_text(value: Any, *, null: str) -> str:
     return str(value)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\x{ord(found[0]):02x}"
+def _shown_as(raw: bool) -> Callable[[str], str]:
+    return str if raw else escaped_text
 
 
-def print_table(result: Result, console: "Console", *, max_rows: int) -> None:
+def print_table(result: Result, console: "Console", *, max_rows: int, raw: bool = False) -> None:
     """A table, or one line for each value where the columns are too many for the terminal.
 
     Args:
         result: What to show.
         console: Where; its width decides between the two forms if it is a terminal.
         max_rows: Shows no more than these; 0 shows all.
+        raw: Whether control characters of the data, which a terminal obeys, are printed as they are.
     """
     from itertools import islice
 
@@ -86,28 +93,29 @@ def print_table(result: Result, console: "Console", *, max_rows: int) -> None:
         console.print("done", style="dim")
         return
     shown = [
-        [_CONTROL.sub(_escaped, _cell_text(value, null="")) for value in row]
+        [_shown_as(raw)(_cell_text(value, null="")) for value in row]
         for row in islice(result.rows(readable_bytes=True), max_rows or None)
     ]
-    widths = [
-        max(len(name), *(len(row[index]) for row in shown), 0) for index, name in enumerate(result.columns)
-    ]
+    columns = tuple(map(_shown_as(raw), result.columns))
+    widths = [max(len(name), *(len(row[index]) for row in shown), 0) for index, name in enumerate(columns)]
     if console.is_terminal and sum(widths) + 3 * len(widths) + 1 > console.width and len(widths) > 1:
-        _print_records(result.columns, shown, console)
+        _print_records(columns, shown, console)
     else:
-        _print_grid(result, shown, console)
+        _print_grid(columns, result.numeric, shown, console)
     count = len(result)
     more = f", the first {len(shown):,} shown (--max-rows 0 shows all)" if len(shown) < count else ""
     console.print(f"{counted(count, 'row')}{more}", style="dim", highlight=False)
 
 
-def _print_grid(result: Result, shown: list[list[str]], console: "Console") -> None:
+def _print_grid(
+    columns: tuple[str, ...], numeric: Iterable[bool], shown: list[list[str]], console: "Console"
+) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, kind in zip(result.columns, result.numeric, strict=True):
+    for name, kind in zip(columns, numeric, strict=True):
         table.add_column(Text(name), justify="right" if kind else "left", no_wrap=not console.is_terminal)
     for row in shown:
         table.add_row(*(Text(cell) for cell in row))
@@ -119,9 +127,11 @@ def _print_grid(result: Result, shown: list[list[str]], console: "Console") -> N
 
 
 def _print_records(columns: tuple[str, ...], shown: list[list[str]], console: "Console") -> None:
+    from rich.text import Text
+
     name_width = max(len(name) for name in columns)
     for number, row in enumerate(shown, start=1):
         console.rule(f"row {number}", style="dim", align="left")
         for name, cell in zip(columns, row, strict=True):
-            console.print(f"{name:<{name_width}}  ", style="bold", end="", markup=False, highlight=False)
-            console.print(cell, markup=False, highlight=False, soft_wrap=True)
+            console.print(Text(f"{name:<{name_width}}  "), style="bold", end="")
+            console.print(Text(cell), soft_wrap=True)

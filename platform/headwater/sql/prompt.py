@@ -23,7 +23,12 @@ Everything else is SQL, up to a semicolon. Each statement sees the tables as the
 
 
 def run_prompt(
-    session: SqlSession, console: "Console", *, max_rows: int, read_line: Callable[[str], str] = input
+    session: SqlSession,
+    console: "Console",
+    *,
+    max_rows: int,
+    raw: bool = False,
+    read_line: Callable[[str], str] = input,
 ) -> None:
     """Reads and answers until the person leaves; errors are told and the prompt goes on.
 
@@ -31,6 +36,7 @@ def run_prompt(
         session: What answers.
         console: Where answers go.
         max_rows: The most rows shown of an answer; 0 shows all.
+        raw: Whether control characters of the data are printed as they are.
         read_line: Gives one line for a prompt, raises EOFError at the end; a test passes its own.
     """
     _enable_line_editing()
@@ -53,11 +59,11 @@ def run_prompt(
             console.print(_HELP, markup=False, highlight=False)
             continue
         if not pending and _is_command(command):
-            _answer(session, command, console, max_rows)
+            _answer(session, command, console, max_rows, raw=raw)
             continue
         statements, pending = split_statements(f"{pending}\n{line}" if pending else line)
         for statement in statements:
-            _answer(session, statement, console, max_rows)
+            _answer(session, statement, console, max_rows, raw=raw)
 
 
 def _is_command(line: str) -> bool:
@@ -65,10 +71,10 @@ def _is_command(line: str) -> bool:
     return line.startswith("\\d") or line.lower().split(maxsplit=1)[:1] in (["tables"], ["describe"])
 
 
-def _answer(session: SqlSession, statement: str, console: "Console", max_rows: int) -> None:
+def _answer(session: SqlSession, statement: str, console: "Console", max_rows: int, *, raw: bool) -> None:
     started = perf_counter()
     try:
-        print_table(session.run(statement), console, max_rows=max_rows)
+        print_table(session.run(statement), console, max_rows=max_rows, raw=raw)
     except UserError as error:
         console.print(str(error), style="red", markup=False, highlight=False)
     except KeyboardInterrupt:
