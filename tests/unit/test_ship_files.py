@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import json
 import lzma
 import os
 import shutil
@@ -20,6 +21,7 @@ from headwater.ship.discovery import matching_files, sizes_of
 from headwater.ship.fileset import DELETED_QUIET_S, FORGET_MS, HOLD_S, FileSet, entry_of
 from headwater.ship.framing import Lines
 from headwater.ship.mark import HEAD_BYTES, Mark
+from headwater.ship.places import own_folder
 from headwater.ship.progress import Entry
 from headwater.ship.tail import CHUNK_BYTES, Chunk, Tail
 
@@ -1205,3 +1207,114 @@ def test_follower_any_history_gives_every_line_once_and_in_the_order_of_its_file
         follower.kill()
 
     run()
+
+
+@pytest.mark.parametrize("form", ["", ".gz"])
+def test_follower_progress_that_names_a_folder_beyond_the_patterns_reads_nothing_there(
+    log: Path, tmp_path: Path, form: str
+) -> None:
+    """Whoever may write to the progress topic must not have other files read and sent."""
+    secret = tmp_path / "private" / "secret"
+    secret.parent.mkdir()
+    append(secret, "x" * 2 * HEAD_BYTES, "password")
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    (real,) = follower.saved.values()
+    fd = os.open(secret, os.O_RDONLY)
+    head = os.pread(fd, HEAD_BYTES, 0)
+    os.close(fd)
+    inode, device = secret.stat().st_ino, secret.stat().st_dev
+    if form:
+        compress(secret)
+    for number, place in enumerate(
+        (str(secret), f"{tmp_path}/x/../private/secret", "private/secret", "\0", "")
+    ):
+        marks = Mark.of(HEAD_BYTES, head, b""), Mark.of(0, b"", b"")
+        for mark in marks:
+            forged = replace(
+                real,
+                file_id=f"{number:016}",
+                path=place,
+                place=place,
+                inode=inode,
+                device=device,
+                mark=mark,
+                size=mark.position + 1,
+            )
+            follower.saved = {real.file_id: real, forged.file_id: forged}
+            follower.kill()
+            follower.poll()
+            assert follower.lines == ["one"]
+            assert follower.said == []
+
+
+def test_follower_file_behind_a_link_is_looked_for_where_it_was(log: Path, tmp_path: Path) -> None:
+    behind = tmp_path / "data" / "app.log"
+    behind.parent.mkdir()
+    append(behind, "x" * HEAD_BYTES, "one")
+    log.symlink_to(behind)
+    follower = Follower(log)
+    follower.poll()
+    append(behind, "two")
+    behind.rename(behind.with_suffix(".1"))
+    append(behind, "three")
+    follower.kill()
+    follower.poll()
+    assert follower.lines[1:] == ["one", "two", "three"]
+
+
+def test_own_folder_of_each_name_is_its_own_and_within_the_home(tmp_path: Path) -> None:
+    names = [
+        "a/b",
+        "a_b",
+        "a%2Fb",
+        "../x",
+        "..%2Fx",
+        "./x",
+        "/x",
+        "a b",
+        "a\nb",
+        "a\0b",
+        "né",
+        ".x",
+        "x.",
+        "a\\b",
+        "%",
+    ]
+    folders = [own_folder(tmp_path, name, "logs") for name in names]
+    assert len(set(folders)) == len(names)
+    for folder in folders:
+        assert folder.parent.parent == tmp_path / "ship"
+        assert ".." not in folder.parts
+        folder.mkdir(parents=True)
+        assert folder.resolve().parent.parent == (tmp_path / "ship").resolve()
+
+
+def test_follower_progress_under_an_id_that_nobody_drew_names_no_file(log: Path, tmp_path: Path) -> None:
+    """A line that is too long for a record is kept in a file of that name."""
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    (real,) = follower.saved.values()
+    for file_id in ("../../x", "/x", "", "..", "f" * 15, "F" * 16, "\u0661" * 16, "0123456789abcde\n"):
+        follower.saved = {file_id: replace(real, file_id=file_id)}
+        follower.kill()
+        follower.poll()
+        assert all(tail.file_id != file_id for tail in follower.files.tails.values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"ordinal": "../x"}, {"place": 1}, {"file_id": None}, {"mark": {"position": "0"}}, {"cut": 1.5}],
+)
+def test_entry_with_a_value_of_another_type_is_none(log: Path, change: dict[str, Any]) -> None:
+    append(log, "one")
+    follower = Follower(log)
+    follower.poll()
+    (real,) = follower.saved.values()
+    assert Entry.from_json(real.to_json()) == real
+    value = json.loads(real.to_json())
+    forged = {**value, **change, "mark": {**value["mark"], **change.get("mark", {})}}
+    with pytest.raises(ValueError, match="no entry of"):
+        Entry.from_json(json.dumps(forged).encode())

@@ -1,5 +1,6 @@
 """`headwater ship`: log files and syslog into a topic, at least once."""
 
+import re
 import socket
 import sys
 from contextlib import ExitStack
@@ -23,6 +24,8 @@ from headwater.running.signals import stop_requested
 from headwater_broker.shown import escaped
 from headwater_streams.plural import counted
 
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LONGEST_NAME_BYTES = 80  # three times that, percent-encoded, is a file's name still
 _COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -120,8 +123,12 @@ def ship(
             value.encode()
         except UnicodeEncodeError:
             raise UsageError(f"{option} is not UTF-8") from None
-    if "/" in topic or not topic.strip("."):
-        raise UsageError(f"--topic {topic} is no topic's name")
+    if len(chosen.encode()) > _LONGEST_NAME_BYTES:
+        raise UsageError(f"--name has {len(chosen.encode())} bytes: give at most {_LONGEST_NAME_BYTES}")
+    if _TOPIC.fullmatch(topic) is None or topic in (".", ".."):
+        raise UsageError(
+            f"--topic {topic} is no topic's name: use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and dash"
+        )
     _run(
         cluster, files or [], topic, syslog, once, from_end, chosen, compression, spool_mb, home, json_output
     )
@@ -142,6 +149,7 @@ def _run(
 ) -> None:
     from headwater.ship.discovery import absolute, is_pattern, matches_nothing, missing_file
     from headwater.ship.listener import SyslogListener
+    from headwater.ship.places import own_folder
     from headwater.ship.shipper import ShipOptions, Shipper
     from headwater.ship.spool import Spool
 
@@ -154,8 +162,7 @@ def _run(
     for path, pattern in zip(files, patterns, strict=True):
         if is_pattern(path) and matches_nothing(pattern):
             _say(f"no file matches {path}" + ("" if once else "; what comes to do so is shipped"))
-    safe_name = "".join(each if each.isalnum() or each in "-._" else "_" for each in name)
-    folder = home / "ship" / safe_name / topic
+    folder = own_folder(home, name, topic)
     options = ShipOptions(patterns, topic, name, folder, once, from_end, compression)
     try:
         spool = Spool(folder / "spool", spool_mb << 20)

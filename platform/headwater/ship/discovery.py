@@ -98,6 +98,14 @@ def _paths_under(pattern: str) -> Iterator[str]:
             yield from _paths_under(os.path.join(glob.escape(folder), after))  # noqa: PTH118
 
 
+def folders_named(patterns: Iterable[str]) -> Iterator[tuple[str, bool]]:
+    """The folders of which absolute patterns name files, without links; and whether those in them count, too."""
+    for pattern in patterns:
+        before, stars, _ = pattern.partition("/**")
+        for folder in glob.iglob(f"{before}/" if stars else f"{os.path.dirname(pattern)}/"):  # noqa: PTH120, PTH207
+            yield os.path.realpath(folder), bool(stars)
+
+
 def _folders(top: str) -> Iterator[str]:
     """A folder and those in it, but for hidden ones, as of glob's `**`."""
     seen = set()

@@ -1,6 +1,7 @@
 """The files that are followed: new ones taken up, renamed and copied ones known again, finished ones let go."""
 
 import os
+import re
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,10 +14,13 @@ from headwater.ship.discovery import Match, matching_files, neighbours
 from headwater.ship.errors import ReplacedError
 from headwater.ship.framing import Framing
 from headwater.ship.mark import COPY_BYTES, HEAD_BYTES, Mark
+from headwater.ship.places import astray
 from headwater.ship.progress import Entry
 from headwater.ship.tail import CHUNK_BYTES, Chunk, FileKey, Tail
 from headwater_streams.plural import counted
 
+_ID_BYTES = 8
+_DRAWN = re.compile(f"[0-9a-f]{{{2 * _ID_BYTES}}}")
 HOLD_S = 10.0
 """How long a file that looks like the copy of a followed one is left alone once it lacks less than CHUNK_BYTES of it:
 logrotate's copytruncate copies first and truncates then. If nothing is truncated by then it is a file of its own."""
@@ -99,7 +103,10 @@ class FileSet:
         self.refused: set[str] = set()
         self._patterns = patterns
         self._framing = framing
-        self._known = {entry.file_id: entry for entry in entries}
+        # What is too long for a record is kept under its file's id: one that no shipper drew could be any path.
+        self._known = {entry.file_id: entry for entry in entries if _DRAWN.fullmatch(entry.file_id)}
+        strange = astray({entry.place for entry in self._known.values()}, patterns)
+        self._astray = {entry.file_id for entry in self._known.values() if entry.place in strange}
         self._limit_bytes = limit_bytes
         self._from_end = from_end or {}
         self._progressed = {entry.pattern for entry in self._known.values()}
@@ -204,6 +211,7 @@ class FileSet:
 
     def remember(self, entry: Entry) -> None:
         """Keeps the progress of a file that was let go, in case it comes back."""
+        self._astray.discard(entry.file_id)
         self._known[entry.file_id] = entry
 
     def close(self) -> None:
@@ -230,9 +238,7 @@ class FileSet:
 
     def _find_moved(self, new: Mapping[FileKey, Match], now: float) -> None:
         """Finds what was renamed out of the patterns, or copied and truncated, since an earlier run."""
-        missing = [
-            entry for entry in self._known.values() if not entry.done and entry.pattern in self._patterns
-        ]
+        missing = self._missing()
         folders: dict[Path, list[tuple[FileKey, str]]] = {}
         for entry in missing:
             folder = Path(entry.place).parent
@@ -247,11 +253,17 @@ class FileSet:
                 if likely and self._resume(entry, key, path, now):
                     break
 
+    def _missing(self) -> list[Entry]:
+        """The progress of files that are to be looked for where they were last seen."""
+        return [
+            entry
+            for entry in self._known.values()
+            if not entry.done and entry.pattern in self._patterns and entry.file_id not in self._astray
+        ]
+
     def _find_compressed(self, now: float) -> None:
         """Finds what was compressed since an earlier run, and names what is gone."""
-        for entry in [
-            each for each in self._known.values() if not each.done and each.pattern in self._patterns
-        ]:
+        for entry in self._missing():
             read_ms = entry.saved_ms if entry.size <= entry.mark.position else None
             found = self._open_compressed(entry.place, entry.mark, read_ms)
             if found is not None:
@@ -332,7 +344,9 @@ class FileSet:
             alike[tail.beginning].append(tail)
 
     def _begin(self, fd: int, match: Match, now: float, held: _Held | None) -> Tail:
-        tail = Tail(fd, *match, secrets.token_hex(8), self._framing, limit_bytes=self._limit_bytes, now=now)
+        tail = Tail(
+            fd, *match, secrets.token_hex(_ID_BYTES), self._framing, limit_bytes=self._limit_bytes, now=now
+        )
         passed = self._passed_over(fd, match)
         if passed is not None:
             tail.start_behind(passed)

@@ -6,7 +6,7 @@ A record's key is `<shipper>\t<topic>\t<file id>` and its value the JSON of an `
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic
@@ -71,9 +71,16 @@ class Entry:
         """
         value = json.loads(text)
         try:
-            return cls(**{**value, "mark": Mark(**value["mark"])})
+            entry = cls(**{**value, "mark": Mark(**value["mark"])})
         except (TypeError, KeyError) as error:
             raise ValueError(f"no entry of {PROGRESS_TOPIC}: {text[:80]!r}") from error
+        if not (_has_its_types(entry) and _has_its_types(entry.mark)):
+            raise ValueError(f"no entry of {PROGRESS_TOPIC}: {text[:80]!r}")
+        return entry
+
+
+def _has_its_types(made: Entry | Mark) -> bool:
+    return all(isinstance(getattr(made, name), kind) for name, kind in get_type_hints(type(made)).items())
 
 
 def entry_key(shipper: str, topic: str, file_id: str) -> bytes:
