@@ -115,6 +115,8 @@ def test_quotas_are_kept_by_entity_and_found_by_filters(client: WireClient) -> N
     [
         ({}, {"producer_byte_rate": 1.0}),
         ({"user": ""}, {"producer_byte_rate": 1.0}),
+        ({"user": "<default>"}, {"producer_byte_rate": 1.0}),
+        ({"user": "a", "client-id": "<default>"}, {"producer_byte_rate": 1.0}),
         ({"tenant": "x"}, {"producer_byte_rate": 1.0}),
         ({"user": "a", "ip": "127.0.0.1"}, {"connection_creation_rate": 1.0}),
         ({"ip": "no such host ever"}, {"connection_creation_rate": 1.0}),

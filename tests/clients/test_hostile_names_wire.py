@@ -6,15 +6,18 @@ import dataclasses
 import datetime as dt
 import itertools
 import logging
+import os
 import re
 import typing
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from kio.schema.errors import ErrorCode
 
+from headwater_broker.coordination import ZooKeeperCoordinator
 from headwater_broker.groups.subscription import encode_subscription
 from headwater_broker.testing import RunningBroker, broker
 from headwater_broker.testing.wire import WireClient
@@ -111,6 +114,98 @@ def test_names_longer_than_an_answer_can_hold_are_answered_without_them(
     for record in caplog.records:
         assert record.exc_info is None, record
         assert len(record.getMessage()) < 1500, record
+
+
+PATHS = [
+    "../x",
+    "../../x",
+    "a/b",
+    "/x",
+    ".",
+    "..",
+    "",
+    "\0",
+    "x\0/../y",
+    "..\\x",
+    "%2e%2e%2fx",
+    "%",
+    "x" * 300,
+    "\u202e" * 90,
+    "clicks-0",
+    "<default>",
+]
+
+
+@pytest.fixture(scope="module", params=["memory", "zookeeper"])
+def deep(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """A broker whose log directory has folders above it that are its own."""
+    folder = tmp_path_factory.mktemp("deep")
+    coordinator = None
+    if request.param == "zookeeper":
+        hosts = request.getfixturevalue("zookeeper").hosts
+        coordinator = ZooKeeperCoordinator(f"{hosts}/{folder.name}-{os.getpid()}")
+    with broker(folder / "one" / "two" / "log", coordinator=coordinator) as started:
+        yield started
+
+
+@pytest.mark.parametrize("name", PATHS, ids=ascii)
+def test_names_that_lead_elsewhere_make_no_file_and_no_failure(
+    deep: RunningBroker, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The same with shared state in ZooKeeper, where names are parts of paths, too."""
+    folder = deep.data_dir.parents[2]
+    with WireClient(
+        deep.bootstrap
+    ) as client:  # makes the topic of transactions, whose name is no name from outside
+        client.ask(apis.FIND_COORDINATOR, 3, key="x", key_type=1)
+        while client.ask(apis.INIT_PRODUCER_ID, 4, **INIT).error_code is not ErrorCode.none:
+            pass
+    before = folders_below(folder)
+    for api in APIS.values():
+        if api.key not in (apis.PRODUCE, apis.FETCH, apis.CREATE_TOPICS, apis.METADATA, apis.DELETE_TOPICS):
+            ask(deep, api, api.highest, name, "client")
+    with WireClient(deep.bootstrap) as client:
+        made = {make_topic(client, api, name) for api in (apis.CREATE_TOPICS, apis.METADATA)}
+    is_taken = re.fullmatch("[a-zA-Z0-9._-]{1,249}", name) is not None and name not in (".", "..")
+    assert made == {ErrorCode.none if is_taken else ErrorCode.invalid_topic_exception}
+    made_by_name = {each for each in folders_below(folder) - before if "__" not in each}
+    assert made_by_name == ({f"one/two/log/{name}-0"} if is_taken else set())
+    assert not [record for record in caplog.records if record.exc_info]
+
+
+@pytest.mark.parametrize("name", PATHS, ids=ascii)
+def test_users_with_names_that_lead_elsewhere_keep_their_passwords_apart(
+    deep: RunningBroker, name: str
+) -> None:
+    upsertion = {"name": name, "mechanism": 1, "iterations": 4096, "salt": b"s", "salted_password": b"p"}
+    with WireClient(deep.bootstrap) as client:
+        altered = client.ask(apis.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[], upsertions=[upsertion])
+        refused = altered.results[0].error_code is not ErrorCode.none
+        described = client.ask(apis.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+        assert (name in [each.user for each in described.results]) == (not refused)
+        assert refused == (name in ("", "<default>"))
+        if not refused:
+            deletion = {"name": name, "mechanism": 1}
+            client.ask(apis.ALTER_USER_SCRAM_CREDENTIALS, 0, deletions=[deletion], upsertions=[])
+        described = client.ask(apis.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, users=None)
+        assert described.results == ()
+
+
+INIT = {"transactional_id": "x", "transaction_timeout": 1000, "producer_id": -1, "producer_epoch": -1}
+
+
+def make_topic(client: WireClient, key: int, name: str) -> ErrorCode:
+    if key == apis.METADATA:
+        answer = client.ask(apis.METADATA, 4, topics=[{"name": name}], allow_auto_topic_creation=True)
+    else:
+        topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        answer = client.ask(apis.CREATE_TOPICS, 4, topics=[topic], timeout=10_000, validate_only=False)
+    code: ErrorCode = answer.topics[0].error_code
+    return code
+
+
+def folders_below(folder: Path) -> set[str]:
+    return {str(each.relative_to(folder)) for each in folder.rglob("*") if each.is_dir()}
 
 
 def test_group_instance_that_comes_back_forges_no_line_of_the_log(

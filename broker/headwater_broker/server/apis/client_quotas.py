@@ -154,6 +154,9 @@ def _place(parts: Any) -> tuple[ConfigKind, str]:
             raise ApiError(ErrorCode.invalid_request, f"Duplicate quota entity type: {part.entity_type}")
         if part.entity_name == "":
             raise ApiError(ErrorCode.invalid_request, f"Empty {part.entity_type} not supported")
+        if part.entity_name == DEFAULT_ENTITY:
+            message = f"{DEFAULT_ENTITY} is no name: null stands for whoever has nothing of their own"
+            raise ApiError(ErrorCode.invalid_request, message)
         entity[part.entity_type] = DEFAULT_ENTITY if part.entity_name is None else part.entity_name
     match sorted(entity):
         case ["client-id", "user"]:

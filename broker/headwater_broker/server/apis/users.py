@@ -8,6 +8,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import ChangeKind, ConfigKind, CoordinationError
+from headwater_broker.coordination.model import DEFAULT_ENTITY
 from headwater_broker.security.scram import (
     MAX_ITERATIONS,
     MECHANISM_BY_NUMBER,
@@ -125,6 +126,8 @@ def _described(name: str, infos: list[Response], *, is_twice: bool) -> Response:
 def _check(name: str, deletions: list[Any], upsertions: list[Any]) -> None:
     if not name:
         raise ApiError(ErrorCode.unacceptable_credential, "Username must not be empty")
+    if name == DEFAULT_ENTITY:  # whose settings are everybody's that has none
+        raise ApiError(ErrorCode.unacceptable_credential, f"{DEFAULT_ENTITY} is no user's name")
     changes = [each.mechanism for each in (*deletions, *upsertions)]
     if not MECHANISM_BY_NUMBER.keys() >= set(changes):
         raise ApiError(ErrorCode.unsupported_sasl_mechanism, "Unknown SCRAM mechanism")
