@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import os
+import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from kio.records.readers import read_batch
 from kio.schema.errors import ErrorCode
 
+from headwater_broker.server.connection import Connection
+from headwater_broker.server.core import Core
+from headwater_broker.server.transport import Channel
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.wire import APIS
@@ -317,21 +323,42 @@ def test_end_each_version(client: Client, version: int) -> None:
     assert client.end(version=version, committed=False) is ErrorCode.invalid_txn_state
 
 
-def test_end_late_over_an_older_connection_does_not_touch_the_next(
+def test_requests_over_several_connections_in_all_orders_accepted(
     running: RunningBroker, client: Client
 ) -> None:
-    with WireClient(running.bootstrap) as newer:
-        older, client.wire = client.wire, newer
-        client.add(("t", 0))
-        assert client.end() is ErrorCode.none
-        client.add(("t", 0))
-        client.wire = older
-        assert client.end() is ErrorCode.concurrent_transactions
-        client.wire = newer
-        states = client.wire.ask(DESCRIBE_TRANSACTIONS, 0, transactional_ids=[client.transactional_id])
-        assert states.transaction_states[0].transaction_state == "Ongoing"
-        assert client.end(committed=False) is ErrorCode.none
-    client.wire = older
+    """A pool or a proxy sends each request of a transaction over any of its connections."""
+    connections = [client.wire, WireClient(running.bootstrap), WireClient(running.bootstrap)]
+    group = "several-connections"
+    for offset, order in enumerate(itertools.product(connections, repeat=4)):
+        steps: list[Callable[[], ErrorCode]] = [
+            lambda: client.add(("t", 0))[("t", 0)],
+            lambda: client.add_group(group),
+            lambda offset=offset: client.stage(group, offset),  # type: ignore[misc]
+            client.end,
+        ]
+        for wire, step in zip(order, steps, strict=True):
+            client.wire = wire
+            assert until_settled(step) is ErrorCode.none, [connections.index(each) for each in order]
+    client.wire = connections[0]
+    assert until_settled(lambda: fetch_offset(client, group)[1]) is ErrorCode.none
+    assert fetch_offset(client, group) == (3**4 - 1, ErrorCode.none)
+    for wire in connections[1:]:
+        wire.close()
+
+
+def test_connection_knows_that_its_client_has_left_before_it_has_read_everything() -> None:
+    ours, theirs = socket.socketpair()
+    loop = asyncio.new_event_loop()
+    connection = Connection("127.0.0.1:1", lambda _: None)
+    channel = Channel(ours, connection, Core(cast("Any", loop)), loop, lambda _: None)
+    with theirs:
+        assert not connection.has_left()
+        theirs.send(b"0123")
+        assert not connection.has_left()
+    assert connection.has_left()
+    channel.close()
+    assert connection.has_left()
+    loop.close()
 
 
 @versions(ADD_OFFSETS_TO_TXN)
@@ -361,6 +388,21 @@ def test_offset_commit_each_version(client: Client, version: int) -> None:
     client.end()
     client.end()  # waits until the first is complete
     assert fetch_offset(client, group) == (5, ErrorCode.none)
+
+
+def until_settled(step: Callable[[], ErrorCode]) -> ErrorCode:
+    """The code of a request, said again as clients do while the former transaction is being completed."""
+    deadline = time.monotonic() + 30
+    while (code := step()) in _SETTLING and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return code
+
+
+_SETTLING = (
+    ErrorCode.concurrent_transactions,
+    ErrorCode.coordinator_load_in_progress,
+    ErrorCode.unstable_offset_commit,
+)
 
 
 def fetch_offset(

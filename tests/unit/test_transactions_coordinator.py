@@ -7,6 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from headwater_broker.transactions import (
+    HERE,
+    Origin,
     PendingOffset,
     Producer,
     ProducerIdNeeded,
@@ -55,11 +57,11 @@ class Driver:
     def add(self, producer: Producer, *partitions: tuple[str, int], groups: tuple[str, ...] = ()) -> None:
         self.apply(self.coordinator.add(self.now_ms, ID, producer, partitions, groups))
 
-    def stage(self, producer: Producer, group: str = "g", connection: int = 0) -> None:
-        self.apply(self.coordinator.stage_offsets(self.now_ms, ID, producer, group, OFFSETS, connection))
+    def stage(self, producer: Producer, group: str = "g", origin: Origin = HERE) -> None:
+        self.apply(self.coordinator.stage_offsets(self.now_ms, ID, producer, group, OFFSETS, origin))
 
-    def end(self, producer: Producer, *, commit: bool = True, connection: int = 0) -> Transaction | None:
-        transition = self.coordinator.end(self.now_ms, ID, producer, commit=commit, connection=connection)
+    def end(self, producer: Producer, *, commit: bool = True, origin: Origin = HERE) -> Transaction | None:
+        transition = self.coordinator.end(self.now_ms, ID, producer, commit=commit, origin=origin)
         return self.apply(transition)
 
     def complete(self) -> None:
@@ -220,27 +222,40 @@ def test_end_without_transaction_refused(driver: Driver) -> None:
     refused(TransactionError.INVALID_PRODUCER_ID_MAPPING, lambda: driver.end(OTHER))
 
 
-def test_end_that_comes_late_over_an_older_connection_does_not_touch_the_next(driver: Driver) -> None:
-    """The client gave up connection 1 with its EndTxn in a buffer, and said it again over connection 2:
+def test_end_left_in_a_connection_given_up_does_not_touch_the_next(driver: Driver) -> None:
+    """The client closed connection 1 with its EndTxn in a buffer, and said it again over connection 2:
 
     1: ....EndTxn(1).........................................> arrives last
     2: ............EndTxn(1) ok.. AddPartitions(2).. Produce(2)
     """
     producer = driver.init()
     driver.add(producer, T0)
-    driver.end(producer, connection=2)
+    driver.end(producer, origin=Origin(2))
     driver.complete()
     driver.add(producer, T1)
-    refused(TransactionError.CONCURRENT_TRANSACTIONS, lambda: driver.end(producer, connection=1))
+    late = Origin(1, has_left=True)
+    refused(TransactionError.CONCURRENT_TRANSACTIONS, lambda: driver.end(producer, origin=late))
     assert driver.state is TransactionState.ONGOING
-    assert driver.end(producer, commit=False, connection=3) is not None
+    assert driver.end(producer, commit=False, origin=Origin(3, has_left=True)) is not None
 
 
-def test_stage_offsets_that_come_late_do_not_replace_newer_ones(driver: Driver) -> None:
+def test_stage_offsets_left_in_a_connection_given_up_do_not_replace_newer_ones(driver: Driver) -> None:
     producer = driver.init()
     driver.add(producer, groups=("g",))
-    driver.stage(producer, connection=2)
-    refused(TransactionError.CONCURRENT_TRANSACTIONS, lambda: driver.stage(producer, connection=1))
+    driver.stage(producer, origin=Origin(2))
+    late = Origin(1, has_left=True)
+    refused(TransactionError.CONCURRENT_TRANSACTIONS, lambda: driver.stage(producer, origin=late))
+
+
+def test_requests_over_an_older_connection_that_is_held_are_decided_by_the_state(driver: Driver) -> None:
+    producer = driver.init()
+    driver.add(producer, groups=("g",))
+    driver.stage(producer, origin=Origin(2))
+    driver.stage(producer, origin=Origin(1))
+    assert driver.end(producer, origin=Origin(1)) is not None
+    driver.complete()
+    driver.add(producer, T1)
+    assert driver.end(producer, origin=Origin(1)) is not None
 
 
 def test_stage_offsets_become_unstable_until_the_transaction_is_complete(driver: Driver) -> None:

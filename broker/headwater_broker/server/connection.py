@@ -72,6 +72,7 @@ class Connection:
         close_reason: Set by the core to have the connection closed at the end of the tick.
         on_resolved: Called when a deferred answer is there.
         forms: What its Produce requests look like.
+        has_left: Whether the client has closed it, which is seen here before all that it sent has been read.
         number: Greater than that of every connection that was accepted before.
         debt_bytes: What this tick's requests cost so far; a connection with too much waits for the next tick, so
             that small requests with large answers can fill neither memory nor time.
@@ -85,6 +86,7 @@ class Connection:
         "debt_bytes",
         "forms",
         "gate",
+        "has_left",
         "is_closed",
         "later_s",
         "listener",
@@ -115,6 +117,7 @@ class Connection:
         self.is_closed = False
         self.close_reason: str | None = None
         self.on_resolved = on_resolved
+        self.has_left: Callable[[], bool] = lambda: False
         self.number = next(_NUMBERS)
         self.debt_bytes = 0
         self.charged_until_s = 0.0

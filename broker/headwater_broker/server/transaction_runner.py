@@ -19,6 +19,7 @@ from headwater_broker.log import (
     RecordTooLargeError,
 )
 from headwater_broker.log.records import UnreadableBatchError
+from headwater_broker.server.connection import Connection
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.errors import ApiError
 from headwater_broker.server.group_offsets import GroupOffsets
@@ -27,6 +28,7 @@ from headwater_broker.server.producer_ids import ProducerIds
 from headwater_broker.server.transaction_log import TRANSACTION_TOPIC, TransactionLog
 from headwater_broker.shown import MESSAGE_CHARS, shown
 from headwater_broker.transactions import (
+    Origin,
     PendingOffset,
     Producer,
     ProducerIdNeeded,
@@ -233,12 +235,15 @@ class TransactionRunner:
         producer: Producer,
         partitions: list[TopicPartition],
         groups: list[str],
+        connection: Connection,
     ) -> None:
         """Makes partitions and groups part of a transaction; raises as `init_producer` does."""
         self.check_here(transactional_id)
         await self._wait_for_the_former(transactional_id)
         now_ms = self._node.clock.now_ms()
-        transition = self.coordinator.add(now_ms, transactional_id, producer, partitions, groups)
+        transition = self.coordinator.add(
+            now_ms, transactional_id, producer, partitions, groups, _origin(connection)
+        )
         if transition is not None:
             await self._store(transition)
 
@@ -248,7 +253,7 @@ class TransactionRunner:
         producer: Producer,
         group: str,
         offsets: Mapping[TopicPartition, Committed],
-        connection: int,
+        connection: Connection,
     ) -> None:
         """Makes offsets part of a transaction; raises as `init_producer` does."""
         self.check_here(transactional_id)
@@ -259,7 +264,9 @@ class TransactionRunner:
         }
         now_ms = self._node.clock.now_ms()
         await self._store(
-            self.coordinator.stage_offsets(now_ms, transactional_id, producer, group, pending, connection)
+            self.coordinator.stage_offsets(
+                now_ms, transactional_id, producer, group, pending, _origin(connection)
+            )
         )
 
     def staged_groups(self) -> Collection[str]:
@@ -283,15 +290,18 @@ class TransactionRunner:
             if transition is not None:
                 await self._store(transition)
 
-    async def end(self, transactional_id: str, producer: Producer, *, commit: bool, connection: int) -> None:
+    async def end(
+        self, transactional_id: str, producer: Producer, *, commit: bool, connection: Connection
+    ) -> None:
         """Decides a transaction; the rest follows by itself. Raises as `init_producer` does."""
         self.check_here(transactional_id)
         await self._wait_for_the_former(transactional_id)
         async with AsyncExitStack() as turns:
             if commit:
                 await self._take_turns(transactional_id, turns)
+            now_ms = self._node.clock.now_ms()
             transition = self.coordinator.end(
-                self._node.clock.now_ms(), transactional_id, producer, commit=commit, connection=connection
+                now_ms, transactional_id, producer, commit=commit, origin=_origin(connection)
             )
             if transition is None:
                 return
@@ -440,3 +450,8 @@ class TransactionRunner:
                 shown(transition.transactional_id),
                 shown(error, MESSAGE_CHARS),
             )
+
+
+def _origin(connection: Connection) -> Origin:
+    """Where a request came from, as of now: it may have waited."""
+    return Origin(connection.number, connection.has_left())

@@ -16,6 +16,7 @@ import asyncio
 import errno
 import logging
 import os
+import select
 import socket
 import ssl
 from collections.abc import Callable
@@ -107,6 +108,7 @@ class Channel:
         self._unsent: list[bytes | memoryview | FileRange] = []
         self._reading = False
         self._writing = False
+        connection.has_left = self._has_left
         core.attach(self.connection, self.flush)
         self._watch_reads(True)
 
@@ -224,6 +226,13 @@ class Channel:
         turns.charge(connection, started_s, perf_counter() - started_s + sending_s)
         if not self._reading and self._end - start < len(buffer):
             self._watch_reads(not self._writing)
+
+    def _has_left(self) -> bool:
+        if self.connection.is_closed:
+            return True
+        poll = select.poll()
+        poll.register(self.sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     # -- writing ---------------------------------------------------------------------------------------
 

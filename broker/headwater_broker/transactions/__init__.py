@@ -8,7 +8,7 @@ all that is left to do, partitions to write markers to and offsets of groups to 
 finds it at its start does that (again, which changes nothing) and then stores that it is complete.
 """
 
-from headwater_broker.transactions.coordinator import TransactionCoordinator, Transition
+from headwater_broker.transactions.coordinator import HERE, Origin, TransactionCoordinator, Transition
 from headwater_broker.transactions.errors import ProducerIdNeeded, TransactionError, TransactionRefused
 from headwater_broker.transactions.records import decode_key, decode_value, encode_key, encode_value
 from headwater_broker.transactions.state import (
@@ -22,7 +22,9 @@ from headwater_broker.transactions.state import (
 )
 
 __all__ = [
+    "HERE",
     "NO_PRODUCER",
+    "Origin",
     "PendingOffset",
     "Producer",
     "ProducerIdNeeded",

@@ -1,9 +1,9 @@
 """What becomes of each request about a transaction: a state machine without I/O and without a clock.
 
 It decides what Kafka 3.9's `TransactionCoordinator` decides, with two differences. Offsets of groups are part of the
-transaction's own state, since they are kept in shared state and not in a log that could take a marker. And what comes
-over a connection that is older than the one which staged offsets or ended a transaction last is refused: it was left
-in a buffer when its client gave that connection up, and belongs to a transaction that has ended.
+transaction's own state, since they are kept in shared state and not in a log that could take a marker. And a request
+that was left in a buffer when its client gave the connection up, and said it again over a newer one, is refused: it
+belongs to a transaction that has ended. As long as a client holds its connections, it may use them in any order.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from headwater_broker.transactions.errors import ProducerIdNeeded, TransactionError, TransactionRefused
 from headwater_broker.transactions.state import (
@@ -27,6 +28,22 @@ _COMPLETE = {
     TransactionState.PREPARE_COMMIT: TransactionState.COMPLETE_COMMIT,
     TransactionState.PREPARE_ABORT: TransactionState.COMPLETE_ABORT,
 }
+
+
+class Origin(NamedTuple):
+    """Where a request came from.
+
+    Attributes:
+        connection: Greater than the number of every connection that was accepted before.
+        has_left: Whether the client has closed it by now, so that nobody waits for the answer.
+    """
+
+    connection: int = 0
+    has_left: bool = False
+
+
+HERE = Origin()
+"""A request that came over no connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +68,12 @@ class _Slot:
     Attributes:
         current: What is stored.
         pending: What is being stored; nothing else is decided meanwhile.
-        newest_end: Number of the newest connection that a transaction was ended over.
-        newest_offsets: Number of the newest connection that offsets were staged over.
+        newest: Number of the newest connection that a request about the id came over.
     """
 
     current: Transaction | None
     pending: Transition | None = None
-    newest_end: int = 0
-    newest_offsets: int = 0
+    newest: int = 0
 
 
 @dataclass(slots=True)
@@ -209,10 +224,11 @@ class TransactionCoordinator:
         producer: Producer,
         partitions: Collection[TopicPartition] = (),
         groups: Collection[str] = (),
+        origin: Origin = HERE,
     ) -> Transition | None:
         """Partitions and groups become part of the transaction, which begins with them."""
         slot = self._held(transactional_id, producer)
-        current = self._settled(slot)
+        current = self._settled(slot, origin)
         if current.state.is_prepared:
             raise _concurrent(current)
         if current.state is TransactionState.ONGOING:
@@ -243,19 +259,18 @@ class TransactionCoordinator:
         producer: Producer,
         group: str,
         offsets: Mapping[TopicPartition, PendingOffset],
-        connection: int = 0,
+        origin: Origin = HERE,
     ) -> Transition:
         """A group's offsets become part of the transaction, and are committed with it."""
         slot = self._held(transactional_id, producer)
-        current = self._settled(slot)
-        if current.state.is_prepared or connection < slot.newest_offsets:
+        current = self._settled(slot, origin)
+        if current.state.is_prepared:
             raise _concurrent(current)
         if current.state is not TransactionState.ONGOING or group not in current.groups:
             raise TransactionRefused(
                 TransactionError.TRANSACTION_ABORTABLE,
                 f"group {group!r} is not part of a transaction of {transactional_id!r}",
             )
-        slot.newest_offsets = connection
         merged = {**current.offsets, group: {**current.offsets.get(group, {}), **offsets}}
         return self._decide(slot, transactional_id, replace(current, updated_ms=now_ms, offsets=merged))
 
@@ -293,22 +308,18 @@ class TransactionCoordinator:
         producer: Producer,
         *,
         commit: bool,
-        connection: int = 0,
+        origin: Origin = HERE,
     ) -> Transition | None:
         """The producer ends its transaction; None where that is what has happened already."""
         slot = self._held(transactional_id, producer)
-        current = self._settled(slot)
-        if connection < slot.newest_end:
-            raise _concurrent(current)
+        current = self._settled(slot, origin)
         wanted = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
         if current.state is TransactionState.ONGOING:
-            slot.newest_end = connection
             after = replace(current, state=wanted, updated_ms=now_ms)
             return self._decide(slot, transactional_id, after if commit else replace(after, offsets={}))
         if current.state is wanted:
             raise _concurrent(current)
         if current.state is _COMPLETE[wanted]:
-            slot.newest_end = connection
             return None
         raise TransactionRefused(
             TransactionError.INVALID_TXN_STATE,
@@ -425,12 +436,15 @@ class TransactionCoordinator:
             raise _fenced(slot.current, producer)
         return slot
 
-    def _settled(self, slot: _Slot) -> Transaction:
-        """What is stored in the slot, unless something else is being stored."""
+    def _settled(self, slot: _Slot, origin: Origin = HERE) -> Transaction:
+        """What is stored in the slot, unless something else is being stored or the request is a late one."""
         if slot.pending is not None or slot.current is None:
             raise TransactionRefused(
                 TransactionError.CONCURRENT_TRANSACTIONS, "the last step of the transaction is being stored"
             )
+        if origin.has_left and origin.connection < slot.newest:
+            raise _concurrent(slot.current)
+        slot.newest = max(slot.newest, origin.connection)
         return slot.current
 
     def _decide(self, slot: _Slot, transactional_id: str, after: Transaction | None) -> Transition:

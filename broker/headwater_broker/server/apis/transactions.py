@@ -71,7 +71,7 @@ class TransactionApis:
             return {key: not_attempted if code is ErrorCode.none else code for key, code in codes.items()}
         code = ErrorCode.none
         try:
-            await self._transactions.add(transactional_id, producer, asked, [])
+            await self._transactions.add(transactional_id, producer, asked, [], request.connection)
         except (TransactionRefused, ApiError) as error:
             code = _code(request, error)
         return dict.fromkeys(asked, code)
@@ -116,7 +116,9 @@ class TransactionApis:
             )
             return {"error_code": ErrorCode.policy_violation}
         try:
-            await self._transactions.add(body.transactional_id, producer, [], [body.group_id])
+            await self._transactions.add(
+                body.transactional_id, producer, [], [body.group_id], request.connection
+            )
         except (TransactionRefused, ApiError) as error:
             return {"error_code": _code(request, error)}
         return {"error_code": ErrorCode.none}
@@ -140,7 +142,7 @@ class TransactionApis:
                     Producer(body.producer_id, body.producer_epoch),
                     body.group_id,
                     admission.offsets,
-                    request.connection.number,
+                    request.connection,
                 )
             except (TransactionRefused, ApiError) as error:
                 code = _offset_code(request, error)
@@ -169,7 +171,7 @@ class TransactionApis:
                 body.transactional_id,
                 producer,
                 commit=body.committed,
-                connection=request.connection.number,
+                connection=request.connection,
             )
         except (TransactionRefused, ApiError) as error:
             return {"error_code": _code(request, error)}
