@@ -336,7 +336,7 @@ _KEYS = (
         "min.insync.replicas",
         "min.insync.replicas",
         1,
-        "How many replicas must have a batch before acks=all is answered.",
+        "How many replicas, of those that a topic has, must have a batch before acks=all is answered.",
     ),
     _boolean("preallocate", "log.preallocate", "Shown to tools; segments grow as they are written."),
     *(

@@ -196,11 +196,20 @@ class ClusterView:
             return ErrorCode.kafka_storage_error
         return ErrorCode.not_leader_or_follower
 
-    def in_sync(self, topic: str, partition: int) -> int:
-        """How many replicas of a partition are in sync; 0 where nothing is known of it."""
+    def lacks_replicas(self, topic: str, partition: int, wanted: int) -> bool:
+        """Whether fewer replicas of a partition are in sync than acks=all asks for.
+
+        As Kafka's `Partition.effectiveMinIsr` has it, no more are asked for than the partition has replicas:
+        otherwise min.insync.replicas=2 would make a topic of one replica unwritable.
+
+        Args:
+            topic: The topic.
+            partition: Its partition; one of which nothing is known has no replicas in sync.
+            wanted: min.insync.replicas.
+        """
         state = self.topics.get(topic)
         found = state.partitions.get(partition) if state is not None else None
-        return len(found.isr) if found is not None else 0
+        return found is None or len(found.isr) < min(wanted, len(found.replicas))
 
     def group_coordinator(self, group: str) -> BrokerInfo | None:
         """The live broker that coordinates a group, the same on every broker."""

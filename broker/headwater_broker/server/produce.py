@@ -326,7 +326,7 @@ class ProduceHandler:
     def _lacks_replicas(self, log: PartitionLog) -> bool:
         """Whether fewer replicas are in sync than acks=all asks for."""
         wanted = log.config.min_insync_replicas
-        return wanted > 1 and wanted > self._cluster.in_sync(log.topic, log.partition)
+        return wanted > 1 and self._cluster.lacks_replicas(log.topic, log.partition, wanted)
 
     def _answer_flushed(self, deferred: Deferred, work: "_Work") -> None:
         waiting = len(work.unflushed)
