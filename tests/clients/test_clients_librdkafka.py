@@ -306,9 +306,9 @@ def test_admin_refuses_what_it_cannot_do_with_a_reason(
     shared_admin: AdminClient, shared_process: Any
 ) -> None:
     for topic, code, reason in (
-        (NewTopic("a/b", 1, 1), KafkaError.TOPIC_EXCEPTION, "no topic name"),
+        (NewTopic("a/b", 1, 1), KafkaError.TOPIC_EXCEPTION, "Topic name is invalid"),
         (NewTopic("replicated", 1, 2), KafkaError.INVALID_REPLICATION_FACTOR, "one replica"),
-        (NewTopic("none", 0, 1), KafkaError.INVALID_PARTITIONS, "1 to"),
+        (NewTopic("none", 0, 1), KafkaError.INVALID_PARTITIONS, "larger than 0"),
         (NewTopic("odd", 1, 1, config={"retention.sm": "1"}), KafkaError.INVALID_CONFIG, "retention.ms"),
     ):
         with pytest.raises(KafkaException) as refused:

@@ -61,6 +61,94 @@ def partitions(client: WireClient, name: str) -> int:
     return len(found.partitions)
 
 
+# -- refused in Kafka's words, which tools look for --------------------------------------------------
+
+
+def test_topic_that_exists_is_refused_in_kafkas_words(client: WireClient, topic: str) -> None:
+    for only in (True, False):
+        answer = create(client, topic, validate_only=only)
+        assert answer.error_code is ErrorCode.topic_already_exists
+        assert answer.error_message == f"Topic '{topic}' already exists."
+    dotted = create(client, topic.replace("-", ".")), create(client, topic.replace("-", "_"))
+    assert dotted[1].error_code is ErrorCode.invalid_topic_exception
+    there = topic.replace("-", ".")
+    assert (
+        dotted[1].error_message == f"Topic '{topic.replace('-', '_')}' collides with existing topics: {there}"
+    )
+
+
+def test_topic_created_by_two_at_once_is_refused_in_kafkas_words(any_broker: RunningBroker) -> None:
+    name = f"twice-{uuid4().hex[:8]}"
+    fields = {"num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    clients = [WireClient(any_broker.bootstrap) for _ in range(8)]
+    for each in clients:
+        each.send(CREATE_TOPICS, 7, topics=[{"name": name, **fields}], timeout=5000, validate_only=False)
+    answers = [each.receive().topics[0] for each in clients]
+    for each in clients:
+        each.close()
+    refused = [each for each in answers if each.error_code is not ErrorCode.none]
+    assert len(refused) == len(clients) - 1
+    assert {each.error_message for each in refused} == {f"Topic '{name}' already exists."}
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("", "the empty string is not allowed"),
+        (".", "'.' is not allowed"),
+        ("..", "'..' is not allowed"),
+        (
+            "a/b",
+            "'a/b' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'",
+        ),
+        ("x" * 250, f"the length of '{'x' * 250}' is longer than the max allowed length 249"),
+    ],
+)
+def test_topic_name_is_refused_in_kafkas_words(client: WireClient, name: str, problem: str) -> None:
+    answer = create(client, name)
+    assert answer.error_code is ErrorCode.invalid_topic_exception
+    assert answer.error_message == f"Topic name is invalid: {problem}"
+
+
+def test_numbers_of_a_new_topic_are_refused_in_kafkas_words(client: WireClient) -> None:
+    def refusal(**fields: Any) -> str:
+        values = {"name": "n", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        (answer,) = client.ask(
+            CREATE_TOPICS, 7, topics=[values | fields], timeout=5000, validate_only=False
+        ).topics
+        assert answer.error_code is not ErrorCode.none
+        return str(answer.error_message)
+
+    assert refusal(num_partitions=0) == "Number of partitions must be larger than 0."
+    assert refusal(replication_factor=0) == "Replication factor must be larger than 0."
+    assert "one replica here, not 3: brokers do not replicate yet" in refusal(replication_factor=3)
+
+
+def test_more_partitions_are_refused_in_kafkas_words(client: WireClient, topic: str) -> None:
+    def refusal(count: int, brokers: list[list[int]] | None = None, name: str = topic) -> str:
+        assignments = brokers and [{"broker_ids": each} for each in brokers]
+        topics = [{"name": name, "count": count, "assignments": assignments}]
+        answer = client.ask(CREATE_PARTITIONS, 3, topics=topics, timeout=1000, validate_only=True)
+        return str(answer.results[0].error_message)
+
+    assert refusal(1) == "Topic already has 1 partitions."
+    assert refusal(0) == "Topic currently has 1 partitions, which is higher than the requested 0."
+    assert refusal(2, name="nowhere") == "The topic 'nowhere' does not exist."
+    assert refusal(3, [[1]]) == "Increasing the number of partitions by 2 but 1 assignments provided."
+    assert refusal(2, [[9]]) == "Unknown broker(s) in replica assignment: 9."
+    assert refusal(2, [[]]) == "Cannot have replication factor of 0 for partition id 1."
+    duplicate = "Duplicate brokers not allowed in replica assignment: 1, 1 for partition id 1."
+    assert refusal(2, [[1, 1]]) == duplicate
+
+
+def test_deletion_of_what_is_not_there_is_refused_in_kafkas_words(client: WireClient) -> None:
+    def refusal(**topic: Any) -> str:
+        return str(client.ask(DELETE_TOPICS, 6, topics=[topic], timeout=1000).responses[0].error_message)
+
+    assert refusal(name="nowhere", topic_id=None) == "This server does not host this topic-partition."
+    assert refusal(name=None, topic_id=uuid4()) == "This server does not host this topic ID."
+
+
 # -- without waiting -------------------------------------------------------------------------------
 
 

@@ -9,12 +9,13 @@ from headwater.cli._kafka import Cluster
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("code", "said", "told"),
     [
-        ("topic orders is there already", "topic orders is there already"),
-        ("Partitions must be more than 0", "topic orders: partitions must be more than 0"),
+        (KafkaError.TOPIC_ALREADY_EXISTS, "Topic 'orders' already exists.", "topic orders is there already"),
+        (KafkaError.INVALID_PARTITIONS, "topic orders is full", "topic orders is full"),
+        (KafkaError.INVALID_PARTITIONS, "Too few.", "topic orders: too few"),
     ],
 )
-def test_error_names_its_subject_once(said: str, told: str, tmp_path: Path) -> None:
+def test_error_names_its_subject_once(code: int, said: str, told: str, tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, "127.0.0.1:9092")
-    assert str(cluster.explain(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS, said), "topic orders")) == told
+    assert str(cluster.explain(KafkaError(code, said), "topic orders")) == told

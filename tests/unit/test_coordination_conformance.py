@@ -183,7 +183,7 @@ def test_topic_created_is_read_back(join: Join) -> None:
 
 def test_topic_created_twice_is_refused_and_unharmed(one: Coordinator) -> None:
     created = one.create_topic("clicks", {0: [1]}, {"a": "1"}, TOPIC_ID)
-    with pytest.raises(AlreadyExists, match="'clicks' exists"):
+    with pytest.raises(AlreadyExists, match=r"^Topic 'clicks' already exists\.$"):
         one.create_topic("clicks", {0: [2], 1: [2]}, {"b": "2"}, uuid4())
     assert one.topic("clicks") == created
     assert one.get_config(ConfigKind.TOPIC, "clicks") == {"a": "1"}

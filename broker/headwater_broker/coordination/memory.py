@@ -191,7 +191,7 @@ class MemoryCoordinator(MemorySecurity):
             if name in cluster.durable.deletions:
                 raise AlreadyExists(f"topic {name!r} is being deleted; create it again once it is gone")
             if name in cluster.durable.topics:
-                raise AlreadyExists(f"topic {name!r} exists already")
+                raise AlreadyExists(f"Topic '{name}' already exists.")
             topic = TopicState(name, topic_id, _stored(led_by_first(assignment, controller_epoch)))
             cluster.durable.topics[name] = topic
             cluster.durable.configs[ConfigKind.TOPIC.value, name] = dict(configs)

@@ -108,7 +108,9 @@ class Cluster:
             )
         if name == "_UNSUPPORTED_FEATURE":
             return UserError(f"{subject}: the broker at {self.bootstrap} does not offer this")
-        said = f"{error.str()[:1].lower()}{error.str()[1:]}"
+        if name == "TOPIC_ALREADY_EXISTS":
+            return UserError(f"{subject} is there already")
+        said = f"{error.str()[:1].lower()}{error.str()[1:]}".removesuffix(".")
         return UserError(said if said.startswith(subject) else f"{subject}: {said}")
 
     def report(self, done: str, kind: str, futures: dict[str, Any], json_output: bool) -> None:

@@ -69,7 +69,7 @@ class TopicStore:
         try:
             self._write_topic(name, operations, partitions)
         except NodeExistsError as error:
-            raise AlreadyExists(f"topic {name!r} exists already") from error
+            raise AlreadyExists(f"Topic '{name}' already exists.") from error
         return TopicState(name, topic_id, _stored(partitions))
 
     def add_partitions(self, name: str, assignment: Assignment, *, controller_epoch: int = 0) -> TopicState:

@@ -91,7 +91,7 @@ class ConfigApis:
 
     def _check_topic(self, name: str) -> None:
         if name not in self._node.cluster.topics:
-            raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+            raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{name}' does not exist.")
 
     def _check_broker(self, name: str, expected: str = "expected {}") -> None:
         me = str(self._node.me.broker_id)

@@ -31,7 +31,8 @@ from headwater_broker.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_
 from headwater_broker.wire.codec import milliseconds
 
 _KRAFT_TOPIC = "__cluster_metadata"
-_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_MAX_NAME_LENGTH = 249
+_NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{_MAX_NAME_LENGTH}}}")
 _MAX_PARTITIONS = 10_000  # of one topic: each is a directory with three open files
 _POLL_S = 0.02
 
@@ -155,7 +156,7 @@ class TopicAdmin:
             raise ApiError(ErrorCode.invalid_request, message)
         self._check_name(name, others)
         if name in self._node.cluster.topics or name in self._node.cluster.deleting:
-            raise ApiError(ErrorCode.topic_already_exists, f"topic {name} is there already")
+            raise ApiError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
         nulls = [config.name for config in topic.configs if config.value is None]
         if nulls:
             message = f"Null value not supported for topic configs: {', '.join(nulls)}"
@@ -211,16 +212,22 @@ class TopicAdmin:
         alike = name.replace(".", "_")
         if "_" not in alike:
             return
-        for other in chain(self._node.cluster.topics, others):
-            if other != name and other.replace(".", "_") == alike:
-                message = f"topic {name} collides with {other}: they differ by dot and underscore only"
-                raise ApiError(ErrorCode.invalid_topic_exception, message)
+        colliding = [
+            other
+            for other in chain(self._node.cluster.topics, others)
+            if other != name and other.replace(".", "_") == alike
+        ]
+        if colliding:
+            message = f"Topic '{name}' collides with existing topics: {', '.join(colliding)}"
+            raise ApiError(ErrorCode.invalid_topic_exception, message)
 
     def _assign(
         self, name: str, partitions: int, replicas: int, *, first: int = 0
     ) -> dict[int, tuple[int, ...]]:
         """Spreads partitions over the live brokers, each topic from another broker on."""
-        if not 1 <= partitions <= _MAX_PARTITIONS:
+        if partitions < 1:
+            raise ApiError(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
+        if partitions > _MAX_PARTITIONS:
             message = f"a topic has 1 to {_MAX_PARTITIONS} partitions, not {partitions}"
             raise ApiError(ErrorCode.invalid_partitions, message)
         self._check_replicas(replicas)
@@ -235,26 +242,31 @@ class TopicAdmin:
         self, assignment: Mapping[int, Sequence[int]], *, first: int
     ) -> dict[int, tuple[int, ...]]:
         if sorted(assignment) != list(range(first, first + len(assignment))):
-            message = f"partitions must be numbered from {first} on without gaps"
+            message = f"partitions should be a consecutive {first}-based integer sequence"
             raise ApiError(ErrorCode.invalid_replica_assignment, message)
         for partition, brokers in assignment.items():
-            problem = self._problem_of_replicas(brokers)
+            problem = self._problem_of_replicas(partition, brokers)
             if problem is not None:
-                raise ApiError(ErrorCode.invalid_replica_assignment, f"partition {partition}: {problem}")
+                raise ApiError(ErrorCode.invalid_replica_assignment, problem)
         for brokers in assignment.values():
             self._check_replicas(len(brokers))
         return {partition: tuple(brokers) for partition, brokers in sorted(assignment.items())}
 
-    def _problem_of_replicas(self, brokers: Sequence[int]) -> str | None:
+    def _problem_of_replicas(self, partition: int, brokers: Sequence[int]) -> str | None:
         if not brokers:
-            return "the list of replicas is empty"
+            return f"Cannot have replication factor of 0 for partition id {partition}."
         if len(set(brokers)) < len(brokers):
-            return f"a broker is named twice in {list(brokers)}"
-        unknown = [each for each in brokers if each not in self._node.cluster.brokers]
-        return f"there is no live broker {unknown[0]}" if unknown else None
+            named = ", ".join(map(str, brokers))
+            return (
+                f"Duplicate brokers not allowed in replica assignment: {named} for partition id {partition}."
+            )
+        unknown = [str(each) for each in brokers if each not in self._node.cluster.brokers]
+        return f"Unknown broker(s) in replica assignment: {', '.join(unknown)}." if unknown else None
 
     def _check_replicas(self, replicas: int) -> None:
-        if replicas != 1:
+        if replicas < 1:
+            raise ApiError(ErrorCode.invalid_replication_factor, "Replication factor must be larger than 0.")
+        if replicas > 1:
             message = f"a partition has one replica here, not {replicas}: brokers do not replicate yet"
             raise ApiError(ErrorCode.invalid_replication_factor, message)
 
@@ -305,7 +317,7 @@ class TopicAdmin:
         if not self._node.settings.delete_topic_enable:
             # The code is newer than version 2.
             code = ErrorCode.topic_deletion_disabled if request.version >= 3 else ErrorCode.invalid_request
-            raise ApiError(code, "delete.topic.enable is false")
+            raise ApiError(code, "Topic deletion is disabled.")
 
     def _resolve(self, name: str | None, topic_id: UUID | None) -> str:
         """The name of a topic given by name or id."""
@@ -313,12 +325,13 @@ class TopicAdmin:
             return name
         found = None if topic_id is None else self._node.cluster.topic_by_id(topic_id)
         if found is None:
-            raise ApiError(ErrorCode.unknown_topic_id, f"there is no topic with id {topic_id}")
+            raise ApiError(ErrorCode.unknown_topic_id, "This server does not host this topic ID.")
         return found.name
 
     def _check_present(self, name: str) -> None:
         if name not in self._node.cluster.topics:
-            raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {name}")
+            message = "This server does not host this topic-partition."
+            raise ApiError(ErrorCode.unknown_topic_or_partition, message)
 
     async def _delete_all(self, names: Sequence[str], timeout: dt.timedelta) -> Mapping[str, Exception]:
         """Deletes topics side by side and waits until they are gone; returns what went wrong with which."""
@@ -371,22 +384,32 @@ class TopicAdmin:
             raise ApiError(ErrorCode.invalid_topic_exception, "The topic is queued for deletion.")
         found = node.cluster.topics.get(topic.name)
         if found is None:
-            raise ApiError(ErrorCode.unknown_topic_or_partition, f"there is no topic {topic.name}")
+            raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{topic.name}' does not exist.")
         if topic.name == TRANSACTION_TOPIC:
             message = (
                 f"{topic.name} keeps its partitions: transactional ids are spread over them by their number"
             )
             raise ApiError(ErrorCode.invalid_partitions, message)
         present = len(found.partitions)
-        if not present < topic.count <= _MAX_PARTITIONS:
-            message = f"topic {topic.name} has {present} partitions: give more, up to {_MAX_PARTITIONS}"
+        if topic.count == present:
+            raise ApiError(ErrorCode.invalid_partitions, f"Topic already has {present} partitions.")
+        if topic.count < present:
+            message = (
+                f"Topic currently has {present} partitions, which is higher than the requested {topic.count}."
+            )
+            raise ApiError(ErrorCode.invalid_partitions, message)
+        if topic.count > _MAX_PARTITIONS:
+            message = f"a topic has 1 to {_MAX_PARTITIONS} partitions, not {topic.count}"
             raise ApiError(ErrorCode.invalid_partitions, message)
         if topic.assignments is None:
             assignment = self._assign(topic.name, topic.count - present, 1, first=present)
         else:
             given = {present + index: each.broker_ids for index, each in enumerate(topic.assignments)}
             if len(given) != topic.count - present:
-                message = f"{topic.count - present} partitions are new, {len(given)} are assigned"
+                message = (
+                    f"Increasing the number of partitions by {topic.count - present} "
+                    f"but {len(given)} assignments provided."
+                )
                 raise ApiError(ErrorCode.invalid_replica_assignment, message)
             assignment = self._checked_assignment(given, first=present)
         quota.pay(len(assignment))
@@ -401,9 +424,17 @@ def check_topic_name(name: str) -> None:
     Raises:
         ApiError: INVALID_TOPIC_EXCEPTION.
     """
-    if not _NAME.fullmatch(name) or name in (".", ".."):
-        message = f"{name!r} is no topic name: use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and dash"
-        raise ApiError(ErrorCode.invalid_topic_exception, message)
+    if not name:
+        problem = "the empty string is not allowed"
+    elif name in (".", ".."):
+        problem = f"'{name}' is not allowed"
+    elif len(name) > _MAX_NAME_LENGTH:
+        problem = f"the length of '{name}' is longer than the max allowed length {_MAX_NAME_LENGTH}"
+    elif _NAME.fullmatch(name):
+        return
+    else:
+        problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    raise ApiError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
 
 
 def _out_of_time() -> ApiError:

@@ -13,6 +13,10 @@ from headwater_broker.wire import apis
 _CLUSTER = ResourceType.CLUSTER
 _TOPIC_CONFIG = 2
 _BROKER_CONFIGS = (4, 8)  # brokers and their loggers
+_MESSAGES = {
+    ErrorCode.topic_authorization_failed: "Topic authorization failed.",
+    ErrorCode.cluster_authorization_failed: "Cluster authorization failed.",
+}
 
 
 def _refused(code: ErrorCode, **fields: Any) -> Response:
@@ -49,7 +53,7 @@ def _configs(operation: Operation, answered: str, **fields: Any) -> Guard:
                 [
                     {
                         "error_code": code,
-                        "error_message": "Authorization failed.",
+                        "error_message": _MESSAGES[code],
                         "resource_type": resource.resource_type,
                         "resource_name": resource.resource_name,
                         **fields,
