@@ -8,7 +8,7 @@ import pytest
 
 from headwater_broker.log import BROKER_DEFAULTS
 from headwater_broker.server.errors import UsageError
-from headwater_broker.server.properties import PROPERTIES, WITHOUT_EFFECT, has_no_effect
+from headwater_broker.server.properties import PROPERTIES, REPLICATION_FACTORS, WITHOUT_EFFECT, has_no_effect
 from headwater_broker.server.settings import BrokerSettings, parse_settings
 
 
@@ -85,6 +85,14 @@ def test_settings_unknown_property_names_the_nearest(name: str, nearest: str | N
 def test_settings_value_that_is_not_allowed_says_what_is(name: str, value: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         parse_settings({name: value})
+
+
+@pytest.mark.parametrize("name", sorted(REPLICATION_FACTORS))
+def test_settings_that_ask_for_replicas_say_that_there_are_none(name: str) -> None:
+    assert parse_settings({name: "1"})
+    for text in ("2", " 3", "32767"):
+        with pytest.raises(UsageError, match=rf"{name}= ?\d+ is not allowed: brokers do not replicate"):
+            parse_settings({name: text})
 
 
 def test_settings_of_machinery_that_is_not_here_are_taken() -> None:

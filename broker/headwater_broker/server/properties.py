@@ -40,8 +40,8 @@ class Property:
         return self.name.replace(".", "_")
 
 
-def _int(name: str, low: int, doc: str) -> Property:
-    return Property(name, "INT", low, _INT_MAX, doc)
+def _int(name: str, low: int, doc: str, high: int = _INT_MAX) -> Property:
+    return Property(name, "INT", low, high, doc)
 
 
 def _long(name: str, low: int, doc: str) -> Property:
@@ -81,7 +81,7 @@ PROPERTIES: Mapping[str, Property] = {
         _long("connections.max.reauth.ms", 0, "How long a SASL session lasts without authenticating again."),
         _int("controller.quota.window.num", 1, "Samples kept for controller mutation quotas."),
         _int("controller.quota.window.size.seconds", 1, "Length of each of these samples."),
-        _int("default.replication.factor", 1, "Replicas of a topic created without a number."),
+        _int("default.replication.factor", 1, "Replicas of a topic created without a number: one.", high=1),
         _long("delegation.token.expiry.check.interval.ms", 1, "How often expired tokens are removed."),
         _long("delegation.token.expiry.time.ms", 1, "How long a token lasts until it must be renewed."),
         _secret("delegation.token.master.key", "The old name of delegation.token.secret.key."),
@@ -209,6 +209,15 @@ WITHOUT_EFFECT = frozenset(
 for Kafka works, and named in the log."""
 
 
+REPLICATION_FACTORS = frozenset(
+    {
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "transaction.state.log.replication.factor",
+    }
+)
+"""Of topics, of the broker's own as well."""
+
 _NOT_TO_BE_IGNORED = (
     "alter.config.policy",
     "authorizer",
@@ -275,6 +284,19 @@ def has_no_effect(name: str) -> bool:
     return name in kafka_keys() and not name.startswith(_NOT_TO_BE_IGNORED)
 
 
+def check_replication_factor(name: str, text: str) -> None:
+    """Refuses what would promise replicas that nobody keeps.
+
+    Raises:
+        UsageError: More than one replica is asked for.
+    """
+    if text.strip().isdecimal() and int(text) > 1:
+        raise UsageError(
+            f"broker property {name}={text} is not allowed: brokers do not replicate to each other yet, so each "
+            "partition has one replica: give 1"
+        )
+
+
 def known_properties() -> list[str]:
     """The names of all properties that are taken."""
     return sorted({*PROPERTIES, *BROKER_DEFAULTS, *IN_OTHER_UNITS, *PLACES, *WITHOUT_EFFECT})
@@ -307,6 +329,8 @@ def parse_property(spec: Property, text: str, shown_as: str | None = None) -> Va
     except (ValueError, KeyError):
         wanted = {"BOOLEAN": "true or false", "DOUBLE": "a number"}.get(spec.kind, "a whole number")
         raise UsageError(f"broker property {name}={text} is not allowed: give {wanted}") from None
+    if name in REPLICATION_FACTORS:
+        check_replication_factor(name, text)
     if spec.kind in ("INT", "LONG", "DOUBLE") and not spec.low <= float(value or 0) <= spec.high:
         raise UsageError(f"broker property {name}={text} is not allowed: give {spec.low} to {spec.high}")
     return value

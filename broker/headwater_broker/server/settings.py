@@ -17,7 +17,9 @@ from headwater_broker.server.properties import (
     IN_OTHER_UNITS,
     LISTENER_PREFIX,
     PROPERTIES,
+    REPLICATION_FACTORS,
     Value,
+    check_replication_factor,
     checked_override,
     has_no_effect,
     parse_property,
@@ -166,6 +168,8 @@ def parse_settings(properties: Mapping[str, str]) -> BrokerSettings:
         elif name in BROKER_DEFAULTS:
             topic_defaults[BROKER_DEFAULTS[name]] = text
             _check_topic_default(name, text)
+        elif name in REPLICATION_FACTORS:
+            check_replication_factor(name, text)
         elif name not in IN_OTHER_UNITS and not has_no_effect(name):
             raise UsageError(unknown_property(name))
     try:

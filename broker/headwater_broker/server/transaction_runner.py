@@ -8,7 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.coordination import Committed, CoordinationError
+from headwater_broker.coordination import NO_LEADER, Committed, CoordinationError
 from headwater_broker.log import (
     CoordinatorFencedError,
     InvalidProducerEpochError,
@@ -137,6 +137,24 @@ class TransactionRunner:
         """
         self._log_of(transactional_id)
 
+    def check_spans_no_brokers(self, transactional_id: str, what: str) -> None:
+        """Makes sure that no other broker coordinates an id: it could not be asked about what is here.
+
+        Raises:
+            ApiError: POLICY_VIOLATION, upon which clients give up at once.
+        """
+        partition = self.partition_of(transactional_id)
+        if partition is None:
+            return
+        state = self._node.cluster.topics[TRANSACTION_TOPIC].partitions.get(partition)
+        if state is None or state.leader in (NO_LEADER, self._node.me.broker_id):
+            return
+        raise ApiError(
+            ErrorCode.policy_violation,
+            f"transactions do not span brokers yet: {what} is on broker {self._node.me.broker_id}, and "
+            f"transactional id {transactional_id!r} is coordinated by broker {state.leader}",
+        )
+
     def _log_of(self, transactional_id: str) -> TransactionLog:
         partition = self.partition_of(transactional_id)
         if partition is None:
@@ -256,6 +274,7 @@ class TransactionRunner:
         connection: Connection,
     ) -> None:
         """Makes offsets part of a transaction; raises as `init_producer` does."""
+        self.check_spans_no_brokers(transactional_id, f"group {group!r}")
         self.check_here(transactional_id)
         await self._wait_for_the_former(transactional_id)
         pending = {
@@ -313,6 +332,7 @@ class TransactionRunner:
         """What Produce asks before a producer's first batch of a transaction in a partition."""
 
         def check(log: PartitionLog, producer_id: int, producer_epoch: int) -> None:
+            self.check_spans_no_brokers(transactional_id, f"partition {log.topic}-{log.partition}")
             self.check_here(transactional_id)
             producer = Producer(producer_id, producer_epoch)
             self.coordinator.check_write(transactional_id, producer, (log.topic, log.partition))

@@ -84,7 +84,7 @@ class TransactionApis:
         if self._node.logs.get(*key) is None:
             # Its marker would have to be written by that broker: see DESIGN.md, "with replication".
             _LOG.warning(
-                "%s-%d is another broker's: transactions do not span brokers yet", shown(key[0]), key[1]
+                "transactions do not span brokers yet: %s-%d is on another broker", shown(key[0]), key[1]
             )
             return ErrorCode.policy_violation
         return ErrorCode.none
@@ -112,7 +112,9 @@ class TransactionApis:
         if elsewhere is not None and elsewhere.broker_id != self._node.me.broker_id:
             # Its TxnOffsetCommit would go to that broker, which does not know the transaction.
             _LOG.warning(
-                "group %s is another broker's: transactions do not span brokers yet", shown(body.group_id)
+                "transactions do not span brokers yet: group %s is coordinated by broker %d",
+                shown(body.group_id),
+                elsewhere.broker_id,
             )
             return {"error_code": ErrorCode.policy_violation}
         try:
@@ -146,6 +148,8 @@ class TransactionApis:
                 )
             except (TransactionRefused, ApiError) as error:
                 code = _offset_code(request, error)
+                if code is ErrorCode.policy_violation:
+                    _LOG.warning("%s", error)
         return {
             "topics": [
                 {
