@@ -157,7 +157,9 @@ def test_up_ctrl_c_in_a_terminal_ends_the_whole_group_clean(foreground: Callable
     assert (stack.process.returncode, rest, stack.stderr) == (0, "", "")
 
 
-def test_up_starts_a_killed_zookeeper_again(foreground: Callable[..., Any], tmp_path: Path) -> None:
+def test_up_starts_a_killed_zookeeper_again(
+    foreground: Callable[..., Any], headwater: Any, headwater_process: Any, tmp_path: Path
+) -> None:
     _keep_zookeeper_on(tmp_path / "home", free_port())
     stack = foreground("--home", "home", "--port", "0")
     data = tmp_path / "home" / "stack"
@@ -168,6 +170,9 @@ def test_up_starts_a_killed_zookeeper_again(foreground: Callable[..., Any], tmp_
         assert time.monotonic() < deadline, "ZooKeeper was not started again"
         time.sleep(0.05)
     assert second["address"] == first["address"]
+    again = headwater_process("up", "--home", "home")
+    assert (again.returncode, again.stdout) == (0, f"already running {stack.address}\n")
+    assert headwater("status", "--home", "home").returncode == 0
     _produce(stack.address, "made-after-zookeeper-came-back", "a")
     assert "ZooKeeper ended with status -9; it is started again" in stack.stderr
     assert stack.end() == (0, "")
@@ -236,10 +241,99 @@ def test_up_goes_on_without_a_killed_broker_and_says_which(
     now = json.loads(headwater("status", "--home", "home", "--json").stdout)
     assert now["bootstrap"] == stack.address
     assert [each["alive"] for each in now["processes"] if each["role"] == "broker"] == [True, False]
-    again = headwater_process("up", "--home", "home")
-    assert again.returncode == 0
-    assert "headwater down, then headwater up, starts it again" in again.stderr
+    assert _stack_finding(headwater) == (
+        "wrong",
+        f"runs on {stack.address} without broker 2 (ended): run headwater up, which starts it again",
+    )
+    again = headwater_process("up", "--home", "home", "--json")
+    assert (again.returncode, again.stderr) == (0, "headwater: broker 2 had ended, and runs again\n")
+    told = json.loads(again.stdout)
+    assert (told["already_running"], told["started_again"]) == (True, ["broker 2"])
+    assert [each["alive"] for each in told["processes"]] == [True, True, True]
+    assert len(_brokers(told["bootstrap"])) == 2
+    assert headwater("status", "--home", "home").returncode == 0
+    assert _stack_finding(headwater) == ("ok", f"runs on {told['bootstrap']}")
     assert stack.end()[0] == 0
+
+
+def test_up_beside_a_dead_broker_whose_port_is_taken_exits_3(
+    foreground: Callable[..., Any], headwater: Any, headwater_process: Any, tmp_path: Path
+) -> None:
+    port = _free_pair()
+    stack = foreground("--home", "home", "--brokers", "2", "--port", str(port))
+    (second,) = [each for each in _members(tmp_path / "home" / "stack") if each["id"] == 2]
+    os.kill(second["pid"], signal.SIGKILL)
+    _await_end([second["pid"]])
+    with socket.socket() as taker:
+        taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        taker.bind(("127.0.0.1", port + 1))
+        taker.listen()
+        done = headwater_process("up", "--home", "home")
+    assert done.returncode == 3
+    assert done.stderr == (
+        f"headwater: broker 2 has ended, and another process listens on 127.0.0.1:{port + 1}: stop that one first\n"
+    )
+    assert headwater_process("up", "--home", "home").returncode == 0
+    assert headwater("status", "--home", "home").returncode == 0
+    assert stack.end()[0] == 0
+
+
+def test_up_beside_a_dead_broker_that_does_not_come_up_exits_1(
+    foreground: Callable[..., Any], headwater_process: Any, tmp_path: Path
+) -> None:
+    stack = foreground("--home", "home", "--brokers", "2", "--port", "0")
+    data = tmp_path / "home" / "stack"
+    (second,) = [each for each in _members(data) if each["id"] == 2]
+    os.kill(second["pid"], signal.SIGKILL)
+    _await_end([second["pid"]])
+    properties = data / "broker-2" / "log" / "meta.properties"
+    before = properties.read_text()
+    properties.write_text(before.replace("broker.id=2", "broker.id=7"))
+    done = headwater_process("up", "--home", "home")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"headwater: broker 2 was started again, and ended again: see {data}/broker-2/broker.log\n"
+    )
+    assert stack.process.poll() is None
+    properties.write_text(before)
+    assert headwater_process("up", "--home", "home").returncode == 0
+    assert stack.end()[0] == 0
+
+
+def test_stack_whose_up_was_killed_is_told_by_every_verb_and_started_again(
+    headwater: Any, headwater_process: Any, tmp_path: Path
+) -> None:
+    up = headwater_process("up", "--home", "home", "--coordinator", "memory", "--port", "0", "--json")
+    try:
+        assert up.returncode == 0, up.stderr
+        told = json.loads(up.stdout)
+        assert _stack_finding(headwater) == ("ok", f"runs on {told['bootstrap']}")
+        os.kill(told["pid"], signal.SIGKILL)
+        _await_end([told["pid"], *(each["pid"] for each in told["processes"])])
+        status = headwater("status", "--home", "home")
+        assert (status.returncode, status.stdout) == (
+            1,
+            f"no stack runs over {tmp_path}/home/stack: the last one was killed, and headwater up starts it again\n",
+        )
+        assert _stack_finding(headwater) == ("wrong", "was killed: run headwater up, which starts it again")
+        again = headwater_process("up", "--home", "home", "--coordinator", "memory", "--port", "0")
+        assert again.returncode == 0
+        assert again.stderr == (
+            f"headwater: the stack over {tmp_path}/home/stack had been killed, and runs again\n"
+        )
+    finally:
+        down = headwater_process("down", "--home", "home")
+    assert (down.returncode, down.stdout) == (0, "stopped\n")
+    assert _stack_finding(headwater)[1].startswith("not running")
+
+
+def _stack_finding(headwater: Any) -> tuple[str, str]:
+    """State and detail of what doctor says of the stack; its exit status must follow."""
+    done = headwater("doctor", "--home", "home", "--json")
+    findings = json.loads(done.stdout)
+    assert done.returncode == any(each["state"] == "wrong" for each in findings)
+    (finding,) = [each for each in findings if each["subject"] == "stack"]
+    return finding["state"], finding["detail"]
 
 
 @pytest.mark.parametrize("form", [[], ["--foreground"]], ids=["detached", "foreground"])

@@ -21,7 +21,7 @@ from headwater.config import load_settings
 from headwater.stack.local import data_dir, start_detached, stop
 from headwater.stack.processes import resident_bytes
 from headwater.stack.spec import stack_spec
-from headwater.stack.state import StackState, running_state
+from headwater.stack.state import Member, StackState, left_state, running_state
 from headwater.stack.supervisor import Supervisor
 
 DataOption = Annotated[
@@ -59,8 +59,9 @@ def up(
     """Start ZooKeeper and one or more brokers on this machine.
 
     Returns once clients can produce; headwater down stops them. A stack that
-    runs already is left as it is. With --foreground the command stays, prints
-    one line, ready HOST:PORT, and ends everything when it ends.
+    runs already is left as it is, but for brokers of it that have ended: they
+    are started again. With --foreground the command stays, prints one line,
+    ready HOST:PORT, and ends everything when it ends.
 
     Exit status: 0 fine, 2 bad usage, 3 port in use, 4 ZooKeeper or Java.
 
@@ -93,9 +94,18 @@ def up(
         print(
             f"headwater: --port {port} is for a stack that starts: run headwater down first", file=sys.stderr
         )
-    _tell_of_ended(started.state)
+    for name in started.started_again:
+        _tell(f"{name} had ended, and runs again")
+    if started.was_killed:
+        _tell(f"the stack over {spec.data} had been killed, and runs again")
     if json_output:
-        print_json({"already_running": started.already_running, **_described(started.state)})
+        print_json(
+            {
+                "already_running": started.already_running,
+                "started_again": list(started.started_again),
+                **_described(started.state),
+            }
+        )
     else:
         print(f"{'already running' if started.already_running else 'ready'} {started.state.bootstrap}")
 
@@ -118,7 +128,7 @@ def down(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: 
 def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: JsonOption = False) -> None:
     """Show what runs, where it listens and how much memory it takes.
 
-    Exit status: 0 if the stack runs, 1 if not, or if one of its brokers has ended.
+    Exit status: 0 if the stack runs, 1 if not, or if one of its processes has ended.
 
     \b
     Examples:
@@ -130,30 +140,38 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
     if json_output:
         print_json({"running": False} if state is None else {"running": True, **_described(state)})
     elif state is None:
-        print(f"no stack runs over {folder}")
+        was_killed = left_state(folder) is not None
+        print(
+            f"no stack runs over {folder}"
+            f"{': the last one was killed, and headwater up starts it again' if was_killed else ''}"
+        )
     else:
         rows = []
         for member in state.members:
             memory_bytes = resident_bytes(member.pid) if member.is_alive else None
             name = member.role if member.id is None else f"{member.role} {member.id}"
             memory_mb = None if memory_bytes is None else round(memory_bytes / 1e6)
-            rows.append((name, member.address, member.pid, memory_mb, "up" if member.is_alive else "ended"))
+            rows.append((name, member.address, member.pid, memory_mb, member.condition))
         print_table(("process", "address", "pid", "MB", "state"), rows, empty="")
         if state.zookeeper and not any(member.role == "zookeeper" for member in state.members):
             print(f"ZooKeeper: {state.zookeeper}")
         print(f"up for {duration_text(time.time() - state.started_at_ms / 1000)}; data in {folder}")
-    if state is not None:
-        _tell_of_ended(state)
-    if state is None or state.ended:
+    for member in state.missing if state is not None else ():
+        _tell(_plight(member))
+    if state is None or state.missing:
         raise typer.Exit(1)
 
 
-def _tell_of_ended(state: StackState) -> None:
-    for broker in state.ended:
-        _tell(
-            f"broker {broker.id} at {broker.address} has ended, and what it alone holds cannot be read: "
-            "headwater down, then headwater up, starts it again"
+def _plight(member: Member) -> str:
+    """What is the matter with a process that does not serve."""
+    if member.condition == "starting":
+        return f"{member.name} is starting"
+    if member.role == "broker":
+        return (
+            f"{member.name} at {member.address} has ended, and what it alone holds cannot be read: headwater up "
+            "starts it again"
         )
+    return f"{member.name} at {member.address} has ended: the stack is starting it again"
 
 
 def _described(state: StackState) -> dict[str, object]:

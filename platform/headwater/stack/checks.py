@@ -15,7 +15,7 @@ from headwater.stack.local import data_dir
 from headwater.stack.places import jars_dir, pyspark_jars_dir
 from headwater.stack.ports import format_address, is_free
 from headwater.stack.spec import ensemble_addresses
-from headwater.stack.state import running_state
+from headwater.stack.state import left_state, running_state
 from headwater.stack.zookeeper import check_ensemble
 
 # The libraries whose versions matter when something goes wrong, and the extra that brings each.
@@ -107,9 +107,18 @@ def _zookeeper(settings: Settings) -> str:
 
 
 def _stack(home: Path, settings: Settings) -> Finding:
-    state = running_state(data_dir(home).absolute())
+    data = data_dir(home).absolute()
+    state = running_state(data)
+    if state is not None and state.missing:
+        missing = ", ".join(f"{member.name} ({member.condition})" for member in state.missing)
+        there = f"runs on {state.bootstrap}" if state.bootstrap else "runs"
+        return Finding(
+            "stack", "wrong", f"{there} without {missing}: run headwater up, which starts it again"
+        )
     if state is not None:
         return Finding("stack", "ok", f"runs on {state.bootstrap}")
+    if left_state(data) is not None:
+        return Finding("stack", "wrong", "was killed: run headwater up, which starts it again")
     host, port = settings.stack.host, settings.stack.port
     taken = [each for each in range(port, port + settings.stack.brokers) if port and not is_free(host, each)]
     if taken:

@@ -1,5 +1,6 @@
 """A local stack from outside: start it as a process of its own, find it, stop it."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -10,11 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.errors import UserError
+from headwater.errors import PortInUseError, UserError
 from headwater.stack.logs import lines_since, open_log
+from headwater.stack.ports import parse_address, refusal
 from headwater.stack.processes import start_child
 from headwater.stack.spec import BROKER_ID, StackSpec
-from headwater.stack.state import StackState, running_state
+from headwater.stack.state import START_MISSING, Member, StackState, left_state, running_state
 
 _POLL_S = 0.05
 
@@ -31,21 +33,33 @@ class Started:
     Attributes:
         state: Its processes and addresses.
         already_running: True if it was there before.
+        started_again: Names of its processes that had ended while others went on.
+        was_killed: Whether the stack before was killed, and so left what it was written down as.
     """
 
     state: StackState
     already_running: bool
+    started_again: tuple[str, ...] = ()
+    was_killed: bool = False
 
 
 def start_detached(spec: StackSpec) -> Started:
-    """Start a stack that goes on when this process ends; one that already runs over that data is left alone.
+    """Start a stack that goes on when this process ends.
+
+    One that already runs over that data is left alone, but for what it lacks: that is started again.
 
     Raises:
         UserError: If it does not come up, with the reason and exit status of `headwater up --foreground`.
     """
     running = running_state(spec.data)
-    if running is not None:
+    if running is not None and running.missing:
+        missing = tuple(member.name for member in running.missing)
+        completed = _complete(spec, running)
+        if completed is not None:
+            return Started(completed, already_running=True, started_again=missing)
+    elif running is not None:
         return Started(running, already_running=True)
+    was_killed = left_state(spec.data) is not None
     log_path = spec.data / "up.log"
     with open_log(log_path) as log:
         log_start = log.tell()
@@ -57,7 +71,8 @@ def start_detached(spec: StackSpec) -> Started:
             start_new_session=True,
         )
     try:
-        return Started(_await_ready(spec, parent, log_path, log_start), already_running=False)
+        state = _await_ready(spec, parent, log_path, log_start)
+        return Started(state, already_running=False, was_killed=was_killed)
     except BaseException:
         if parent.poll() is None:
             parent.terminate()
@@ -98,18 +113,13 @@ def stop(data: Path, timeout_s: float) -> bool:
     state = running_state(data)
     if state is None:
         return False
-    try:
-        os.kill(state.pid, signal.SIGTERM)
-        deadline = time.monotonic() + timeout_s + 5
-        while state.is_alive:
-            if time.monotonic() > deadline:
-                # The kernel ends the children with their parent.
-                os.kill(state.pid, signal.SIGKILL)
-            time.sleep(_POLL_S)
-    except ProcessLookupError:
-        pass
-    except PermissionError as error:
-        raise UserError(f"process {state.pid} belongs to another user: stop it as that user") from error
+    _signal(state, signal.SIGTERM)
+    deadline = time.monotonic() + timeout_s + 5
+    while state.is_alive:
+        if time.monotonic() > deadline:
+            # The kernel ends the children with their parent.
+            _signal(state, signal.SIGKILL)
+        time.sleep(_POLL_S)
     return True
 
 
@@ -131,6 +141,62 @@ def known_bootstrap(home: Path) -> str:
     """The addresses of the brokers that run over a home; empty where none do."""
     state = running_state(data_dir(home))
     return state.bootstrap if state is not None else ""
+
+
+def _complete(spec: StackSpec, before: StackState) -> StackState | None:
+    """Has a running stack start again what it lacks; None if it ends meanwhile, as it does without any broker.
+
+    Raises:
+        UserError: A process does not come up.
+    """
+    ended = [broker for broker in before.brokers if not broker.is_alive]
+    for broker in ended:
+        _check_port(broker)
+    if ended:
+        _signal(before, START_MISSING)
+    former = {broker.pid for broker in ended}
+    deadline = time.monotonic() + spec.ready_timeout_s
+    while before.is_alive:
+        state = running_state(spec.data)
+        if state is not None and not state.missing:
+            return state
+        for broker in state.brokers if state is not None else ():
+            if not broker.is_alive and broker.pid not in former:
+                log = spec.data / f"broker-{broker.id}" / "broker.log"
+                raise UserError(f"{broker.name} was started again, and ended again: see {log}")
+        if time.monotonic() > deadline:
+            names = ", ".join(member.name for member in (state or before).missing)
+            raise UserError(
+                f"the stack over {spec.data} runs without {names}, which did not start again in "
+                f"{spec.ready_timeout_s:.0f} s: headwater down, then headwater up, starts everything anew"
+            )
+        time.sleep(_POLL_S)
+    return None
+
+
+def _check_port(broker: Member) -> None:
+    """Makes sure that a broker could listen again where it did."""
+    if not broker.address:
+        return
+    error = refusal(*parse_address(broker.address))
+    if error is not None and error.errno == errno.EADDRINUSE:
+        raise PortInUseError(
+            f"{broker.name} has ended, and another process listens on {broker.address}: stop that one first"
+        )
+
+
+def _signal(state: StackState, number: signal.Signals) -> None:
+    """Sends a signal to a stack's parent process; nothing happens where it has ended.
+
+    Raises:
+        UserError: It may not be signalled.
+    """
+    try:
+        os.kill(state.pid, number)
+    except ProcessLookupError:
+        pass
+    except PermissionError as error:
+        raise UserError(f"process {state.pid} belongs to another user: do this as that user") from error
 
 
 def _command(spec: StackSpec) -> list[str]:

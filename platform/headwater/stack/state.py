@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +10,10 @@ from pathlib import Path
 from headwater.stack.processes import start_ticks
 
 _FILE = "stack.json"
+
+START_MISSING = signal.SIGURG
+"""Has a stack's parent process start its missing brokers. It is one that does nothing to a process that does not know
+it: the stack may have been started by an older version."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,18 @@ class Member:
     @property
     def is_alive(self) -> bool:
         return start_ticks(self.pid) == self.start_ticks
+
+    @property
+    def name(self) -> str:
+        """As people are told of it."""
+        return "ZooKeeper" if self.id is None else f"{self.role} {self.id}"
+
+    @property
+    def condition(self) -> str:
+        """`up`, `starting` or `ended`."""
+        if not self.is_alive:
+            return "ended"
+        return "up" if self.address else "starting"
 
 
 @dataclass(frozen=True)
@@ -68,12 +85,12 @@ class StackState:
     @property
     def bootstrap(self) -> str:
         """The addresses of the brokers that run, as a Kafka client takes them."""
-        return ",".join(broker.address for broker in self.brokers if broker.is_alive)
+        return ",".join(broker.address for broker in self.brokers if broker.condition == "up")
 
     @property
-    def ended(self) -> tuple[Member, ...]:
-        """The brokers that have ended while others went on."""
-        return tuple(broker for broker in self.brokers if not broker.is_alive)
+    def missing(self) -> tuple[Member, ...]:
+        """The processes that have ended while others went on, or have been started again and are not ready."""
+        return tuple(member for member in self.members if member.condition != "up")
 
 
 def read_state(data: Path) -> StackState | None:
@@ -90,6 +107,12 @@ def running_state(data: Path) -> StackState | None:
     """The state of the stack that runs on this data folder; None if none does, or is not ready."""
     state = read_state(data)
     return state if state is not None and state.ready and state.is_alive else None
+
+
+def left_state(data: Path) -> StackState | None:
+    """The state of a stack whose parent process was killed: one that is stopped, or fails, leaves none."""
+    state = read_state(data)
+    return state if state is not None and not state.is_alive else None
 
 
 def write_state(data: Path, state: StackState) -> None:

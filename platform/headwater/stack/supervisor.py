@@ -19,7 +19,15 @@ from headwater.stack.logs import cannot_write
 from headwater.stack.ports import format_address, refusal
 from headwater.stack.processes import start_ticks
 from headwater.stack.spec import StackSpec
-from headwater.stack.state import Member, StackState, read_state, remove_state, running_state, write_state
+from headwater.stack.state import (
+    START_MISSING,
+    Member,
+    StackState,
+    read_state,
+    remove_state,
+    running_state,
+    write_state,
+)
 from headwater.stack.zookeeper import EmbeddedZooKeeper, check_ensemble
 
 # The kernel ends the children of a killed parent at once; their memory may take a moment to be given back.
@@ -66,9 +74,12 @@ class Supervisor:
         self._zookeeper_due_s: float | None = None
         self._pause_s = 0.0
         self._stop_requests = 0
+        self._start_requests = 0
 
     def run(self) -> None:
         """Start everything, wait for SIGTERM, SIGINT or SIGHUP, stop everything.
+
+        `START_MISSING` has brokers that ended meanwhile started again.
 
         Raises:
             UserError: If something cannot be started, or the last broker dies.
@@ -134,6 +145,7 @@ class Supervisor:
                 )
             fds = [broker.stdout_fd for broker in waiting]
             select.select([wake_fd, *fds], [], [], max(0.0, deadline - time.monotonic()))
+            _drain(wake_fd)
 
     def _become_ready(self) -> None:
         self._ready_at_ms = time.time_ns() // 1_000_000
@@ -191,31 +203,52 @@ class Supervisor:
     # -- run
 
     def _watch(self, wake_fd: int) -> None:
-        """Sleep until a signal arrives or a child ends."""
+        """Sleep until a signal arrives, a child ends, or one that was started again is ready."""
         while not self._interrupted():
-            fds = {os.pidfd_open(process.pid): process for process in self._running()}
+            fds = [os.pidfd_open(process.pid) for process in self._running()]
+            starting = [broker.stdout_fd for broker in self._brokers if not broker.address]
             due_s = self._zookeeper_due_s
             try:
                 timeout_s = None if due_s is None else max(due_s - time.monotonic(), 0.0)
-                select.select([wake_fd, *fds], [], [], timeout_s)
+                select.select([wake_fd, *fds, *starting], [], [], timeout_s)
             finally:
                 for fd in fds:
                     os.close(fd)
+            _drain(wake_fd)
             if not self._interrupted():
                 self._look_after_children()
 
     def _look_after_children(self) -> None:
         if self._zookeeper is not None and self._zookeeper.process.poll() is not None:
             self._look_after_zookeeper(self._zookeeper)
+        if [broker for broker in self._brokers if not broker.address and broker.read_ready()]:
+            self._write_state()
         for broker in [broker for broker in self._brokers if broker.process.poll() is not None]:
             self._brokers.remove(broker)
             if not self._brokers:
                 raise broker.failure()
             self._ended.append(Member("broker", broker.id, broker.address, broker.process.pid, _ENDED))
-            self._tell(
-                f"{broker.failure()}; the other brokers go on, and headwater down and up start it again"
-            )
+            self._tell(f"{broker.failure()}; the other brokers go on, and headwater up starts it again")
             self._write_state()
+        if self._start_requests:
+            self._start_requests = 0
+            self._start_missing()
+
+    def _start_missing(self) -> None:
+        """Start the brokers again that have ended while others went on."""
+        zookeeper = self._zookeeper.address if self._zookeeper is not None else self._spec.zookeeper
+        missing, self._ended = self._ended, []
+        for member in missing:
+            assert member.id is not None
+            broker = BrokerProcess(self._spec, self._spec.broker_ids.index(member.id), zookeeper)
+            try:
+                broker.start()
+            except UserError as error:
+                self._tell(str(error))
+                self._ended.append(member)
+                continue
+            self._brokers.append(broker)
+        self._write_state()
 
     def _look_after_zookeeper(self, zookeeper: EmbeddedZooKeeper) -> None:
         """Start ZooKeeper, which has ended, again: at once, or after a pause where that was tried just before."""
@@ -332,9 +365,12 @@ class Supervisor:
         writer.setblocking(False)
 
         def note(number: int, frame: FrameType | None) -> None:
-            self._stop_requests += 1
+            if number == START_MISSING:
+                self._start_requests += 1
+            else:
+                self._stop_requests += 1
 
-        before = {each: signal.signal(each, note) for each in _STOP_SIGNALS}
+        before = {each: signal.signal(each, note) for each in (*_STOP_SIGNALS, START_MISSING)}
         before_fd = signal.set_wakeup_fd(writer.fileno())
         try:
             yield reader.fileno()
@@ -347,6 +383,12 @@ class Supervisor:
 
     def _interrupted(self) -> bool:
         return self._stop_requests > 0
+
+
+def _drain(wake_fd: int) -> None:
+    """Takes the bytes out that signals left: their handler has counted them."""
+    with suppress(BlockingIOError):
+        os.read(wake_fd, 4096)
 
 
 def _member(role: str, id_: int | None, address: str, pid: int) -> Member:
