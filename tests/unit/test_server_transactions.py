@@ -19,6 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Core
+from headwater_broker.server.request_memory import RequestMemory
 from headwater_broker.server.transport import Channel
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.testing.batches import build_batch
@@ -350,7 +351,7 @@ def test_connection_knows_that_its_client_has_left_before_it_has_read_everything
     ours, theirs = socket.socketpair()
     loop = asyncio.new_event_loop()
     connection = Connection("127.0.0.1:1", lambda _: None)
-    channel = Channel(ours, connection, Core(cast("Any", loop)), loop, lambda _: None)
+    channel = Channel(ours, connection, Core(cast("Any", loop)), loop, lambda _: None, RequestMemory(-1))
     with theirs:
         assert not connection.has_left()
         theirs.send(b"0123")

@@ -27,6 +27,13 @@ from headwater_broker.groups.messages import (
     SyncRequest,
     SyncResponse,
 )
+from headwater_broker.groups.records import (
+    decode_offset_key,
+    group_key,
+    group_value,
+    offset_key,
+    offset_value,
+)
 from headwater_broker.groups.registered import describe_registered
 from headwater_broker.groups.retention import OffsetUse
 
@@ -55,6 +62,11 @@ __all__ = [
     "SyncRequest",
     "SyncResponse",
     "decode_group",
+    "decode_offset_key",
     "describe_registered",
     "encode_group",
+    "group_key",
+    "group_value",
+    "offset_key",
+    "offset_value",
 ]

@@ -253,7 +253,7 @@ def plain_records(
                 return False
     except IndexError:
         return False
-    return at == size and greatest == greatest_delta_ms
+    return at == size and greatest == greatest_delta_ms >= 0
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

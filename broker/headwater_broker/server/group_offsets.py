@@ -148,10 +148,19 @@ class GroupOffsets:
                     registered = await self._node.ask(coordinator.members, group_id)
                     if registered:
                         return ErrorCode.unknown_member_id
-                await self._node.ask(coordinator.commit_offsets, group_id, offsets)
+                await self.commit(group_id, offsets)
             except CoordinationError:
                 return ErrorCode.coordinator_not_available
         return ErrorCode.none
+
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Stores offsets for whoever has the group's turn.
+
+        Raises:
+            CoordinationError: Shared state does not answer.
+        """
+        await self._node.ask(self._node.coordinator.commit_offsets, group_id, offsets)
+        self._runner.records.committed(group_id, offsets)
 
     async def delete(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
         """Forgets offsets.
@@ -160,7 +169,9 @@ class GroupOffsets:
             CoordinationError: Shared state does not answer.
         """
         async with self.turns.turn(group_id):
-            await self._node.ask(self._node.coordinator.delete_offsets, group_id, list(partitions))
+            doomed = list(partitions)
+            await self._node.ask(self._node.coordinator.delete_offsets, group_id, doomed)
+            self._runner.records.deleted(group_id, doomed)
 
     def partition_exists(self, key: TopicPartition) -> bool:
         """Whether the cluster has such a partition."""

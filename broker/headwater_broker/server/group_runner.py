@@ -20,6 +20,7 @@ from headwater_broker.groups import (
     encode_group,
 )
 from headwater_broker.server.cluster import coordinator_of
+from headwater_broker.server.group_records import GroupRecords
 from headwater_broker.server.group_turns import GroupTurns
 from headwater_broker.server.node import Node
 from headwater_broker.shown import MESSAGE_CHARS, shown
@@ -45,6 +46,7 @@ class GroupRunner:
     Attributes:
         groups: The coordinator.
         turns: For whoever writes offsets of a group.
+        records: The topic that tools read it all from.
     """
 
     def __init__(self, node: Node) -> None:
@@ -58,6 +60,7 @@ class GroupRunner:
             )
         )
         self.turns = GroupTurns()
+        self.records = GroupRecords(node, self.turns.turn)
         self._save_turns = GroupTurns()
         self._node = node
         self._timer: asyncio.TimerHandle | None = None
@@ -67,6 +70,7 @@ class GroupRunner:
         self._brokers = node.cluster.brokers
         self._loaded: Mapping[int, BrokerInfo] = {}
         self.run(self._follow_brokers())
+        self.run(self.records.follow_topics())
 
     def now_ms(self) -> int:
         """The coordinator's clock, which never runs backwards."""
@@ -153,6 +157,7 @@ class GroupRunner:
 
     def stop(self) -> None:
         """Sets no more alarms."""
+        self.records.write()
         if self._timer is not None:
             self._timer.cancel()
         for task in (*self._tasks, *self._saves):
@@ -161,14 +166,17 @@ class GroupRunner:
     async def _save(self, save: Save) -> None:
         group_id = save.group.group_id
         since_ms = self._node.clock.now_ms()
-        data = encode_group(save.group, since_ms)
+        group = save.group
+        data = encode_group(group, since_ms)
         if len(data) > _MAX_KEPT_BYTES:
             # Its members will have to join again; but their generation must not be another's later.
-            data = encode_group(replace(save.group, leader=None, members=()), since_ms)
+            group = replace(group, leader=None, members=())
+            data = encode_group(group, since_ms)
         is_kept = True
         async with self._save_turns.turn(group_id):
             try:
                 await self._node.ask(self._node.coordinator.keep_group, group_id, data)
+                self.records.kept(group, since_ms)
             except CoordinationError as error:
                 _LOG.warning(
                     "generation %d of group %s is not kept: %s",

@@ -67,6 +67,7 @@ class OffsetRetention:
             if self._runner.groups.delete(group_id) is GroupError.NONE:
                 with suppress(AlreadyOwned):
                     await self._node.ask(coordinator.delete_group, group_id)
+                    self._runner.records.forgotten(group_id)
 
     async def _sweep_group(self, group_id: str) -> None:
         node = self._node
@@ -92,3 +93,4 @@ class OffsetRetention:
             if expired:
                 _LOG.info("forgetting %d expired offsets of group %s", len(expired), shown(group_id))
                 await node.ask(node.coordinator.delete_offsets, group_id, expired)
+                self._runner.records.deleted(group_id, expired)

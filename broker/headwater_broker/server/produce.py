@@ -27,7 +27,7 @@ from headwater_broker.server.connection import Connection, Deferred
 from headwater_broker.server.core import Core
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.flusher import Flusher
-from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
+from headwater_broker.server.internal_topics import INTERNAL_TOPICS
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.transactions import TransactionRefused
 from headwater_broker.wire import RequestHeader
@@ -49,7 +49,7 @@ _LOOKED_AT_A_TICK = 2 << 20
 _FRAME_START = Struct(">ii")
 _SIZE_BYTES = 4
 _ABORTABLE_FROM = 11
-_INTERNAL_TOPIC = TRANSACTION_TOPIC.encode()
+_INTERNAL_TOPICS = frozenset(name.encode() for name in INTERNAL_TOPICS)
 
 _UNVERIFIED = {
     ErrorCode.producer_fenced: ErrorCode.invalid_producer_epoch,
@@ -191,7 +191,7 @@ class ProduceHandler:
         log_start_offset = -1
         if log is None:
             code = self._why.why_not_here(topic, partition)
-        elif topic == _INTERNAL_TOPIC:
+        elif topic in _INTERNAL_TOPICS:
             code = ErrorCode.invalid_topic_exception
         elif not -1 <= work.acks <= 1:
             code = ErrorCode.invalid_required_acks

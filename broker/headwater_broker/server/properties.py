@@ -116,6 +116,8 @@ PROPERTIES: Mapping[str, Property] = {
         _long(
             "offsets.retention.check.interval.ms", 1, "How often offsets are looked through for expired ones."
         ),
+        _int("offsets.topic.num.partitions", 1, "Partitions of __consumer_offsets when it is made."),
+        _int("offsets.topic.segment.bytes", 1, "Segment size of __consumer_offsets when it is made."),
         _int("offsets.retention.minutes", 1, "How long offsets outlive their group's last member."),
         _int("producer.id.expiration.check.interval.ms", 1, "How often idle producers are looked for."),
         _int("producer.id.expiration.ms", 1, "How long an idle producer's sequence numbers are kept."),
@@ -197,9 +199,7 @@ WITHOUT_EFFECT = frozenset(
         "num.replica.fetchers",
         "sasl.mechanism.inter.broker.protocol",
         "security.inter.broker.protocol",
-        "offsets.topic.num.partitions",
         "offsets.topic.replication.factor",
-        "offsets.topic.segment.bytes",
         "queued.max.requests",
         "transaction.state.log.min.isr",
         "transaction.state.log.replication.factor",

@@ -77,6 +77,8 @@ class BrokerSettings:
     offset_metadata_max_bytes: int = 4096
     offsets_retention_check_interval_ms: int = 600_000
     offsets_retention_minutes: int = 10_080
+    offsets_topic_num_partitions: int = 50
+    offsets_topic_segment_bytes: int = 104_857_600
     producer_id_expiration_check_interval_ms: int = 600_000
     producer_id_expiration_ms: int = 86_400_000
     # Kafka's is no limit at all; -1 is a limit of this broker's own here.

@@ -23,9 +23,10 @@ from headwater_broker.server.connection import Connection
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.errors import ApiError
 from headwater_broker.server.group_offsets import GroupOffsets
+from headwater_broker.server.internal_topics import TRANSACTION_TOPIC
 from headwater_broker.server.node import Node
 from headwater_broker.server.producer_ids import ProducerIds
-from headwater_broker.server.transaction_log import TRANSACTION_TOPIC, TransactionLog
+from headwater_broker.server.transaction_log import TransactionLog
 from headwater_broker.shown import MESSAGE_CHARS, shown
 from headwater_broker.transactions import (
     Origin,
@@ -428,7 +429,7 @@ class TransactionRunner:
                 if self._offsets.partition_exists(key)
             }
             if offsets:
-                await self._node.ask(self._node.coordinator.commit_offsets, group, offsets)
+                await self._offsets.commit(group, offsets)
 
     # -- time ------------------------------------------------------------------------------------------
 

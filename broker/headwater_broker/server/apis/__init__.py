@@ -1,6 +1,7 @@
 """The APIs off the hot path, a module for each family; `register_apis` is the whole of it."""
 
 import asyncio
+from functools import partial
 
 from headwater_broker.server.apis.acls import AclApis
 from headwater_broker.server.apis.client_quotas import ClientQuotaApis
@@ -24,6 +25,7 @@ from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.group_offsets import GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner
 from headwater_broker.server.guards import guard_apis
+from headwater_broker.server.internal_topics import OFFSETS_TOPIC
 from headwater_broker.server.node import Node
 from headwater_broker.server.offset_retention import OffsetRetention
 from headwater_broker.server.producer_ids import ProducerIds
@@ -41,7 +43,9 @@ def register_apis(node: Node, writes: DurableWrites) -> tuple[GroupRunner, Trans
     offsets = GroupOffsets(node, runner)
     producer_ids = ProducerIds(node)
     transactions = TransactionRunner(node, writes, producer_ids, offsets)
-    MetadataApis(node, TopicAdmin(node), transactions)
+    topics = TopicAdmin(node)
+    runner.records.made_by(partial(topics.create_internal, OFFSETS_TOPIC))
+    MetadataApis(node, topics, transactions)
     ConfigApis(node)
     OffsetApis(node)
     ProducerApis(node, producer_ids, transactions)

@@ -121,7 +121,9 @@ class GroupAdminApis:
             return group_error_code(refusal)
         try:
             await self._staged.drop_offsets(group_id)
+            offsets = await self._node.ask(self._node.coordinator.fetch_offsets, group_id)
             await self._node.ask(self._node.coordinator.delete_group, group_id)
+            self._runner.records.forgotten(group_id, offsets)
         except AlreadyOwned:  # it came to life meanwhile
             return ErrorCode.non_empty_group
         except (ApiError, CoordinationError):

@@ -17,8 +17,8 @@ from headwater_broker.server.answers import no_coordinator
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
+from headwater_broker.server.internal_topics import INTERNAL_TOPICS, TRANSACTION_TOPIC
 from headwater_broker.server.node import Node
-from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.shown import MESSAGE_CHARS, shown
 from headwater_broker.wire import APIS
@@ -120,7 +120,7 @@ class MetadataApis:
             "error_code": ErrorCode.none,
             "name": topic.name,
             "topic_id": topic.topic_id,
-            "is_internal": topic.name == TRANSACTION_TOPIC,
+            "is_internal": topic.name in INTERNAL_TOPICS,
             "partitions": [
                 _partition(index, state, live - self._without_disk(topic.name, index))
                 for index, state in sorted(topic.partitions.items())
@@ -164,15 +164,8 @@ class MetadataApis:
         return self._find_coordinator(request, key_type)
 
     async def _create_and_find(self, request: Request) -> Response:
-        settings = self._node.settings
-        configs = {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(settings.transaction_state_log_segment_bytes),
-        }
         try:
-            await self._topics.create_internal(
-                TRANSACTION_TOPIC, settings.transaction_state_log_num_partitions, configs
-            )
+            await self._topics.create_internal(TRANSACTION_TOPIC)
         except (ApiError, CoordinationError) as error:
             _LOG.warning("%s cannot be created: %s", TRANSACTION_TOPIC, shown(error, MESSAGE_CHARS))
         return self._find_coordinator(request, _TRANSACTION_KEY)

@@ -24,9 +24,9 @@ from headwater_broker.log import InvalidConfigError, LogConfig
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.described import Describer
 from headwater_broker.server.errors import ApiError, error_code
+from headwater_broker.server.internal_topics import INTERNAL_TOPICS, partitions_and_configs
 from headwater_broker.server.node import Node
 from headwater_broker.server.quotas import MutationQuota
-from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from headwater_broker.wire.codec import milliseconds
 
@@ -66,6 +66,12 @@ class TopicAdmin:
             ApiError: The name is not allowed, or shared state refused.
         """
         settings = self._node.settings
+        if name in INTERNAL_TOPICS:
+            try:
+                await self.create_internal(name)
+            except CoordinationError as error:
+                raise ApiError(ErrorCode.leader_not_available, str(error)) from error
+            return
         self._check_name(name)
         assignment = self._assign(name, settings.num_partitions, settings.default_replication_factor)
         try:
@@ -75,12 +81,13 @@ class TopicAdmin:
         except CoordinationError as error:
             raise ApiError(ErrorCode.leader_not_available, str(error)) from error
 
-    async def create_internal(self, name: str, partitions: int, configs: Mapping[str, str]) -> None:
+    async def create_internal(self, name: str) -> None:
         """Creates a topic of the broker's own; one that is there is fine.
 
         Raises:
             CoordinationError: Shared state refused.
         """
+        partitions, configs = partitions_and_configs(name, self._node.settings)
         try:
             await self._create(name, self._assign(name, partitions, 1), configs)
         except AlreadyExists:
@@ -385,10 +392,8 @@ class TopicAdmin:
         found = node.cluster.topics.get(topic.name)
         if found is None:
             raise ApiError(ErrorCode.unknown_topic_or_partition, f"The topic '{topic.name}' does not exist.")
-        if topic.name == TRANSACTION_TOPIC:
-            message = (
-                f"{topic.name} keeps its partitions: transactional ids are spread over them by their number"
-            )
+        if topic.name in INTERNAL_TOPICS:
+            message = f"{topic.name} keeps its partitions: ids are spread over them by their number"
             raise ApiError(ErrorCode.invalid_partitions, message)
         present = len(found.partitions)
         if topic.count == present:

@@ -9,8 +9,8 @@ from headwater_broker.log import LogError, Marker
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.durable import DurableWrites
 from headwater_broker.server.errors import ApiError, error_code
+from headwater_broker.server.internal_topics import INTERNAL_TOPICS
 from headwater_broker.server.node import Node
-from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.wire.apis import WRITE_TXN_MARKERS
 
 
@@ -52,7 +52,7 @@ class TransactionMarkerApis:
         node = self._node
         log = node.logs.get(topic, partition)
         try:
-            if topic == TRANSACTION_TOPIC:
+            if topic in INTERNAL_TOPICS:
                 raise ApiError(ErrorCode.topic_authorization_failed)
             if log is None:
                 raise ApiError(node.cluster.why_not_here(topic, partition))

@@ -10,8 +10,8 @@ from headwater_broker.coordination import TopicPartition
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.group_offsets import Committer, GroupOffsets
+from headwater_broker.server.internal_topics import INTERNAL_TOPICS
 from headwater_broker.server.node import Node
-from headwater_broker.server.transaction_log import TRANSACTION_TOPIC
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.shown import shown
 from headwater_broker.transactions import Producer, TransactionRefused
@@ -77,7 +77,7 @@ class TransactionApis:
         return dict.fromkeys(asked, code)
 
     def _why_not(self, key: TopicPartition) -> ErrorCode:
-        if key[0] == TRANSACTION_TOPIC:
+        if key[0] in INTERNAL_TOPICS:
             return ErrorCode.topic_authorization_failed
         if not self._offsets.partition_exists(key):
             return ErrorCode.unknown_topic_or_partition
