@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import io
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,8 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, write_deltalake
 
+from headwater.cli._console import PlainConsole
+from headwater.cli._watch import jobs_table
 from headwater.errors import UsageError
 from headwater.running.explaining import explain_job
 from headwater.running.progress import progress_of
@@ -281,3 +284,14 @@ def test_tidy_forgets_old_progress_and_makes_one_file(place: Place) -> None:
     tidy(place.home, Upkeep(log_kept_days=0.001))
     (left,) = DeltaTable(str(path)).to_pyarrow_table().to_pylist()
     assert left["event"] == "stopped"
+
+
+def test_watched_message_is_shown_and_neither_obeyed_nor_read_as_markup(joined: Place) -> None:
+    """It may hold a record: that of an exception does."""
+    joined.event("failed", "no number: \x1b[2J\x9b[bold]x[/b]")
+    out = io.StringIO()
+    PlainConsole(file=out, width=400, force_terminal=True, color_system=None).print(
+        jobs_table(joined.home.root, None)
+    )
+    assert r"no number: \x1b[2J\x9b[bold]x[/b]" in out.getvalue()
+    assert not {"\x1b", "\x9b"} & set(out.getvalue())

@@ -40,12 +40,13 @@ def watch_jobs(home: Path, jobs: Sequence[str] | None, *, json_output: bool) -> 
                 print_json([each.row() for each in progress_of(home, jobs)])
                 stopping.wait(_EVERY_S)
             return
-        with Live(_table(home, jobs), console=console(), auto_refresh=False) as live:
+        with Live(jobs_table(home, jobs), console=console(), auto_refresh=False) as live:
             while not stopping.wait(_EVERY_S):
-                live.update(_table(home, jobs), refresh=True)
+                live.update(jobs_table(home, jobs), refresh=True)
 
 
-def _table(home: Path, jobs: Sequence[str] | None) -> "Table":
+def jobs_table(home: Path, jobs: Sequence[str] | None) -> "Table":
+    """What is drawn: a line for each job."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
