@@ -18,6 +18,8 @@ import pytest
 from headwater_broker.server.arguments import parse_arguments
 from headwater_broker.server.live import LiveSettings
 from headwater_broker.server.process import main
+from headwater_broker.testing import WireClient
+from headwater_broker.wire import apis
 
 
 def exit_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
@@ -193,3 +195,25 @@ def test_process_signal_exits_0_with_nothing_but_the_ready_line_on_stdout(
         assert process.stdout.read() == ""
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     assert (tmp_path / "meta.properties").exists()
+
+
+def test_process_log_has_no_line_that_a_client_wrote(tmp_path: Path) -> None:
+    forged = "x\n2026-01-01 00:00:00,000 ERROR headwater_broker.server: forged \x1b[2J"
+    with started(tmp_path) as process:
+        assert process.stderr is not None
+        join = {
+            "group_id": forged,
+            "session_timeout": 10_000,
+            "rebalance_timeout": 10_000,
+            "member_id": "",
+            "group_instance_id": forged,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b""}],
+            "reason": forged,
+        }
+        port = next(line for line in process.stderr if " serves " in line).rpartition(":")[2].strip()
+        with WireClient(f"127.0.0.1:{port}", forged) as client:
+            client.send(apis.JOIN_GROUP, 9, **join)
+            line = next(line for line in process.stderr if "rebalances after generation" in line)
+    assert r"group x\n2026-01-01" in line
+    assert "\x1b" not in line
