@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 import time
@@ -10,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
+from headwater_broker.log.compression import GZIP
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.wire.apis import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
@@ -213,3 +215,69 @@ def test_request_memory_that_is_full_stops_large_requests_and_no_small_one() -> 
                 topics=[{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}],
             )
             assert listed.topics[0].partitions[0].offset == 2
+
+
+def old_fetch(topic: bytes, offset: int) -> bytes:
+    body = struct.pack(">iiiiih", -1, 0, 1, 2**31 - 1, 1, len(topic)) + topic
+    return frame(FETCH, 3, body + struct.pack(">iiqi", 1, 0, offset, 1 << 20))
+
+
+def look_up(topic: bytes, timestamp_ms: int) -> bytes:
+    body = struct.pack(">iih", -1, 1, len(topic)) + topic
+    return frame(LIST_OFFSETS, 1, body + struct.pack(">iiq", 1, 0, timestamp_ms))
+
+
+RECORDS = 200_000
+
+
+@pytest.fixture(scope="module")
+def tiny(running: RunningBroker) -> bytes:
+    """A topic with a batch of as many records as fit into the smallest space, the last one later than the others."""
+    create(running, 1, "tiny")
+    times_ms = [1000] * (RECORDS - 1) + [9000]
+    with connected(running) as sock:
+        records = build_batch([None] * RECORDS, attributes=GZIP, timestamps_ms=times_ms)
+        sock.sendall(produce(b"tiny", bytes(records)))
+        (code,) = struct.unpack_from(">h", answer(sock), 4 + 4 + 2 + 4 + 4 + 4)
+        assert code == 0
+    return b"tiny"
+
+
+@pytest.mark.parametrize(
+    "asked", [old_fetch(b"tiny", 0), look_up(b"tiny", 5000)], ids=["old fetch", "look-up by time"]
+)
+def test_work_within_a_batch_lets_the_others_in(running: RunningBroker, tiny: bytes, asked: bytes) -> None:
+    batch = bytes(build_batch([b"x"]))
+    with connected(running) as good, connected(running) as slow:
+        good.sendall(produce(b"topic-1", batch))
+        answer(good)
+        slow.sendall(asked * 20)
+        for _ in range(5):
+            good.sendall(produce(b"topic-1", batch))
+            answer(good)
+        before = 0
+        while select.select([slow], [], [], 0)[0]:
+            answer(slow)
+            before += 1
+        assert before < 20
+        for _ in range(before, 20):
+            answer(slow)
+
+
+def test_work_within_a_batch_ends_with_its_connection(running: RunningBroker, tiny: bytes) -> None:
+    with connected(running) as good:
+        for asked in (old_fetch(tiny, 0), look_up(tiny, 5000)):
+            for _ in range(20):
+                with connected(running) as gone:
+                    gone.sendall(asked)
+        good.sendall(look_up(tiny, 5000))
+        assert struct.unpack(">q", answer(good)[-8:]) == (RECORDS - 1,)
+
+
+def test_old_fetches_read_a_batch_of_many_records_to_its_end(running: RunningBroker, tiny: bytes) -> None:
+    with connected(running) as sock:
+        sock.sendall(old_fetch(tiny, RECORDS - 10))
+        found = answer(sock)
+    start = 4 + 4 + 4 + 2 + len(tiny) + 4 + 4 + 2 + 8 + 4
+    offset, _, _, magic, attributes = struct.unpack_from(">qiIbb", found, start)
+    assert (offset, magic, attributes) == (RECORDS - 1, 1, GZIP)

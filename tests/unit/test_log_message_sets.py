@@ -13,11 +13,21 @@ from headwater_broker.log import (
     InvalidRecordError,
     UnsupportedCodecError,
     batch_of_messages,
+    finished,
     messages_of_batches,
     without_zstd,
 )
 from headwater_broker.log.batch import ATTRIBUTES, BASE_TIMESTAMP_MS, MAX_TIMESTAMP_MS, RECORD_COUNT
-from headwater_broker.log.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress, decompress
+from headwater_broker.log.compression import (
+    GZIP,
+    LZ4,
+    NONE,
+    SNAPPY,
+    ZSTD,
+    compress,
+    decompress,
+    with_lz4_checksum,
+)
 from headwater_broker.log.records import record_timestamps
 from headwater_broker.log.validation import check_batch
 from headwater_broker.testing.batches import build_batch
@@ -63,8 +73,12 @@ def read(messages: bytes) -> list[Entry]:
     return found
 
 
+def converted(batches: bytes, magic: int, first_offset: int, room_bytes: int | None = None) -> bytes:
+    return finished(messages_of_batches(batches, magic, first_offset, room_bytes))
+
+
 def values_of(batch: memoryview) -> list[tuple[bytes | None, bytes | None]]:
-    return [entry[3:] for entry in opened(messages_of_batches(bytes(batch), 1, 0))]
+    return [entry[3:] for entry in opened(converted(bytes(batch), 1, 0))]
 
 
 def opened(messages: bytes) -> list[Entry]:
@@ -79,7 +93,7 @@ def opened(messages: bytes) -> list[Entry]:
 def test_message_of_format_0_golden_bytes() -> None:
     # Kafka's guide to the protocol: offset, size, CRC, magic, attributes, key, value.
     expected = bytes.fromhex("000000000000000700000010fd6ebddb0000ffffffff000000026869")
-    assert messages_of_batches(bytes(build_batch([b"hi"], base_offset=7)), 0, 0) == expected
+    assert converted(bytes(build_batch([b"hi"], base_offset=7)), 0, 0) == expected
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -166,7 +180,7 @@ def test_messages_of_batches_plain_begin_with_the_offset_asked_for(magic: int) -
         [None], keys=[b"k"], base_offset=20, timestamps_ms=[9]
     )
     times = (4, 9) if magic else (-1, -1)
-    assert read(messages_of_batches(bytes(batches), magic, 11)) == [
+    assert read(converted(bytes(batches), magic, 11)) == [
         (11, 0, times[0], None, b"b"),
         (20, 0, times[1], b"k", None),
     ]
@@ -174,27 +188,27 @@ def test_messages_of_batches_plain_begin_with_the_offset_asked_for(magic: int) -
 
 def test_messages_of_batches_append_time_is_told_in_format_1() -> None:
     batch = bytes(build_batch([b"a", b"b"], timestamps_ms=[5, 8], attributes=8))
-    assert [entry[1:3] for entry in read(messages_of_batches(batch, 1, 0))] == [(8, 8), (8, 8)]
-    assert [entry[1:3] for entry in read(messages_of_batches(batch, 0, 0))] == [(0, -1), (0, -1)]
+    assert [entry[1:3] for entry in read(converted(batch, 1, 0))] == [(8, 8), (8, 8)]
+    assert [entry[1:3] for entry in read(converted(batch, 0, 0))] == [(0, -1), (0, -1)]
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
 def test_messages_of_batches_compressed_count_from_zero_in_format_1(codec: int) -> None:
     batch = bytes(build_batch([b"a", b"b"], base_offset=40, timestamps_ms=[5, 4], attributes=codec))
-    ((offset, attributes, timestamp_ms, key, _),) = read(messages_of_batches(batch, 1, 41))
+    ((offset, attributes, timestamp_ms, key, _),) = read(converted(batch, 1, 41))
     assert (offset, attributes, timestamp_ms, key) == (41, codec, 5, None)
-    assert [entry[0] for entry in opened(messages_of_batches(batch, 1, 41))] == [0, 1]
+    assert [entry[0] for entry in opened(converted(batch, 1, 41))] == [0, 1]
 
 
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY])
 def test_messages_of_batches_compressed_keep_their_offsets_in_format_0(codec: int) -> None:
     batch = bytes(build_batch([b"a", b"b"], base_offset=40, attributes=codec))
-    assert [entry[0] for entry in opened(messages_of_batches(batch, 0, 41))] == [40, 41]
+    assert [entry[0] for entry in opened(converted(batch, 0, 41))] == [40, 41]
 
 
 def test_messages_of_batches_lz4_of_format_0_has_the_checksum_of_its_time() -> None:
     batch = bytes(build_batch([b"a"], attributes=LZ4))
-    ((_, _, _, _, value),) = read(messages_of_batches(batch, 0, 0))
+    ((_, _, _, _, value),) = read(converted(batch, 0, 0))
     assert value is not None
     # xxHash-32 of the frame's magic and descriptor, 04 22 4D 18 60 40, as KAFKA-3160 describes it.
     assert value[:7] == bytes.fromhex("04224d1860401a")
@@ -203,12 +217,12 @@ def test_messages_of_batches_lz4_of_format_0_has_the_checksum_of_its_time() -> N
 
 def test_messages_of_batches_markers_are_left_out() -> None:
     batches = bytes(build_batch([b"marker"], attributes=0x20) + build_batch([b"a"], base_offset=1))
-    assert [entry[0] for entry in read(messages_of_batches(batches, 1, 0))] == [1]
+    assert [entry[0] for entry in read(converted(batches, 1, 0))] == [1]
 
 
 def test_messages_of_batches_zstd_is_refused() -> None:
     with pytest.raises(UnsupportedCodecError):
-        messages_of_batches(bytes(build_batch([b"a"], attributes=ZSTD)), 1, 0)
+        converted(bytes(build_batch([b"a"], attributes=ZSTD)), 1, 0)
 
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4])
@@ -232,3 +246,68 @@ def test_batch_of_messages_every_cut_is_refused_or_a_part() -> None:
         except InvalidRecordError:
             values = []
         assert values == ([(None, b"one")] if end >= len(whole[0]) else [])
+
+
+def test_messages_of_batches_stop_where_there_is_no_room() -> None:
+    batches = bytes(build_batch([b"x" * 1000] * 50)) + bytes(build_batch([b"y"], base_offset=50))
+    some = read(converted(batches, 1, 3, 10_000))
+    assert [entry[0] for entry in some] == list(range(3, 13))
+    assert [entry[0] for entry in read(converted(batches, 1, 49, 1))] == [49]
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4])
+def test_messages_of_batches_a_large_compressed_batch_comes_in_several_messages(
+    codec: int, magic: int
+) -> None:
+    """Each fetch gets some of it, with the offsets that it would have had in one."""
+    count = 12_000
+    batch = bytes(
+        build_batch([b"%d" % number * 20 for number in range(count)], attributes=codec, base_offset=7)
+    )
+    seen: dict[int, bytes | None] = {}
+    fetches, wanted = 0, 7
+    while wanted < 7 + count:
+        entries = read(converted(batch, magic, wanted, 1))
+        assert entries[0][1] == codec
+        for offset, _, _, _, packed in entries:
+            assert packed is not None
+            inside = _inside(packed, codec, magic, offset)
+            assert inside[0][0] == wanted
+            seen.update(inside)
+            wanted = inside[-1][0] + 1
+        fetches += 1
+    assert fetches > 3
+    assert seen == {7 + number: b"%d" % number * 20 for number in range(count)}
+
+
+def _inside(packed: bytes, codec: int, magic: int, offset: int) -> list[tuple[int, bytes | None]]:
+    """Offsets, as a consumer makes them of the message around, and values."""
+    data = with_lz4_checksum(packed) if magic == 0 else packed
+    entries = read(decompress(data, codec))
+    first = offset - entries[-1][0] if magic else 0
+    return [(first + entry[0], entry[4]) for entry in entries]
+
+
+def test_messages_of_batches_millions_of_records_are_looked_at_a_few_at_a_time() -> None:
+    batch = bytes(build_batch([None] * 200_000, attributes=GZIP))
+    steps = 0
+    slices = messages_of_batches(batch, 1, 150_000, 1)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as end:
+            found = end.value
+            break
+        steps += 1
+    assert steps > 1000
+    assert 0 < len(found) < 30_000
+
+
+def test_messages_of_batches_records_before_a_bad_one_are_there() -> None:
+    batch = build_batch([b"a" * 100, b"b" * 100])
+    struct.pack_into(">i", batch, 57, 3)  # one more than there are
+    batches = bytes(build_batch([b"first"])) + bytes(batch)
+    assert len(read(converted(batches, 1, 0))) == 3
+    with pytest.raises(CorruptBatchError, match="ends within a record"):
+        converted(bytes(batch)[:-30], 1, 5)

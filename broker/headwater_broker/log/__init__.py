@@ -129,6 +129,7 @@ from headwater_broker.log.config import (
     format_value,
     parse_value,
 )
+from headwater_broker.log.down_conversion import messages_of_batches
 from headwater_broker.log.errors import (
     BatchTooLargeError,
     CoordinatorFencedError,
@@ -158,9 +159,10 @@ from headwater_broker.log.fs import FileSystem, OsFileSystem
 from headwater_broker.log.inspection import Allowance, TooMuchAtOnceError
 from headwater_broker.log.manager import LogManager
 from headwater_broker.log.markers import Marker
-from headwater_broker.log.message_sets import batch_of_messages, messages_of_batches, without_zstd
+from headwater_broker.log.message_sets import batch_of_messages, without_zstd
 from headwater_broker.log.move import Move
 from headwater_broker.log.partition import MayBegin, PartitionLog
+from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
 from headwater_broker.log.tail import LookedInto
 
@@ -205,6 +207,7 @@ __all__ = [
     "PartitionOfflineError",
     "ProducerStateError",
     "RecordTooLargeError",
+    "Slices",
     "StorageError",
     "SystemClock",
     "TimestampAndOffset",
@@ -212,6 +215,7 @@ __all__ = [
     "UnsupportedCodecError",
     "UnsupportedMagicError",
     "batch_of_messages",
+    "finished",
     "format_value",
     "messages_of_batches",
     "parse_value",

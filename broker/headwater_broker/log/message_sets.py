@@ -1,9 +1,11 @@
-"""Message formats 0 and 1, which clients older than Kafka 0.11 speak: made into record batches, and out of them.
+"""Message formats 0 and 1, which clients older than Kafka 0.11 speak, made into record batches.
 
-Only record batches (magic 2) are stored. A message is offset (8 bytes), size of the rest (4), CRC-32 of what follows
-(4), magic (1), attributes (1: bits 0-2 codec, bit 3 append time), in format 1 a timestamp (8), key and value (each
-with 4 bytes of length, -1 for none). Compressed messages are the value of one message around them, which has the
-last one's offset; those inside count from 0 in format 1, and have their own offsets in format 0.
+Only record batches (magic 2) are stored; how they become messages again is `down_conversion`'s.
+
+A message is offset (8 bytes), size of the rest (4), CRC-32 of what follows (4), magic (1), attributes (1: bits 0-2
+codec, bit 3 append time), in format 1 a timestamp (8), key and value (each with 4 bytes of length, -1 for none).
+Compressed messages are the value of one message around them, which has the last one's offset; those inside count from
+0 in format 1, and have their own offsets in format 0.
 """
 
 from __future__ import annotations
@@ -17,25 +19,17 @@ from zlib import crc32
 from crc32c import crc32c
 
 from headwater_broker.log.batch import (
-    ATTRIBUTES,
     ATTRIBUTES_POSITION,
-    BASE_OFFSET,
-    BASE_TIMESTAMP_MS,
-    BATCH_LENGTH,
     CHECKED_FROM,
     CHECKSUM,
     CHECKSUM_POSITION,
     COMPRESSION_MASK,
-    CONTROL,
     HEADER,
     LOG_APPEND_TIME,
     MAGIC,
-    MAX_TIMESTAMP_MS,
     NO_PRODUCER_ID,
     NO_TIMESTAMP,
-    RECORD_COUNT,
     SIZE_BEFORE_LENGTH_BYTES,
-    HeaderTuple,
 )
 from headwater_broker.log.compression import (
     MAX_DECOMPRESSED_BYTES,
@@ -49,10 +43,6 @@ from headwater_broker.log.compression import (
 from headwater_broker.log.errors import CorruptBatchError, InvalidRecordError, UnsupportedCodecError
 from headwater_broker.log.inspection import SLICE_BYTES, Allowance
 from headwater_broker.log.records import (
-    UnreadableBatchError,
-    read_varint,
-    split_records,
-    uncompressed_records,
     write_varint,
 )
 
@@ -229,83 +219,3 @@ def _batch(messages: Iterator[_Message], codec: int, append_time: int = 0) -> me
 
 def _sized(data: bytes | None) -> bytes:
     return b"\1" if data is None else write_varint(len(data)) + data
-
-
-def messages_of_batches(batches: bytes, magic: int, first_offset: int) -> bytes:
-    """The messages that a Fetch request below version 4 gets for whole record batches, as Kafka makes them.
-
-    Headers and transaction markers are left out, as are records before `first_offset` that are not compressed. What
-    was compressed is so again.
-
-    Args:
-        batches: Whole batches, as they are stored.
-        magic: Message format, 0 or 1.
-        first_offset: What the consumer asked for.
-
-    Raises:
-        UnsupportedCodecError: Compressed by zstd, which these formats do not have.
-        CorruptBatchError: The records cannot be told apart.
-    """
-    found = bytearray()
-    at = 0
-    while at < len(batches):
-        header = HEADER.unpack_from(batches, at)
-        end = at + header[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES
-        if not header[ATTRIBUTES] & CONTROL:
-            try:
-                found += _messages(batches[at:end], header, magic, first_offset)
-            except UnreadableBatchError as error:
-                raise CorruptBatchError(str(error)) from error
-        at = end
-    return bytes(found)
-
-
-def _messages(batch: bytes, header: HeaderTuple, magic: int, first_offset: int) -> bytes:
-    codec = header[ATTRIBUTES] & COMPRESSION_MASK
-    append_time = header[ATTRIBUTES] & LOG_APPEND_TIME
-    if codec >= ZSTD:
-        raise UnsupportedCodecError(f"message format {magic} has no codec {codec}")
-    base_offset = header[BASE_OFFSET]
-    records = uncompressed_records(batch, header)
-    # Kafka counts within a compressed message from its first record (MemoryRecordsBuilder).
-    from_offset, counts_from = (first_offset, 0) if codec == NONE else (0, base_offset if magic else 0)
-    attributes = append_time if magic else 0
-    found = bytearray()
-    last_offset = greatest_ms = -1
-    for record in split_records(records, header[RECORD_COUNT]):
-        offset = base_offset + record.offset_delta
-        if offset < from_offset:
-            continue
-        if append_time:
-            timestamp_ms = header[MAX_TIMESTAMP_MS]
-        else:
-            timestamp_ms = header[BASE_TIMESTAMP_MS] + record.timestamp_delta_ms
-        value = _value(records, record.rest) if record.has_value else None
-        found += _message(offset - counts_from, magic, attributes, timestamp_ms, record.key, value)
-        last_offset, greatest_ms = offset, max(greatest_ms, timestamp_ms)
-    if codec == NONE or not found:
-        return bytes(found)
-    packed = compress(bytes(found), codec)
-    if magic == 0:
-        packed = with_lz4_checksum(packed, broken=True)
-    return _message(last_offset, magic, attributes | codec, greatest_ms, None, packed)
-
-
-def _value(records: bytes, at: int) -> bytes:
-    """The value of a record, whose offset delta is at `at`."""
-    _, at = read_varint(records, at)
-    length, at = read_varint(records, at)
-    length, at = read_varint(records, at + max(length, 0))
-    return records[at : at + length]
-
-
-def _message(
-    offset: int, magic: int, attributes: int, timestamp_ms: int, key: bytes | None, value: bytes | None
-) -> bytes:
-    parts = [bytes((magic, attributes))]
-    if magic:
-        parts.append(_LONG.pack(timestamp_ms))
-    for data in (key, value):
-        parts += (_INT.pack(-1),) if data is None else (_INT.pack(len(data)), data)
-    checked = b"".join(parts)
-    return _START.pack(offset, 4 + len(checked)) + crc32(checked).to_bytes(4) + checked

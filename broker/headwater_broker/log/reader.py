@@ -15,6 +15,7 @@ from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health, is_passing
 from headwater_broker.log.index import DamagedIndexError
 from headwater_broker.log.places import Places
+from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.segment import Segment
 from headwater_broker.log.timestamps import find_greatest, find_timestamp
 from headwater_broker.log.txnindex import AbortedTransaction, find_aborted
@@ -165,22 +166,23 @@ class LogReader:
                 break
         return found
 
-    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> tuple[int, int] | None:
+    def find_timestamp(self, timestamp_ms: int, start_offset: int) -> Slices[tuple[int, int] | None]:
         """Timestamp and offset of the first visible record at or after both, if any."""
-        for segment, end_position in self._visible():
+        for segment, end_position in list(self._visible()):
             if segment.max_timestamp_ms >= timestamp_ms:
                 find = partial(find_timestamp, self._fs, segment, end_position, timestamp_ms, start_offset)
-                found = self.mending(segment, find)
+                found = yield from self._mending_slices(segment, find)
                 if found is not None:
                     return found
         return None
 
-    def find_greatest(self) -> tuple[int, int] | None:
+    def find_greatest(self) -> Slices[tuple[int, int] | None]:
         """Timestamp and offset of the first visible record with the greatest timestamp, if any has one."""
         best: tuple[int, int] | None = None
-        for segment, end_position in self._visible():
+        for segment, end_position in list(self._visible()):
             if end_position and segment.max_timestamp_ms > (best[0] if best else NO_TIMESTAMP):
-                found = self.mending(segment, partial(find_greatest, self._fs, segment, end_position))
+                find = partial(find_greatest, self._fs, segment, end_position)
+                found = yield from self._mending_slices(segment, find)
                 if found is not None and (best is None or found[0] > best[0]):
                     best = found
         return best
@@ -209,6 +211,12 @@ class LogReader:
             if is_passing(error):
                 raise StorageError(f"cannot read {segment.log_path}: {error.strerror}") from error
             self._health.fail(f"cannot read {segment.log_path}", error)
+
+    def _mending_slices(self, segment: Segment, find: Callable[[], Slices[_Found]]) -> Slices[_Found]:
+        try:
+            return (yield from find())
+        except (BadBatchError, DamagedIndexError, OSError):
+            return self.mending(segment, lambda: finished(find()))
 
     def _visible(self) -> Iterator[tuple[Segment, int]]:
         """Segments in order, with the position where what may be read of each ends."""

@@ -11,6 +11,7 @@ from headwater_broker.log.batch import NO_TIMESTAMP
 from headwater_broker.log.config import LONG_MAX
 from headwater_broker.log.errors import OffsetOutOfRangeError, PartitionOfflineError
 from headwater_broker.log.producers import ProducerEntry
+from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.results import EpochEnd, FileRange, Isolation, TimestampAndOffset
 from headwater_broker.log.tail import LogTail
 from headwater_broker.log.txnindex import AbortedTransaction
@@ -131,8 +132,14 @@ class LogView(LogTail):
         self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
     ) -> TimestampAndOffset | None:
         """The first record that consumers may see whose timestamp is not before `timestamp_ms`, if any."""
+        return finished(self.find_timestamp(timestamp_ms, isolation))
+
+    def find_timestamp(
+        self, timestamp_ms: int, isolation: Isolation = Isolation.READ_UNCOMMITTED
+    ) -> Slices[TimestampAndOffset | None]:
+        """The same in slices: a batch that a client wrote may hold millions of records."""
         self._health.check()
-        found = self._reader.find_timestamp(timestamp_ms, self.log_start_offset)
+        found = yield from self._reader.find_timestamp(timestamp_ms, self.log_start_offset)
         if found is None or (isolation and found[1] >= self.last_stable_offset):
             return None
         return TimestampAndOffset(*found, self.epoch_at(found[1]))
@@ -162,8 +169,12 @@ class LogView(LogTail):
 
     def max_timestamp(self) -> TimestampAndOffset | None:
         """The first record with the greatest timestamp; None in an empty log."""
+        return finished(self.find_max_timestamp())
+
+    def find_max_timestamp(self) -> Slices[TimestampAndOffset | None]:
+        """The same in slices."""
         self._health.check()
-        found = self._reader.find_greatest()
+        found = yield from self._reader.find_greatest()
         return TimestampAndOffset(*found, self.epoch_at(found[1])) if found else None
 
     def earliest(self) -> TimestampAndOffset:

@@ -16,6 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import LogError, PartitionLog
 from headwater_broker.server.connection import Connection, Deferred
+from headwater_broker.server.slices import Work
 from headwater_broker.server.turns import Timed, Turns
 from headwater_broker.wire import APIS, Api, MalformedFrame, RequestHeader, parse_request_header
 from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS, METADATA
@@ -114,12 +115,14 @@ class Core:
         meter: Counts what requests use; None while nobody is limited.
         tick: Number of ticks that have ended.
         turns: Who has to wait because it asks for much.
+        work: What takes longer than others should wait.
     """
 
     def __init__(self, loop: Loop) -> None:
         self.tick = 0
         self.meter: Meter | None = None
         self.turns = Turns(loop.call_soon)
+        self.work = Work(self.turns)
         self._loop = loop
         self._is_scheduled = False
         self._answers: dict[tuple[Any, ...], memoryview] = {}  # of this tick, to be shared
@@ -183,6 +186,7 @@ class Core:
         self._flush_of.pop(connection, None)
         self._touched.pop(connection, None)
         self.turns.forget(connection)
+        self.work.forget(connection)
         for callback in self._on_detached:
             callback(connection)
 

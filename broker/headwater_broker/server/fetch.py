@@ -1,6 +1,7 @@
 """Answers Fetch: the path of every message that goes out."""
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ from headwater_broker.log import (
     LogError,
     LogManager,
     PartitionLog,
+    Slices,
     messages_of_batches,
 )
 from headwater_broker.server.cluster import Absences, ClusterView, Logs
@@ -32,13 +34,14 @@ from headwater_broker.wire.fetch import (
     parse_fetch,
 )
 
+_LOG = logging.getLogger(__name__)
 _IDS_FROM = 13
 _ZSTD_FROM = 10
 _WIDE = 64
 """A fetch of more partitions waits for a turn (see `turns`): a look at so many takes half a millisecond."""
 
 _CONVERTED_BYTES = 1 << 20
-"""How much one request of an old client has converted at most, as that holds everybody up."""
+"""How much one request of an old client has converted at most."""
 
 
 class Timers(Protocol):
@@ -123,6 +126,8 @@ class FetchHandler:
         self._sessions = sessions
         self._now_ms = now_ms
         self._turns = core.turns
+        self._work = core.work
+        self._touch = core.touch
         self._parked: dict[PartitionLog, dict[_Parked, None]] = {}
         self._parked_of: dict[Connection, _Parked] = {}
         core.on_written(self.wake)
@@ -151,7 +156,10 @@ class FetchHandler:
                 return
         found = self._look(request, version)
         if request.max_wait_ms <= 0 or not request.partitions or _is_enough(request, found):
-            connection.output.extend(_answer(header, request, found, session))
+            if version < BATCHES_FROM:
+                self._convert(connection, header, request, found, connection.defer(exclusive=True))
+            else:
+                connection.output.extend(_answer(header, found, session))
             return
         deferred = connection.defer(exclusive=True)
         parked = _Parked(connection, header, request, deferred, found.logs, session)
@@ -194,7 +202,31 @@ class FetchHandler:
 
     def _answer_parked(self, parked: _Parked, found: _Found) -> None:
         self._forget(parked.connection)
-        parked.deferred.resolve(_answer(parked.header, parked.request, found, parked.session))
+        header, request, deferred = parked.header, parked.request, parked.deferred
+        if header.api_version < BATCHES_FROM:
+            self._convert(parked.connection, header, request, found, deferred)
+        else:
+            deferred.resolve(_answer(header, found, parked.session))
+
+    def _convert(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        request: FetchRequest,
+        found: _Found,
+        deferred: Deferred,
+    ) -> None:
+        """Answers once what was found is made into messages, which may take long."""
+
+        def then(parts: list[Part] | None, error: Exception | None) -> None:
+            if parts is not None:
+                deferred.resolve(parts)
+                return
+            _LOG.error("answering Fetch of %s failed", connection.peer, exc_info=error)
+            connection.close_reason = "the broker failed to answer (see above)"
+            self._touch(connection)
+
+        self._work.run(connection, _converted(header, request, found), then)
 
     def _forget(self, connection: Connection) -> None:
         parked = self._parked_of.pop(connection, None)
@@ -321,38 +353,39 @@ def _bounded(request: FetchRequest) -> FetchRequest:
     )
 
 
-def _converted(
-    version: int, request: FetchRequest, found: _Found
-) -> tuple[list[FetchResult], list[Part | None]]:
-    """What was found as messages of the format that a version below 4 has."""
+def _converted(header: RequestHeader, request: FetchRequest, found: _Found) -> Slices[list[Part]]:
+    """The answer with what was found as messages of the format that a version below 4 has."""
+    version = header.api_version
     results: list[FetchResult] = []
     messages: list[Part | None] = []
     for partition, result, file_range in zip(request.partitions, found.results, found.ranges, strict=True):
         converted = b""
         if file_range is not None:
-            batches = os.pread(file_range.fd, file_range.count, file_range.position)
             try:
-                converted = messages_of_batches(batches, 0 if version < 2 else 1, partition.fetch_offset)
+                batches = os.pread(file_range.fd, file_range.count, file_range.position)
+                converted = yield from messages_of_batches(
+                    batches, 0 if version < 2 else 1, partition.fetch_offset, partition.max_bytes
+                )
             except LogError as error:
                 result = FetchResult(result.topic, result.partition, error_code(error), -1, -1, -1, 0)
         results.append(result._replace(records_size=len(converted)))
         messages.append(converted or None)
-    return results, messages
+    return _parts(encode_fetch_response(header.correlation_id, version, results), messages)
 
 
-def _answer(
-    header: RequestHeader, request: FetchRequest, found: _Found, session: FetchSession | None
-) -> list[Part]:
+def _answer(header: RequestHeader, found: _Found, session: FetchSession | None) -> list[Part]:
     results, session_id = found.results, 0
     ranges: Sequence[Part | None] = found.ranges
-    if header.api_version < BATCHES_FROM:
-        results, ranges = _converted(header.api_version, request, found)
     if session is not None:
         session_id = session.session_id
         chosen = session.select(results)
         results = [results[index] for index in chosen]
         ranges = [ranges[index] for index in chosen]
     pieces = encode_fetch_response(header.correlation_id, header.api_version, results, session_id=session_id)
+    return _parts(pieces, ranges)
+
+
+def _parts(pieces: Sequence[bytes], ranges: Sequence[Part | None]) -> list[Part]:
     parts: list[Part] = [pieces[0]]
     for file_range, piece in zip(ranges, pieces[1:], strict=True):
         if file_range is not None:

@@ -39,10 +39,14 @@ class Turns:
         if resume not in self._waiting:
             if not self._waiting and self.spent_s < _ROUND_S:
                 return False
-            self._waiting[resume] = connection
-            if not self._is_scheduled:
-                self._schedule()
+            self.wait(connection, resume)
         return True
+
+    def wait(self, connection: Connection, resume: Callable[[], None]) -> None:
+        """Has `resume` called when it is the connection's turn, in a later round."""
+        self._waiting[resume] = connection
+        if not self._is_scheduled:
+            self._schedule()
 
     def charge(self, connection: Connection, started_s: float, took_s: float) -> None:
         """Takes note of work that was done for a connection."""

@@ -1,12 +1,12 @@
 """ListOffsets, OffsetForLeaderEpoch and DeleteRecords: questions to a partition's log."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import Isolation, LogError, PartitionLog, TimestampAndOffset
+from headwater_broker.log import Isolation, LogError, PartitionLog, Slices, TimestampAndOffset
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
@@ -33,8 +33,11 @@ class OffsetApis:
         node.core.register(OFFSET_FOR_LEADER_EPOCH, self.offset_for_leader_epoch)
         node.core.register(DELETE_RECORDS, self.delete_records)
 
-    def list_offsets(self, request: Request) -> Response:
+    def list_offsets(self, request: Request) -> Response | Awaitable[Response]:
         """Offsets by timestamp, or by one of the negative numbers that mean the ends of the log."""
+        return self._node.core.work.answer(request.connection, self._list(request))
+
+    def _list(self, request: Request) -> Slices[Response]:
         isolation = Isolation(1 if request.get("isolation_level", 0) == 1 else 0)
 
         asked = Counter(
@@ -43,7 +46,7 @@ class OffsetApis:
             for partition in topic.partitions
         )
 
-        def answer(topic: Any, partition: Any) -> dict[str, Any]:
+        def answer(topic: Any, partition: Any) -> Slices[dict[str, Any]]:
             index = partition.partition_index
             epoch = getattr(partition, "current_leader_epoch", -1)
             try:
@@ -63,7 +66,7 @@ class OffsetApis:
                         "error_code": ErrorCode.none,
                         "old_style_offsets": offsets,
                     }
-                found = _find(log, partition.timestamp, isolation)
+                found = yield from _find(log, partition.timestamp, isolation)
             except (LogError, ApiError) as error:
                 return {"partition_index": index, "error_code": error_code(error)}
             return {
@@ -74,7 +77,14 @@ class OffsetApis:
                 "leader_epoch": found.leader_epoch,
             }
 
-        return {"topics": _each(request.body.topics, answer)}
+        topics = []
+        for topic in request.body.topics:
+            partitions = []
+            for partition in topic.partitions:
+                partitions.append((yield from answer(topic, partition)))
+                yield
+            topics.append({"name": topic.name, "partitions": partitions})
+        return {"topics": topics}
 
     def _find_by_files(self, log: PartitionLog, timestamp_ms: int) -> list[int]:
         if timestamp_ms == _EARLIEST:
@@ -132,18 +142,18 @@ class OffsetApis:
         return log
 
 
-def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> TimestampAndOffset:
+def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Slices[TimestampAndOffset]:
     if timestamp_ms == _LATEST:
         return log.latest(isolation)
     if timestamp_ms in (_EARLIEST, _EARLIEST_LOCAL):
         return log.earliest()
     if timestamp_ms == _MAX_TIMESTAMP:
-        found = log.max_timestamp()
+        found = yield from log.find_max_timestamp()
         # As Kafka does it: the record with the greatest timestamp of all, or nothing where it may not be read yet.
         return found if found is not None and found.offset < log.latest(isolation).offset else _NOTHING
     if timestamp_ms == _LATEST_TIERED:
         return _NOTHING
-    return log.offset_for_timestamp(timestamp_ms, isolation) or _NOTHING
+    return (yield from log.find_timestamp(timestamp_ms, isolation)) or _NOTHING
 
 
 def _each(

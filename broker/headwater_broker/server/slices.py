@@ -1,0 +1,136 @@
+"""Long work for one request, in slices between which everybody else is served."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Any, TypeVar
+
+from headwater_broker.log import Slices
+from headwater_broker.server.connection import Connection
+from headwater_broker.server.turns import Turns
+
+_LOG = logging.getLogger(__name__)
+
+_SLICE_S = 0.003
+_AT_ONCE = 8
+"""So many requests hold what they have made so far, a few MB each; the others have not begun."""
+
+_Result = TypeVar("_Result")
+Then = Callable[[Any, Exception | None], None]
+
+
+class _Work:
+    """One request's."""
+
+    __slots__ = ("connection", "drop", "slices", "step", "then")
+
+    def __init__(
+        self, connection: Connection, slices: Slices[Any], then: Then, drop: Callable[[], object]
+    ) -> None:
+        self.connection = connection
+        self.drop = drop
+        self.slices = slices
+        self.then = then
+        self.step: Callable[[], None] = _nothing
+
+
+def _nothing() -> None:
+    """Stands where nothing is to be done."""
+
+
+class Work:
+    """All of it that is under way."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._running: set[_Work] = set()
+        self._waiting: deque[_Work] = deque()
+
+    def run(
+        self,
+        connection: Connection,
+        slices: Slices[_Result],
+        then: Then,
+        drop: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Works until it is done, at once if that is soon.
+
+        Args:
+            connection: For whom; once it is closed, the work is dropped.
+            slices: The work.
+            then: Called with the result, or with the error.
+            drop: Called where the work is dropped.
+        """
+        work = _Work(connection, slices, then, drop)
+        work.step = lambda: self._step(work)
+        if len(self._running) < _AT_ONCE:
+            self._running.add(work)
+            self._step(work)
+        else:
+            self._waiting.append(work)
+
+    def answer(self, connection: Connection, slices: Slices[_Result]) -> _Result | Awaitable[_Result]:
+        """The result; something to wait for where it takes longer.
+
+        Raises:
+            Exception: What the work raises.
+        """
+        done: list[tuple[_Result, Exception | None]] = []
+        future: asyncio.Future[_Result] | None = None
+
+        def then(result: _Result, error: Exception | None) -> None:
+            if future is None:
+                done.append((result, error))
+            elif not future.done():
+                if error is None:
+                    future.set_result(result)
+                else:
+                    future.set_exception(error)
+
+        self.run(connection, slices, then, lambda: future is not None and future.cancel())
+        if not done:
+            future = asyncio.get_running_loop().create_future()
+            return future
+        result, error = done[0]
+        if error is not None:
+            raise error
+        return result
+
+    def forget(self, connection: Connection) -> None:
+        """Drops the work of a closed connection."""
+        if not self._running:
+            return
+        dropped = [work for work in (*self._waiting, *self._running) if work.connection is connection]
+        self._waiting = deque(work for work in self._waiting if work.connection is not connection)
+        for work in dropped:
+            if work in self._running:
+                self._end(work)
+            work.drop()
+
+    def _step(self, work: _Work) -> None:
+        started_s = now_s = perf_counter()
+        try:
+            while now_s - started_s < _SLICE_S:
+                next(work.slices)
+                now_s = perf_counter()
+        except StopIteration as end:
+            result, error = end.value, None
+        except Exception as failure:
+            result, error = None, failure
+        else:
+            self._turns.charge(work.connection, started_s, now_s - started_s)
+            self._turns.wait(work.connection, work.step)
+            return
+        self._turns.charge(work.connection, started_s, perf_counter() - started_s)
+        self._end(work)
+        work.then(result, error)
+
+    def _end(self, work: _Work) -> None:
+        work.slices.close()
+        self._running.discard(work)
+        if self._waiting:
+            following = self._waiting.popleft()
+            self._running.add(following)
+            self._turns.wait(following.connection, following.step)
