@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import logging
+import os
+import resource
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,7 +25,15 @@ from headwater_broker.server.transport import Channel
 
 _LOG = logging.getLogger(__name__)
 _ACCEPTS_A_TICK = 128
-_OUT_OF_DESCRIPTORS_PAUSE_S = 1.0
+_SCARCE = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_SCARCE_PAUSE_S = 0.25
+_EPISODE_S = 10.0
+"""So long after the last connection that could not be accepted, the next such one is told again."""
+
+_KEPT_DESCRIPTORS = 64
+_KEPT_SHARE = 8
+"""Descriptors that connections leave to the logs: so many, and no more than this part of all. Without one a log can
+begin no segment, and read none that was closed."""
 
 
 def bind(host: str, port: int, backlog: int) -> list[socket.socket]:
@@ -95,6 +105,9 @@ class Listener:
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._channels: set[Channel] = set()
+        self._pauses: dict[Door, asyncio.TimerHandle] = {}
+        self._scarce: set[Door] = set()  # paused until a descriptor is free
+        self._last_scarce_s = float("-inf")
         self._memory = RequestMemory(settings.queued_max_request_bytes)
 
     def configure(self, settings: BrokerSettings) -> None:
@@ -112,6 +125,9 @@ class Listener:
     def stop_accepting(self) -> None:
         """Closes the listening sockets; connections go on."""
         self._shut.clear()
+        for timer in self._pauses.values():
+            timer.cancel()
+        self._pauses.clear()
         for door in self._doors:
             self._loop.remove_reader(door.sock)
             door.sock.close()
@@ -156,16 +172,42 @@ class Listener:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                _LOG.error("cannot accept connections for a while: %s", error)
-                # Out of descriptors: without a pause the loop would spin on the same waiting connection.
-                self._pause(door, _OUT_OF_DESCRIPTORS_PAUSE_S)
-                return
+                if error.errno in _SCARCE:
+                    self._wait_for_descriptors(door, error.strerror or str(error))
+                    return
+                # One that was given up before it was accepted: Linux reports its network's errors here (accept(2)).
+                _LOG.debug("a connection was lost before it was accepted: %s", error)
+                continue
             wait_s = self._limits.wait_s(door.spec.name)
             if wait_s > 0:
                 self._pause(door, wait_s)
                 self._later(sock, wait_s, partial(self._admit, door, sock, address))
                 return
             self._admit(door, sock, address)
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            is_limited = limit != resource.RLIM_INFINITY
+            if is_limited and sock.fileno() >= limit - min(_KEPT_DESCRIPTORS, limit // _KEPT_SHARE):
+                # The kernel gives the lowest number that is free.
+                self._wait_for_descriptors(door, os.strerror(errno.EMFILE))
+                return
+
+    def _wait_for_descriptors(self, door: Door, reason: str) -> None:
+        """Accepts nothing until a connection is closed, or a while has passed.
+
+        Without that the loop would spin on the same waiting connection.
+        """
+        now_s = self._loop.time()
+        if now_s - self._last_scarce_s > _EPISODE_S:
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            _LOG.error(
+                "cannot accept connections until others are closed: %s (ulimit -n is %d, and there are %d connections)",
+                reason,
+                limit,
+                len(self._channels),
+            )
+        self._last_scarce_s = now_s
+        self._scarce.add(door)
+        self._pause(door, _SCARCE_PAUSE_S)
 
     def _admit(self, door: Door, sock: socket.socket, address: tuple[str, int]) -> None:
         host, port = address[:2]
@@ -183,10 +225,12 @@ class Listener:
             return
         try:
             self._prepare(sock)
-        except OSError:  # it did not wait
+            channel = self._open(door, sock, peer)
+        except OSError as error:  # it did not wait
+            _LOG.debug("%s is gone: %s", peer, error)
             sock.close()
             return
-        self._channels.add(self._open(door, sock, peer))
+        self._channels.add(channel)
         self._limits.opened(door.spec.name, host)
 
     def _later(self, sock: socket.socket, wait_s: float, then: Callable[[], None]) -> None:
@@ -216,9 +260,11 @@ class Listener:
             self._reopen()
 
     def _reopen(self) -> None:
-        """Looks again at the listeners that were full."""
+        """Looks again at the listeners that were full, or had no descriptor."""
         while self._shut:
             self._watch(self._shut.pop())
+        for door in self._scarce:
+            self._pause(door, 0.0)
 
     def _prepare(self, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -233,7 +279,15 @@ class Listener:
 
     def _pause(self, door: Door, pause_s: float) -> None:
         self._loop.remove_reader(door.sock)
-        self._loop.call_later(pause_s, self._watch, door)
+        timer = self._pauses.pop(door, None)
+        if timer is not None:
+            timer.cancel()
+        self._pauses[door] = self._loop.call_later(pause_s, self._end_pause, door)
+
+    def _end_pause(self, door: Door) -> None:
+        self._pauses.pop(door, None)
+        self._scarce.discard(door)
+        self._watch(door)
 
     def _watch(self, door: Door) -> None:
         with suppress(ValueError, OSError):  # closed meanwhile
