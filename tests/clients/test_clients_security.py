@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import time
 from collections import Counter
@@ -453,6 +454,42 @@ def test_tls_records_small_and_large_go_both_ways(certificates: Path) -> None:
                 got.append(message.value())
         consumer.close()
         assert got == values
+
+
+def _is_closed(sock: socket.socket) -> bool:
+    """Whether the broker closes the connection; what it sent before is read."""
+    try:
+        while sock.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL", "SASL_PLAINTEXT"])
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", b"\0\0\0\x64half"])
+def test_limits_of_idleness_hold_before_a_handshake_is_done(
+    certificates: Path, protocol: str, sent: bytes
+) -> None:
+    """Whether the greeting is missing, cut off in the middle or none at all."""
+    with (
+        tls_broker(certificates, protocol, connections__max__idle__ms="300") as running,
+        socket.create_connection((running.host, running.port), timeout=60) as sock,
+    ):
+        sock.sendall(sent)
+        assert _is_closed(sock)
+
+
+@pytest.mark.parametrize("protocol", ["SSL", "SASL_SSL"])
+def test_limits_of_connections_per_address_hold_with_tls(certificates: Path, protocol: str) -> None:
+    with tls_broker(certificates, protocol, max__connections__per__ip="2") as running:
+        address = running.host, running.port
+        with (
+            socket.create_connection(address, timeout=60),
+            socket.create_connection(address, timeout=60),
+            socket.create_connection(address, timeout=60) as third,
+        ):
+            assert _is_closed(third)
 
 
 def test_tls_client_certificate_makes_the_principal(certificates: Path) -> None:
