@@ -128,6 +128,7 @@ class Listener:
         for timer in self._pauses.values():
             timer.cancel()
         self._pauses.clear()
+        self._scarce.clear()
         for door in self._doors:
             self._loop.remove_reader(door.sock)
             door.sock.close()
@@ -183,10 +184,11 @@ class Listener:
                 self._pause(door, wait_s)
                 self._later(sock, wait_s, partial(self._admit, door, sock, address))
                 return
+            fd = sock.fileno()
             self._admit(door, sock, address)
             limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             is_limited = limit != resource.RLIM_INFINITY
-            if is_limited and sock.fileno() >= limit - min(_KEPT_DESCRIPTORS, limit // _KEPT_SHARE):
+            if is_limited and fd >= limit - min(_KEPT_DESCRIPTORS, limit // _KEPT_SHARE):
                 # The kernel gives the lowest number that is free.
                 self._wait_for_descriptors(door, os.strerror(errno.EMFILE))
                 return
