@@ -231,6 +231,7 @@ class Fuzz:
         offset = self.rng.choice(bases) + self.rng.randrange(2)
         model.batches = [batch for batch in model.batches if batch[0] + len(batch[1]) <= offset]
         self.log.truncate_to(offset, now_ms=self.now_ms)
+        self.manager.checkpoint()
         if offset < model.end:
             model.end = model.written = self.log.log_end_offset
             assert model.end == (

@@ -205,9 +205,10 @@ def test_recovery_torn_tail_below_the_recovery_point_is_cut_with_a_warning(
     disk.manager.close()
     path = disk.path(3, ".log")
     path.write_bytes(path.read_bytes()[:-1])
-    disk.start()
-    assert disk.offsets() == [0, 1, 2, 3]
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    log = disk.start()
+    assert [(each.start_offset, each.end_offset) for each in log.missing] == [(4, 5)]
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+    assert log.log_end_offset == 5
     disk.manager.close()
 
 
@@ -316,7 +317,7 @@ def test_start_removes_leftovers(disk: Disk) -> None:
     ]
 
 
-def test_missing_segment_cuts_the_log_before_the_gap(disk: Disk) -> None:
+def test_missing_segment_behind_the_recovery_point_cuts_the_log_before_the_gap(disk: Disk) -> None:
     disk.write(9)
     disk.crash()
     disk.path(3, ".log").unlink()

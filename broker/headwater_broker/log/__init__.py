@@ -22,6 +22,8 @@ A log directory, of which a broker may have several, on disks of their own::
                                        its first compaction on, and only then may offsets be missing
     .kafka_cleanshutdown               {"version":0,"brokerEpoch":-1}, from a clean stop to the next start
     .lock                              empty; held with a POSIX lock by the broker that runs
+    .headwater-missing-offsets         text: `<topic> <partition> <first offset> <offset after the last> <file>` for
+                                       each range that is lost; there only while something is
     .headwater-probe                   64 KiB of zeros; there for a moment, when something on the disk has failed
 
 An offset checkpoint is text: the version `0`, the number of entries, then `<topic> <partition> <offset>` for
@@ -145,6 +147,7 @@ from headwater_broker.log.errors import (
     LogDirError,
     LogDirLockedError,
     LogError,
+    MissingOffsetsError,
     OffsetOutOfRangeError,
     OutOfOrderSequenceError,
     PartitionOfflineError,
@@ -199,6 +202,7 @@ __all__ = [
     "LookedInto",
     "Marker",
     "MayBegin",
+    "MissingOffsetsError",
     "Move",
     "OffsetOutOfRangeError",
     "OsFileSystem",

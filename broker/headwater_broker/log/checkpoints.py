@@ -18,6 +18,7 @@ PARTITION_METADATA = "partition.metadata"
 _KRAFT_VERSION = "1"
 META_PROPERTIES = "meta.properties"
 PROBE = ".headwater-probe"
+MISSING_OFFSETS = ".headwater-missing-offsets"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"

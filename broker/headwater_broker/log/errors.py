@@ -83,6 +83,18 @@ class OffsetOutOfRangeError(LogError):
         self.log_end_offset = log_end_offset
 
 
+class MissingOffsetsError(OffsetOutOfRangeError):
+    """The offset is one of those that the log has lost, as a file is gone or short.
+
+    Attributes:
+        next_offset: The first one after it that there is.
+    """
+
+    def __init__(self, message: str, log_start_offset: int, log_end_offset: int, next_offset: int) -> None:
+        super().__init__(message, log_start_offset, log_end_offset)
+        self.next_offset = next_offset
+
+
 class PartitionOfflineError(LogError):
     """This partition cannot be read or written until somebody mends its disk and restarts the broker."""
 

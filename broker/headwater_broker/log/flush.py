@@ -188,10 +188,18 @@ class Flusher:
             self.recovery_point = max(self.recovery_point, flush.end_offset)
             return self.recovery_point
 
+        logs = []
+        for segment in segments:
+            try:
+                logs.append(segment.file)
+            except FileNotFoundError:
+                continue  # it is lost, which who reads it is told
+            except OSError as error:
+                raise self._health.refuse(f"cannot flush {segment.log_path}", error) from error
         self._under_way = Flush(
             self._fs,
             end_offset,
-            [segment.file for segment in segments],
+            logs,
             [
                 path
                 for segment in self._sealed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from collections.abc import Sequence
@@ -49,6 +50,10 @@ class FileSystem(Protocol):
 
     def size_bytes(self, fd: int) -> int:
         """The file's size."""
+        ...
+
+    def written_bytes(self, fd: int) -> int:
+        """How much of the file was written from its beginning on: up to the first hole, or to its end."""
         ...
 
     def modified_ms(self, fd: int) -> int:
@@ -147,6 +152,14 @@ class OsFileSystem:
 
     def size_bytes(self, fd: int) -> int:
         return os.fstat(fd).st_size
+
+    def written_bytes(self, fd: int) -> int:
+        try:
+            return os.lseek(fd, 0, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # an empty file
+                raise
+            return 0
 
     def modified_ms(self, fd: int) -> int:
         return os.fstat(fd).st_mtime_ns // 1_000_000

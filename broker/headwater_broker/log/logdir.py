@@ -94,6 +94,21 @@ class LogDirectory:
             self._fs.write_file(f"{self.path}/{name}", data, durable=True)
             self._written[name] = data
 
+    def write_missing(self, text: str) -> None:
+        """Writes which offsets are lost, if that is not what was written last; no file says that none is."""
+        name = checkpoints.MISSING_OFFSETS
+        path, data = f"{self.path}/{name}", text.encode()
+        if self._written.get(name) == data:
+            return
+        try:
+            if data:
+                self._fs.write_file(path, data, durable=False)
+            else:
+                self._fs.remove(path)
+        except OSError as error:
+            _LOGGER.warning("cannot write %s: %s", path, error.strerror)
+        self._written[name] = data
+
     def identity(self) -> dict[str, str]:
         """The fields of meta.properties; none where it is missing.
 

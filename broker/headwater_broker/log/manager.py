@@ -27,6 +27,7 @@ _LOGGER = logging.getLogger(__name__)
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_NAME_CHARACTERS = 255
+_LOOK_EVERY_TICKS = 5
 
 
 class LogManager:
@@ -86,6 +87,8 @@ class LogManager:
         self._by_name: dict[str, dict[int, PartitionLog]] = {}
         self._by_wire_name: dict[bytes, dict[int, PartitionLog]] = {}
         self._removals: list[str] = []
+        self._ticks = 0
+        self._checkpointed: set[TopicPartition] = set()
         self._refused_removals: set[str] = set()
         self._probed_for: set[PartitionLog] = set()
         self._chosen: dict[TopicPartition, str] = {}
@@ -114,6 +117,7 @@ class LogManager:
             failures = dict(self._failed_at_start)
             self._release()
             raise LogDirError("; ".join(failures.values()) or "there is no log directory")
+        self._write_missing()
         now_ms = self._clock.now_ms()
         self._next_retention_ms = now_ms + self._retention_check_interval_ms
         self._next_checkpoint_ms = now_ms + self._checkpoint_interval_ms
@@ -205,7 +209,9 @@ class LogManager:
                 recovery_point=recovery_points.get(parsed, 0),
                 log_start_offset=start_offsets.get(parsed, 0),
                 was_compacted=parsed in compacted,
+                is_start_known=parsed in start_offsets,
             )
+        self._checkpointed.update(recovery_points)
 
     def _open(
         self,
@@ -216,6 +222,7 @@ class LogManager:
         recovery_point: int = 0,
         log_start_offset: int = 0,
         was_compacted: bool = False,
+        is_start_known: bool = False,
     ) -> PartitionLog:
         config, now_ms = self._config_for(key[0]), self._clock.now_ms()
         loaded = LogLoader(
@@ -226,6 +233,7 @@ class LogManager:
             recovery_point=recovery_point,
             log_start_offset=log_start_offset,
             was_compacted=was_compacted,
+            is_start_known=is_start_known,
             now_ms=now_ms,
         ).load()
         log = PartitionLog(*key, self._read_topic_id(path), path, config, loaded, fs=self._fs, now_ms=now_ms)
@@ -301,6 +309,8 @@ class LogManager:
                 raise StorageError(f"{topic}-{partition} may be in {', '.join(self.failed_directories)}")
             if not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..") or partition < 0:
                 raise LogDirError(f"{topic!r} with partition {partition} cannot be a partition's name")
+            if (topic, partition) in self._checkpointed:
+                self.checkpoint()  # else a start would miss in the new log what an older one of that name had
             chosen = self._chosen.pop((topic, partition), None) or self._emptiest_directory()
             path = paths.partition_directory(chosen, topic, partition)
             try:
@@ -387,9 +397,12 @@ class LogManager:
         Does what is due of: rolling by age, retention, removing what was deleted, checkpoints, idle
         producers.
         """
-        for log in list(self):
+        self._ticks += 1
+        for number, log in enumerate(list(self)):
             with suppress(PartitionOfflineError):  # the log says so
                 log.roll_if_old(now_ms)
+                if (number + self._ticks) % _LOOK_EVERY_TICKS == 0 and log.look_at_files(now_ms):
+                    self._write_missing()
             log.remove_deleted(now_ms)
         self._probe_directories(now_ms)
         if self._removals:
@@ -428,6 +441,17 @@ class LogManager:
             elif not is_passing(error):
                 self._fail(directory, f"the log directory {directory.path} fails: {error.strerror or error}")
 
+    def _write_missing(self) -> None:
+        """Leaves for `headwater doctor` which offsets are lost."""
+        for directory in self._directories:
+            if directory.failure is None:
+                lines = [
+                    f"{log.topic} {log.partition} {each.start_offset} {each.end_offset} {each.path}\n"
+                    for log in self.within(directory)
+                    for each in log.missing
+                ]
+                directory.write_missing("".join(sorted(lines)))
+
     def _apply_retention(self, now_ms: int) -> None:
         for log in list(self):
             log.release_idle()
@@ -435,6 +459,8 @@ class LogManager:
                 log.apply_retention(now_ms)
             except PartitionOfflineError:
                 continue  # the log said so
+            except OSError as error:
+                _LOGGER.warning("%s-%d: retention is tried again: %s", log.topic, log.partition, error)
 
     def flushes_due(self, now_ms: int) -> list[Flush]:
         """Starts what flush.messages, flush.ms and new segments ask for: run and complete each."""
@@ -496,6 +522,8 @@ class LogManager:
 
         A disk that refuses costs only a longer recovery: that is logged.
         """
+        self._write_missing()
+        self._checkpointed = {(log.topic, log.partition) for log in self}
         for directory in self._directories:
             if directory.failure is not None:
                 continue

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from headwater_broker.log import checkpoints
+from headwater_broker.log.batch import BadBatchError
 from headwater_broker.log.cleaner import CleanerConfig, Cleaning, Dirt, measure_dirt
 from headwater_broker.log.cleaner.copy import CleanedSegment
 from headwater_broker.log.cleaner.rewrite import Retention
@@ -126,7 +127,10 @@ class PartitionLog(LogView):
         return self.log_start_offset
 
     def truncate_to(self, offset: int, *, now_ms: int) -> None:
-        """Removes every batch that holds `offset` or more, for a follower whose leader says so."""
+        """Removes every batch that holds `offset` or more, for a follower whose leader says so.
+
+        Have `LogManager.checkpoint` write it down, as Kafka does: a start would miss what was flushed before the cut.
+        """
         self._health.check()
         self._write_queued()
         if offset >= self.log_end_offset:
@@ -138,6 +142,7 @@ class PartitionLog(LogView):
     def _move_start(self, offset: int) -> None:
         if offset > self.log_start_offset:
             self.log_start_offset = offset
+            self._reader.missing.drop_before(offset)
             if self._epochs.truncate_start(offset):
                 self._try_to_write_epochs()
 
@@ -207,6 +212,31 @@ class PartitionLog(LogView):
             and now_ms - self._active.created_ms > self._segment_ms
         ):
             self._roll(now_ms)
+
+    def look_at_files(self, now_ms: int) -> bool:
+        """Looks whether the newest segment's file still holds what was written; returns whether offsets are lost.
+
+        Where it was cut, a new segment is begun, and the offsets that are gone are not given out again.
+        """
+        if self.offline is not None or self._pending:
+            return False
+        active = self._active
+        try:
+            written = self._fs.written_bytes(active.file.fd)
+            if written >= self._written_position:
+                return False
+            size_bytes = self._fs.size_bytes(active.file.fd)
+            if size_bytes >= self._written_position and active.is_whole_at(written, self._written_position):
+                return False
+            active.size_bytes = written
+            end_offset = active.cut_off(is_cut=True)
+        except (BadBatchError, OSError) as error:
+            _LOGGER.error("%s: %s", active.log_path, error)
+            return False
+        self._written_position = active.size_bytes
+        self._reader.lose_end(active, end_offset, self.log_end_offset)
+        self._roll(now_ms, is_forced=True)
+        return True
 
     def apply_retention(self, now_ms: int) -> None:
         """Deletes the oldest segments as the topic's settings and DeleteRecords ask."""
@@ -282,7 +312,10 @@ class PartitionLog(LogView):
         )
 
     def _modified_ms(self, segment: Segment) -> int:
-        return self._fs.modified_ms(segment.file.fd)
+        try:
+            return self._fs.modified_ms(segment.file.fd)
+        except FileNotFoundError:
+            return 0  # it is lost, and its place in the list may go
 
     def start_cleaning(
         self, dirt: Dirt, config: CleanerConfig, now_ms: int, completed: Callable[[Cleaning], None]

@@ -14,6 +14,7 @@ from headwater_broker.log.errors import CorruptLogError, StorageError
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health, is_passing
 from headwater_broker.log.index import DamagedIndexError
+from headwater_broker.log.missing import MissingOffsets, MissingRange
 from headwater_broker.log.places import Places
 from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.segment import Segment
@@ -36,6 +37,7 @@ class LogReader:
     Attributes:
         segments: Never empty; change them only through this class.
         end_offset: The first offset that may not be read.
+        missing: Offsets that are lost.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class LogReader:
         epochs: LeaderEpochs,
         end_offset: int,
         write_queued: Callable[[], None],
+        missing: MissingOffsets,
     ) -> None:
         """Lets readers see everything.
 
@@ -56,11 +59,13 @@ class LogReader:
             epochs: The log's.
             end_offset: See the class.
             write_queued: Writes what the newest segment's indexes know already.
+            missing: Offsets that are lost.
         """
         self._fs = fs
         self._health = health
         self._epochs = epochs
         self._write_queued = write_queued
+        self.missing = missing
         self._places = Places()
         self._base_offsets = [segment.base_offset for segment in segments]
         self.segments = segments
@@ -208,6 +213,13 @@ class LogReader:
             self._health.take_offline(failure)
             raise failure from error
         except OSError as error:
+            if (
+                isinstance(error, FileNotFoundError)
+                and segment is not self.segments[-1]
+                and segment.size_bytes
+            ):
+                self.lose_tail(segment)
+                return find()
             if is_passing(error):
                 raise StorageError(f"cannot read {segment.log_path}: {error.strerror}") from error
             self._health.fail(f"cannot read {segment.log_path}", error)
@@ -217,6 +229,24 @@ class LogReader:
             return (yield from find())
         except (BadBatchError, DamagedIndexError, OSError):
             return self.mending(segment, lambda: finished(find()))
+
+    def lose_tail(self, segment: Segment) -> None:
+        """Takes note that a segment's file has become shorter, or is gone."""
+        following = self._base_offsets[self._base_offsets.index(segment.base_offset) + 1]
+        try:
+            end_offset = segment.cut_off()
+        except FileNotFoundError:
+            end_offset, segment.size_bytes = segment.base_offset, 0
+            segment.reset()
+        self._places.clear()
+        self.missing.add(MissingRange(end_offset, following, segment.log_path))
+
+    def lose_end(self, segment: Segment, offset: int, end_offset: int) -> None:
+        """Takes note that the newest segment ends before `offset` now, while the log goes on at `end_offset`."""
+        self._places.clear()
+        if self._end_segment is segment:
+            self._end_position = min(self._end_position, segment.size_bytes)
+        self.missing.add(MissingRange(offset, end_offset, segment.log_path))
 
     def _visible(self) -> Iterator[tuple[Segment, int]]:
         """Segments in order, with the position where what may be read of each ends."""
@@ -234,6 +264,9 @@ class LogReader:
             place = self._find(offset)
         segment, position = place
         segment.used = True
+        if segment is not self._end_segment and segment.is_short:
+            self.lose_tail(segment)
+            return self._read(offset, max_bytes, end_offset, at_least_one=at_least_one)
         _ = segment.file  # opened here, where what the system refuses is met
         end_position = self._end_position if segment is self._end_segment else segment.size_bytes
         if end_offset is not None:
@@ -262,6 +295,8 @@ class LogReader:
         index = max(bisect_right(self._base_offsets, offset) - 1, 0)
         segment = self.segments[index]
         position = segment.position_of(offset)
+        if self.missing:
+            self.missing.check(offset, self.segments[0].base_offset, self.end_offset)
         while position >= segment.size_bytes and segment is not self._end_segment:
             # Compaction removed everything from the offset to the segment's end.
             index += 1

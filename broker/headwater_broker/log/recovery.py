@@ -29,6 +29,7 @@ from headwater_broker.log.errors import CorruptLogError, PartitionOfflineError, 
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import is_passing
 from headwater_broker.log.index import DamagedIndexError
+from headwater_broker.log.missing import MissingRange
 from headwater_broker.log.producers import ProducerStates
 from headwater_broker.log.replay import Replay
 from headwater_broker.log.scan import OF_TRANSACTIONS, note_plain
@@ -52,6 +53,7 @@ class LoadedLog:
         epochs: As of the log's end.
         stored_epochs: What their checkpoint says; None where there is none that can be read.
         unflushed: Segments, except for the newest, that reach past the recovery point.
+        missing: Offsets that are lost.
         failure: Why the partition must stay offline; the rest is then of no use.
     """
 
@@ -63,6 +65,7 @@ class LoadedLog:
     epochs: LeaderEpochs
     stored_epochs: list[tuple[int, int]] | None
     unflushed: list[Segment]
+    missing: list[MissingRange]
     failure: PartitionOfflineError | None = None
 
 
@@ -79,6 +82,7 @@ class LogLoader:
         recovery_point: int,
         log_start_offset: int,
         was_compacted: bool = False,
+        is_start_known: bool = False,
         now_ms: int,
     ) -> None:
         """Remembers what is known beforehand.
@@ -90,6 +94,7 @@ class LogLoader:
             clean: Whether the broker that wrote it stopped cleanly.
             recovery_point: From the checkpoint; 0 if there is none.
             log_start_offset: From the checkpoint; 0 if there is none.
+            is_start_known: Whether the checkpoint says where the log starts.
             was_compacted: Whether the cleaner's checkpoint names it: then offsets may be missing.
             now_ms: The wall clock.
         """
@@ -100,6 +105,7 @@ class LogLoader:
         self._recovery_point = recovery_point
         self._log_start_offset = log_start_offset
         self._gaps_allowed = was_compacted or config.compacts
+        self._is_start_known = is_start_known
         self._now_ms = now_ms
         self._producers = ProducerStates()
         self._epochs = LeaderEpochs()
@@ -107,6 +113,7 @@ class LogLoader:
         self._stored_epochs: list[tuple[int, int]] | None = None
         self._segments: list[Segment] = []
         self._snapshots: list[int] = []
+        self._missing: list[MissingRange] = []
 
     def load(self) -> LoadedLog:
         """Finds segments, end, producers and epochs; mends what may be mended."""
@@ -135,7 +142,10 @@ class LogLoader:
             self._segments.append(self._new_segment(self._log_start_offset))
         self._load_epochs()
         self._split_sealed()
+        self._find_lost_starts()
         end_offset = self._open_segments()
+        if end_offset < self._recovery_point:
+            end_offset = self._go_on_at_the_recovery_point(end_offset)
         if end_offset < self._log_start_offset:
             end_offset = self._start_over()
         # The checkpoint follows with the next leader epoch: nothing is appended before that.
@@ -161,8 +171,51 @@ class LogLoader:
                 for segment, following in pairwise(self._segments)
                 if following.base_offset > self._recovery_point
             ],
+            missing=[each for each in self._missing if each.end_offset > self._log_start_offset],
             failure=failure,
         )
+
+    def _find_lost_starts(self) -> None:
+        """Where a clean stop left segments from the log's start on, the first ones may be gone."""
+        first = self._segments[0].base_offset
+        if self._clean and self._is_start_known and first > self._log_start_offset:
+            path = paths.segment_path(self._directory, self._log_start_offset, paths.LOG_SUFFIX)
+            self._missing.append(MissingRange(self._log_start_offset, first, path))
+
+    def _find_lost_ends(self, first_to_scan: int) -> None:
+        """Looks whether each segment reaches the next one, as it does unless compaction took something away."""
+        if self._gaps_allowed:
+            return
+        for segment, following in pairwise(self._segments[: first_to_scan + 1]):
+            try:
+                end_offset = segment.cut_off()
+            except BadBatchError:
+                continue  # who reads it has it checked
+            if end_offset < following.base_offset:
+                path = segment.log_path
+                if segment.size_bytes == self._fs.size_bytes(segment.file.fd):
+                    # It ends with a whole batch, as it did before the next file was lost.
+                    path = paths.segment_path(self._directory, end_offset, paths.LOG_SUFFIX)
+                self._missing.append(MissingRange(end_offset, following.base_offset, path))
+
+    def _go_on_at_the_recovery_point(self, end_offset: int) -> int:
+        """Begins a segment behind what was safe on the disk and is not there: its offsets are not given out again."""
+        recovery_point, newest = self._recovery_point, self._segments[-1]
+        self._missing.append(
+            MissingRange(max(end_offset, self._log_start_offset), recovery_point, newest.log_path)
+        )
+        self._seal(newest)
+        self._segments.append(self._new_segment(recovery_point))
+        if newest.base_offset == end_offset:
+            # Nothing is in it, and offsets of later files would be before its own.
+            newest.delete(at_once=True)
+            self._segments.remove(newest)
+        if recovery_point in self._snapshots:
+            self._producers = self._replay.producers(recovery_point)
+        else:
+            # Nobody knows what their next sequence is: as any that is not known, it may be any.
+            self._producers.expire(self._now_ms + 1)
+        return recovery_point
 
     def _start_offset(self) -> int:
         return max(self._log_start_offset, self._segments[0].base_offset)
@@ -240,6 +293,7 @@ class LogLoader:
             except DamagedIndexError as error:
                 _LOGGER.info("%s: rebuilding indexes: %s", self._directory, error)
                 self._rebuild_indexes(segment)
+        self._find_lost_ends(first_to_scan)
         for segment in self._segments[:first_to_scan]:
             self._replay.mend_aborted(segment)
         if end_offset is not None:
@@ -284,13 +338,19 @@ class LogLoader:
         expected = self._segments[first].base_offset
         for index in range(first, len(self._segments)):
             segment = self._segments[index]
-            if segment.base_offset < expected or (segment.base_offset > expected and not self._gaps_allowed):
+            is_gap = segment.base_offset > expected and not self._gaps_allowed
+            if segment.base_offset < expected or (is_gap and expected >= self._recovery_point):
                 self._cut(index, expected, BadBatchError(0, f"offset {expected} was to come first"))
                 break
+            if is_gap:
+                # What was safe on the disk is gone, and no reason to give up what comes after it.
+                path = paths.segment_path(self._directory, expected, paths.LOG_SUFFIX)
+                self._missing.append(MissingRange(expected, segment.base_offset, path))
             newest = index == len(self._segments) - 1
             following = None if newest else self._segments[index + 1].base_offset
             expected, error = self._scan(segment, following)
-            if error is not None:
+            is_loss = error is not None and error.torn and not newest and expected < self._recovery_point
+            if error is not None and (not is_loss or self._gaps_allowed):
                 self._cut(index, expected, error)
                 break
             if not newest:

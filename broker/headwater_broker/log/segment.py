@@ -22,6 +22,7 @@ from headwater_broker.log.batch import (
     walk,
 )
 from headwater_broker.log.config import INT_MAX, LogConfig
+from headwater_broker.log.damage import is_torn
 from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
 from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
@@ -68,6 +69,7 @@ class Segment:
         self._stored_bytes = [0, 0]
         self._is_stored = True
         self._is_doubtful = False
+        self._keeps_indexes = False
         self._index_interval_bytes = config.index_interval_bytes
         self._max_index_bytes = config.segment_index_bytes
         self._checked = RangeSet()
@@ -262,6 +264,88 @@ class Segment:
         if last:
             self.max_timestamp_ms, self.max_timestamp_offset = TimeIndex(self.base_offset, last).last
 
+    def cut_off(self, *, is_cut: bool = False) -> int:
+        """Finds the end of a file that may have lost its tail, and takes that as the segment's; changes no file.
+
+        Args:
+            is_cut: It has lost it: there may be zeros in its place.
+
+        Returns:
+            The offset after the last one that is whole; the base offset where there is none.
+
+        Raises:
+            BadBatchError: It is damaged in another way.
+            OSError: It cannot be read.
+        """
+        size_bytes = min(self._fs.size_bytes(self.file.fd), self.size_bytes)
+        try:
+            index = self.offset_index
+        except DamagedIndexError:
+            return self._note_whole(size_bytes)
+        while index.data and index.last_position >= size_bytes:
+            del index.data[-OffsetIndex.ENTRY_BYTES :]
+        while True:
+            start = index.last_position
+            end_offset, end_position = self.base_offset, start
+            try:
+                for position, size, header in walk(
+                    self._fs, self.file.fd, start, size_bytes, check=False, chunk_bytes=SEEK_CHUNK_BYTES
+                ):
+                    end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+                    end_position = position + size
+            except BadBatchError as error:
+                if not is_cut and not is_torn(self._fs, self.file.fd, error, size_bytes):
+                    raise
+            if end_position > start or not index.data:
+                break
+            # The batch that the last entry points to is not whole.
+            del index.data[-OffsetIndex.ENTRY_BYTES :]
+        if end_position < self.size_bytes:
+            self._end_early(end_position)
+            self.time_index.truncate_to(end_offset)
+        return end_offset
+
+    def _note_whole(self, size_bytes: int) -> int:
+        """Makes the indexes again as far as the file goes; returns the offset after what is whole."""
+        end_offset, end_position = self.base_offset, 0
+        known_bytes = self.size_bytes
+        self.reset()
+        try:
+            for position, size, header in walk(self._fs, self.file.fd, 0, size_bytes, check=True):
+                end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+                end_position = position + size
+                self.note(position, size, end_offset - 1, header[MAX_TIMESTAMP_MS])
+        except BadBatchError as error:
+            if not is_torn(self._fs, self.file.fd, error, size_bytes):
+                raise
+        finally:
+            self.size_bytes = known_bytes
+        self._end_early(end_position)
+        return end_offset
+
+    def _end_early(self, end_position: int) -> None:
+        self.size_bytes = end_position
+        self.trusted_from = min(self.trusted_from, end_position)
+        self._checked.cut(end_position)
+        # The index files fit the log file as it was, and as it may be restored.
+        self._keeps_indexes = True
+
+    def is_whole_at(self, hole: int, end_position: int) -> bool:
+        """Whether the batch around a hole is what was written: some file systems keep zeros as holes."""
+        start = self.offset_index.last_position_within(-1, hole) or 0
+        try:
+            for position, _, _ in walk(self._fs, self.file.fd, start, end_position, check=True):
+                if position > hole:
+                    break
+        except BadBatchError:
+            return False
+        return True
+
+    @property
+    def is_short(self) -> bool:
+        """Whether the file ends before the segment does."""
+        return self._fs.size_bytes(self.file.fd) < self.size_bytes
+
     def reset(self) -> None:
         """Forgets indexes and timestamps, to note every batch again."""
         self._offset_index = OffsetIndex(self.base_offset)
@@ -294,7 +378,7 @@ class Segment:
         Raises:
             BadBatchError: The way there is damaged.
         """
-        if offset <= self.base_offset:
+        if offset <= self.base_offset or not self.size_bytes:
             return 0
         indexed_position, last_offset = self.offset_index.position_for(offset)
         for position, _, header in self._walk(indexed_position):
@@ -441,7 +525,7 @@ class Segment:
         """Lets go of descriptor and indexes; they are opened again when wanted."""
         self._file = None
         self._index_files = []
-        if self._is_stored or self.try_to_seal() is None:
+        if not self._keeps_indexes and (self._is_stored or self.try_to_seal() is None):
             self._offset_index = self._time_index = None
             self._aborted = None if self._aborted else self._aborted
 

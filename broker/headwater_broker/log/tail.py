@@ -51,6 +51,7 @@ from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.health import Health
 from headwater_broker.log.inspection import LONG_MIN, Allowance, Demands, inspect
 from headwater_broker.log.markers import Marker, encode_marker
+from headwater_broker.log.missing import MissingOffsets
 from headwater_broker.log.reader import LogReader
 from headwater_broker.log.recompression import recompressed, target_of
 from headwater_broker.log.recovery import LoadedLog
@@ -128,7 +129,13 @@ class LogTail:
         self._is_cut_due = False
         self._producers.settle_changes()
         self._reader = LogReader(
-            self._fs, self._health, loaded.segments, loaded.epochs, loaded.log_end_offset, self._write_queued
+            self._fs,
+            self._health,
+            loaded.segments,
+            loaded.epochs,
+            loaded.log_end_offset,
+            self._write_queued,
+            MissingOffsets(self._health.name, loaded.missing),
         )
         self._flusher = Flusher(
             self._fs,

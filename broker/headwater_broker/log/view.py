@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from headwater_broker.log.batch import NO_TIMESTAMP
 from headwater_broker.log.config import LONG_MAX
 from headwater_broker.log.errors import OffsetOutOfRangeError, PartitionOfflineError
+from headwater_broker.log.missing import MissingRange
 from headwater_broker.log.producers import ProducerEntry
 from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.results import EpochEnd, FileRange, Isolation, TimestampAndOffset
@@ -34,6 +35,11 @@ class LogView(LogTail):
     def is_waiting(self) -> bool:
         """Whether the partition takes no records only until the disk does."""
         return self._health.is_passing
+
+    @property
+    def missing(self) -> Sequence[MissingRange]:
+        """Offsets that are lost, as a file is gone or short."""
+        return self._reader.missing.ranges
 
     @property
     def recovery_point(self) -> int:
