@@ -73,6 +73,7 @@ class Connection:
         on_resolved: Called when a deferred answer is there.
         forms: What its Produce requests look like.
         has_left: Whether the client has closed it, which is seen here before all that it sent has been read.
+        resets: Where it may go on in partitions of which it was told that an offset is lost.
         number: Greater than that of every connection that was accepted before.
         debt_bytes: What this tick's requests cost so far; a connection with too much waits for the next tick, so
             that small requests with large answers can fill neither memory nor time.
@@ -96,6 +97,7 @@ class Connection:
         "output",
         "peer",
         "principal",
+        "resets",
         "waiting_for",
     )
 
@@ -123,6 +125,7 @@ class Connection:
         self.charged_until_s = 0.0
         self.later_s = 0.0
         self.forms = ProduceForms()
+        self.resets: dict[tuple[str, int], int] = {}
 
     @property
     def host(self) -> str:

@@ -15,6 +15,7 @@ from headwater_broker.log import (
     Isolation,
     LogError,
     LogManager,
+    MissingOffsetsError,
     PartitionLog,
     Slices,
     messages_of_batches,
@@ -154,7 +155,7 @@ class FetchHandler:
                     encode_fetch_response(header.correlation_id, version, [], error_code=begun)
                 )
                 return
-        found = self._look(request, version)
+        found = self._look(request, version, connection)
         if request.max_wait_ms <= 0 or not request.partitions or _is_enough(request, found):
             if version < BATCHES_FROM:
                 self._convert(connection, header, request, found, connection.defer(exclusive=True))
@@ -182,7 +183,7 @@ class FetchHandler:
         if parked.deferred.is_done:
             return
         started_s = perf_counter()
-        found = self._look(parked.request, parked.header.api_version)
+        found = self._look(parked.request, parked.header.api_version, parked.connection)
         if _is_enough(parked.request, found):
             self._answer_parked(parked, found)
         if parked.is_wide:
@@ -196,7 +197,7 @@ class FetchHandler:
         if parked.deferred.is_done:
             return
         started_s = perf_counter()
-        self._answer_parked(parked, self._look(parked.request, parked.header.api_version))
+        self._answer_parked(parked, self._look(parked.request, parked.header.api_version, parked.connection))
         if parked.is_wide:
             self._turns.charge(parked.connection, started_s, perf_counter() - started_s)
 
@@ -241,7 +242,7 @@ class FetchHandler:
                 if not waiting:
                     del self._parked[log]
 
-    def _look(self, request: FetchRequest, version: int) -> _Found:
+    def _look(self, request: FetchRequest, version: int, connection: Connection) -> _Found:
         found = _Found()
         isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         room = request.max_bytes
@@ -258,8 +259,15 @@ class FetchHandler:
                     at_least_one=found.size_bytes == 0 or version < BATCHES_FROM,
                 )
             except LogError as error:
-                _add_error(found, partition, error_code(error), log)
+                start = log.log_start_offset
+                if isinstance(error, MissingOffsetsError):
+                    # A client that begins anew at the earliest offset would come back here again and again. It takes
+                    # that offset from here, or asks for it over the same connection.
+                    start = connection.resets[log.topic, log.partition] = error.next_offset
+                _add_error(found, partition, error_code(error), start)
                 continue
+            if connection.resets:
+                connection.resets.pop((log.topic, log.partition), None)
             found.results.append(
                 FetchResult(
                     partition.topic,
@@ -294,7 +302,7 @@ class FetchHandler:
         if epoch >= 0 and epoch != log.leader_epoch:
             is_old = epoch < log.leader_epoch
             code = ErrorCode.fenced_leader_epoch if is_old else ErrorCode.unknown_leader_epoch
-            _add_error(found, partition, code, log)
+            _add_error(found, partition, code, log.log_start_offset)
             return None
         if version < _ZSTD_FROM:
             code = _why_not_for(version, log)
@@ -327,10 +335,7 @@ def _is_enough(request: FetchRequest, found: _Found) -> bool:
     return readable_bytes >= request.min_bytes
 
 
-def _add_error(
-    found: _Found, partition: FetchPartition, code: ErrorCode, log: PartitionLog | None = None
-) -> None:
-    start = -1 if log is None else log.log_start_offset
+def _add_error(found: _Found, partition: FetchPartition, code: ErrorCode, start: int = -1) -> None:
     found.results.append(FetchResult(partition.topic, partition.partition, code, -1, -1, start, 0))
     found.ranges.append(None)
     found.has_error = True

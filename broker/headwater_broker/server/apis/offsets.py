@@ -7,6 +7,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import Isolation, LogError, PartitionLog, Slices, TimestampAndOffset
+from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
@@ -67,6 +68,8 @@ class OffsetApis:
                         "old_style_offsets": offsets,
                     }
                 found = yield from _find(log, partition.timestamp, isolation)
+                if partition.timestamp == _EARLIEST and request.connection.resets:
+                    found = _after_a_loss(log, found, request.connection)
             except (LogError, ApiError) as error:
                 return {"partition_index": index, "error_code": error_code(error)}
             return {
@@ -154,6 +157,17 @@ def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Slices[
     if timestamp_ms == _LATEST_TIERED:
         return _NOTHING
     return (yield from log.find_timestamp(timestamp_ms, isolation)) or _NOTHING
+
+
+def _after_a_loss(log: PartitionLog, found: TimestampAndOffset, connection: Connection) -> TimestampAndOffset:
+    """What is the earliest offset for a client that has just been told that those where it was are lost.
+
+    It has read, or may have, what is before them: once, it goes on behind them.
+    """
+    offset = connection.resets.pop((log.topic, log.partition), None)
+    if offset is None or offset <= found.offset:
+        return found
+    return TimestampAndOffset(found.timestamp_ms, offset, log.epoch_at(offset))
 
 
 def _each(
