@@ -108,6 +108,7 @@ def _describe(log: PartitionLog, *, is_future: bool) -> dict[str, Any]:
     return {
         "partition_index": log.partition,
         "partition_size": size_bytes,
-        "offset_lag": max(log.high_watermark - log.log_end_offset, 0),
+        # Kafka's is what the log's end lacks of the high watermark: here, how many offsets it has lost.
+        "offset_lag": sum(each.end_offset - each.start_offset for each in log.missing),
         "is_future_key": False,
     }
