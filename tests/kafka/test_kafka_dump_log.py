@@ -141,3 +141,17 @@ def test_kafka_dump_log_reads_what_compaction_wrote(written: Path, printed: Prin
     indexes = sorted([*directory.glob("*.index"), *directory.glob("*.timeindex")])
     assert indexes
     printed(indexes)  # the tool has found nothing wrong in any
+
+
+def test_kafka_dump_log_reads_a_directory_that_is_in_use(tmp_path: Path, dump_log: DumpLog) -> None:
+    with broker(tmp_path, properties={"log.index.interval.bytes": "1000"}) as running:
+        producer = Producer({"bootstrap.servers": running.bootstrap, "batch.num.messages": 20})
+        for index in range(600):
+            stamp_ms = 1_600_000_000_000 + index * 10
+            producer.produce("used", b"%d" % index * 30, partition=0, timestamp=stamp_ms)
+        assert producer.flush(60) == 0
+        newest = [tmp_path / "used-0" / f"{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")]
+        text = dump_log(newest[0], deep=True) + dump_log(*newest[1:])
+    assert len(re.findall(r"^\| offset: (\d+) CreateTime", text, re.MULTILINE)) == 600
+    assert len(re.findall(r"^offset: \d+ position: \d+", text, re.MULTILINE)) > 10
+    assert len(re.findall(r"^timestamp: \d+ offset: \d+", text, re.MULTILINE)) > 10
