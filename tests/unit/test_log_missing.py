@@ -298,12 +298,18 @@ def test_newest_segment_has_its_indexes_on_the_disk_while_it_grows(tmp_path: Pat
     sizes = []
     for _ in range(5):
         disk.write(20)
+        disk.manager.tick(0)
         sizes.append([path.stat().st_size for path in names])
         assert sizes[-1][0] % 8 == sizes[-1][1] % 12 == 0
     assert sizes == sorted(sizes)
+    disk.write(2000)
+    assert names[0].stat().st_size > sizes[-1][0]  # also within a second
+    disk.manager.tick(0)
     assert sizes[0][0] > 0
     assert sizes[0] != sizes[-1]
-    relative = [struct.unpack_from(">iI", names[0].read_bytes(), at) for at in range(0, sizes[-1][0], 8)]
+    relative = [
+        struct.unpack_from(">iI", names[0].read_bytes(), at) for at in range(0, names[0].stat().st_size, 8)
+    ]
     assert relative == sorted(set(relative))
     for last_offset, position in relative:
         assert struct.unpack_from(">q", disk.path(0).read_bytes(), position)[0] == last_offset
@@ -318,6 +324,7 @@ def test_indexes_on_the_disk_follow_a_log_that_is_cut_and_a_start(tmp_path: Path
     disk.stop(clean=False)
     disk.open()
     disk.write(30)
+    disk.manager.tick(0)
     data = disk.path(0, ".index").read_bytes()
     entries = [struct.unpack_from(">iI", data, at) for at in range(0, len(data), 8)]
     log = disk.path(0).read_bytes()

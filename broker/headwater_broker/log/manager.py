@@ -404,6 +404,7 @@ class LogManager:
                 if (number + self._ticks) % _LOOK_EVERY_TICKS == 0 and log.look_at_files(now_ms):
                     self._write_missing()
             log.remove_deleted(now_ms)
+            log.store_indexes()
         self._probe_directories(now_ms)
         if self._removals:
             self._removals = [path for path in self._removals if not self._remove_directory(path)]

@@ -213,6 +213,11 @@ class PartitionLog(LogView):
         ):
             self._roll(now_ms)
 
+    def store_indexes(self) -> None:
+        """Has the newest segment's index files say what is written."""
+        if self.refusal is None and not self._pending:
+            self._active.store_rest()
+
     def look_at_files(self, now_ms: int) -> bool:
         """Looks whether the newest segment's file still holds what was written; returns whether offsets are lost.
 

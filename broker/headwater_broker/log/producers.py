@@ -128,7 +128,7 @@ class ProducerStates:
     def __init__(self) -> None:
         self._entries: dict[int, ProducerEntry] = {}
         self.unstable: dict[int, int] = {}
-        self._before: dict[int, ProducerEntry | None] = {}
+        self.changed: dict[int, ProducerEntry | None] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -156,14 +156,9 @@ class ProducerStates:
         """First offset of the oldest transaction that is open, or whose marker cannot be seen yet."""
         return next(iter(self.unstable), None)
 
-    @property
-    def has_changes(self) -> bool:
-        """Whether copies are kept that `settle_changes` would drop."""
-        return bool(self._before)
-
     def settle_changes(self) -> None:
         """What was noted so far stays."""
-        self._before.clear()
+        self.changed.clear()
 
     def take_back(self, end_offset: int, first_sequences: dict[int, int]) -> None:
         """Forgets what was noted of batches from `end_offset` on: they were not written.
@@ -172,12 +167,12 @@ class ProducerStates:
             end_offset: Where the log ends now.
             first_sequences: The sequence of each producer's first batch that was not written.
         """
-        for producer_id, before in self._before.items():
+        for producer_id, before in self.changed.items():
             if before is None:
                 self._entries.pop(producer_id, None)
             else:
                 self._entries[producer_id] = before
-        self._before.clear()
+        self.changed.clear()
         for producer_id, first_sequence in first_sequences.items():
             entry = self._entries.get(producer_id)
             if entry is None or not entry.batches or entry.batches[-1].last_offset < end_offset:
@@ -197,8 +192,8 @@ class ProducerStates:
         }
 
     def _keep_before(self, producer_id: int, entry: ProducerEntry | None) -> None:
-        if producer_id not in self._before:
-            self._before[producer_id] = None if entry is None else entry.copy()
+        if producer_id not in self.changed:
+            self.changed[producer_id] = None if entry is None else entry.copy()
 
     def settle(self, end_offset: int) -> None:
         """Everything before `end_offset` can be seen now."""

@@ -35,6 +35,9 @@ from headwater_broker.log.txnindex import (
 )
 
 _BASE_OFFSET = struct.Struct(">q")
+_STORED_EVERY_BYTES = 64 << 10
+"""How much of the newest segment is written before its index files are: with every entry, a request of 10 kB would
+take a fifth longer. What is left comes within a second."""
 
 
 class Segment:
@@ -53,7 +56,7 @@ class Segment:
         is_full: An index has no room: roll before the next batch.
         trusted_from: From this position on, this process wrote or checked every batch.
         used: Whether something was read since `release_idle` was last asked.
-        indexes_are_behind: Whether the index files lack entries that there are.
+        indexes_are_behind: Whether the index files lack so many entries that it is time to write them.
     """
 
     def __init__(
@@ -66,7 +69,8 @@ class Segment:
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
         self._index_files: list[OpenFile] = []
-        self._stored_bytes = [0, 0]
+        self._stored_bytes: list[int] | None = None
+        self._store_due_after = 0
         self._is_stored = True
         self._is_doubtful = False
         self._keeps_indexes = False
@@ -97,6 +101,7 @@ class Segment:
         segment._time_index = TimeIndex(base_offset)
         segment._aborted = []
         segment.store_entries()
+        segment._index_files = []  # most are not written to for long
         return segment
 
     @classmethod
@@ -201,7 +206,7 @@ class Segment:
         times.append(self.max_timestamp_ms, self.max_timestamp_offset)
         self.entry_due_after = position + self._index_interval_bytes
         self.is_full = self._has_full_index()
-        self.indexes_are_behind = True
+        self.indexes_are_behind = position >= self._store_due_after
 
     def _has_full_index(self) -> bool:
         # The time index keeps one entry free for the last timestamp, which `seal` adds.
@@ -464,18 +469,27 @@ class Segment:
         made again from the log.
         """
         self.indexes_are_behind = False
+        self._store_due_after = self.size_bytes + _STORED_EVERY_BYTES
         try:
             if not self._index_files:
-                self._index_files = [
-                    OpenFile(self._fs, path, os.O_RDWR | os.O_CREAT | os.O_TRUNC) for path in self.index_paths
-                ]
-                self._stored_bytes = [0, 0]
+                flags = os.O_RDWR | os.O_CREAT | (os.O_TRUNC if self._stored_bytes is None else 0)
+                self._index_files = [OpenFile(self._fs, path, flags) for path in self.index_paths]
+                self._stored_bytes = self._stored_bytes or [0, 0]
             self._store(0, self.offset_index.data, OffsetIndex.ENTRY_BYTES)
             self._store(1, self.time_index.data, TimeIndex.ENTRY_BYTES)
         except OSError:
             self._forget_stored()
 
+    def store_rest(self) -> None:
+        """Brings the index files up to what is known, or lets go of them where nothing came since the last time."""
+        known_bytes = 0 if self._offset_index is None else len(self._offset_index.data)
+        if known_bytes and (self._stored_bytes is None or known_bytes > self._stored_bytes[0]):
+            self.store_entries()
+        else:
+            self._index_files = []
+
     def _store(self, number: int, data: bytearray, entry_bytes: int) -> None:
+        assert self._stored_bytes is not None
         stored_bytes = self._stored_bytes[number]
         if len(data) > stored_bytes:
             count = self._fs.pwritev(self._index_files[number].fd, [data[stored_bytes:]], stored_bytes)
@@ -484,11 +498,13 @@ class Segment:
     def _forget_stored(self) -> None:
         """Has the index files written anew with the next entry."""
         self._index_files = []
+        self._stored_bytes = None
+        self._store_due_after = 0
 
     def seal(self) -> None:
         """Writes the indexes whole, with the last timestamp, as the segment stays now."""
         self._is_stored = False
-        self._index_files = []
+        self._forget_stored()
         self.time_index.append(self.max_timestamp_ms, self.max_timestamp_offset)
         offset_path, time_path = self.index_paths
         self._fs.write_file(offset_path, self.offset_index.data, durable=False)

@@ -475,7 +475,7 @@ class LogTail:
             self._pending = []
         self._written_position = active.size_bytes
         self._written_offset = self.log_end_offset
-        if self._producers.has_changes:
+        if self._producers.changed:
             self._producers.settle_changes()
         if self._health.is_failing:
             self._health.note_written()
