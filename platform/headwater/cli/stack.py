@@ -18,6 +18,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.config import load_settings
+from headwater.stack.disks import disk_problem, lost_records
 from headwater.stack.local import data_dir, start_detached, stop
 from headwater.stack.processes import resident_bytes
 from headwater.stack.spec import stack_spec
@@ -138,7 +139,11 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
     folder = (data or data_dir(home)).absolute()
     state = running_state(folder)
     if json_output:
-        print_json({"running": False} if state is None else {"running": True, **_described(state)})
+        print_json(
+            {"running": False}
+            if state is None
+            else {"running": True, **_described(state), "problems": _problems(folder)}
+        )
     elif state is None:
         was_killed = left_state(folder) is not None
         print(
@@ -158,6 +163,8 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
         print(f"up for {duration_text(time.time() - state.started_at_ms / 1000)}; data in {folder}")
     for member in state.missing if state is not None else ():
         _tell(_plight(member))
+    for problem in _problems(folder) if state is not None else ():
+        _tell(problem)
     if state is None or state.missing:
         raise typer.Exit(1)
 
@@ -172,6 +179,12 @@ def _plight(member: Member) -> str:
             "starts it again"
         )
     return f"{member.name} at {member.address} has ended: the stack is starting it again"
+
+
+def _problems(data: Path) -> list[str]:
+    """What is wrong with the data of a stack that runs, in sentences."""
+    problem = disk_problem(data)
+    return [*([problem] if problem else []), *lost_records(data)]
 
 
 def _described(state: StackState) -> dict[str, object]:

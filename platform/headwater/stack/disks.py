@@ -1,0 +1,45 @@
+"""What is wrong with the disk under a stack's data, and with what is on it."""
+
+import os
+from pathlib import Path
+
+_ROOM_BYTES = 32 << 20
+_MISSING_OFFSETS = ".headwater-missing-offsets"
+"""What a broker leaves in its log directory while offsets are lost; `headwater_broker.log` has its format."""
+
+
+def disk_problem(folder: Path) -> str:
+    """Why the disk of a folder takes nothing, or soon will not; empty if it does."""
+    disk = os.statvfs(folder)
+    if disk.f_flag & os.ST_RDONLY:
+        return f"the disk of {folder} is read-only: until it can be written, brokers take no records"
+    free_bytes = disk.f_bavail * disk.f_frsize
+    if free_bytes < _ROOM_BYTES:
+        return (
+            f"the disk of {folder} is full ({free_bytes / 1e6:.0f} MB free): make room; brokers take no records "
+            "without it, and take them again by themselves"
+        )
+    return ""
+
+
+def lost_records(data: Path) -> list[str]:
+    """Which offsets brokers have lost, as a segment's file is gone or short.
+
+    Args:
+        data: The stack's data folder.
+    """
+    found = []
+    for path in sorted(data.glob(f"broker-*/log/{_MISSING_OFFSETS}")):
+        for line in _lines(path):
+            topic, partition, start, end, file = line.split(" ", 4)
+            lost = f"{topic}-{partition} of {path.parts[-3]} has lost offsets {start} to {int(end) - 1}"
+            advice = "restore it from a copy while the stack is down, or go on without them"
+            found.append(f"{lost}: {file} is gone or short: {advice}")
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,55 @@
+"""What `headwater doctor` and `headwater status` say of the disk under a stack."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.config import load_settings
+from headwater.stack.checks import examine
+from headwater.stack.disks import disk_problem, lost_records
+
+_PROBE = """
+import sys
+from pathlib import Path
+from headwater.stack.disks import disk_problem
+print(disk_problem(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"), [("size=1m", "is full"), ("size=100m", ""), ("size=100m,ro", "is read-only")]
+)
+def test_disk_problem_of_a_small_disk(tmp_path: Path, options: str, problem: str) -> None:
+    mount = f'mount -t tmpfs -o {options} tmpfs "$0" && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", mount, str(tmp_path)]
+    if subprocess.run([*command, "true"], capture_output=True).returncode:
+        pytest.skip("this machine does not let a test mount a small disk of its own")
+    done = subprocess.run(
+        [*command, sys.executable, "-c", _PROBE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=os.environ,
+    )
+    assert done.stderr == ""
+    assert problem in done.stdout
+    assert bool(problem) is bool(done.stdout.strip())
+
+
+def test_lost_records_are_told_with_offsets_file_and_what_to_do(tmp_path: Path) -> None:
+    data = tmp_path / "stack"
+    folder = data / "broker-2" / "log"
+    folder.mkdir(parents=True)
+    assert lost_records(data) == []
+    file = folder / "t-0" / "a b.log"
+    (folder / ".headwater-missing-offsets").write_text(f"t 0 3 6 {file}\n")
+    (told,) = lost_records(data)
+    assert told.startswith(f"t-0 of broker-2 has lost offsets 3 to 5: {file} is gone or short: restore it")
+    found = [each for each in examine(tmp_path, {}, load_settings({}).settings) if each.subject == "records"]
+    assert [(each.state, each.detail) for each in found] == [("wrong", told)]
+
+
+def test_disk_problem_of_a_disk_with_room_is_none(tmp_path: Path) -> None:
+    assert disk_problem(tmp_path) == ""
