@@ -154,7 +154,7 @@ class Listener:
             channel.close()
         oldest = now_s - self._settings.connections_max_idle_ms / 1000
         for channel in list(self._channels):
-            if channel.last_active < oldest and not channel.awaits_answer:
+            if channel.silent_since(now_s) < oldest and not channel.awaits_answer:
                 channel.close()
             else:
                 channel.release_memory()

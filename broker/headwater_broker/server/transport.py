@@ -70,6 +70,8 @@ class Channel:
         "_buffer",
         "_core",
         "_end",
+        "_has_sent",
+        "_last_sent",
         "_loop",
         "_memory",
         "_on_closed",
@@ -104,6 +106,8 @@ class Channel:
         self._start = 0
         self._end = 0
         self._small_reads = 0
+        self._has_sent = False
+        self._last_sent = 0.0
         self._parsed_tick = -1
         self._unsent: list[bytes | memoryview | FileRange] = []
         self._reading = False
@@ -185,6 +189,7 @@ class Channel:
             and turns.must_wait(connection, self._take_turn)
         ):
             return
+        now_s = started_s
         turn_ends_s = started_s + _TURN_S
         start, end = self._start, self._end
         handle, handle_alike = self._core.handle, self._core.handle_alike
@@ -219,11 +224,12 @@ class Channel:
                 self._parsed_tick = self._core.tick
                 self._core.schedule_tick()
             start = frames_end
-            if perf_counter() > turn_ends_s:
+            now_s = perf_counter()
+            if now_s > turn_ends_s:
                 break
         self._start = start
-        sending_s = connection.debt_bytes * _SENDING_S
-        turns.charge(connection, started_s, perf_counter() - started_s + sending_s)
+        if now_s > started_s:
+            turns.charge(connection, started_s, now_s - started_s + connection.debt_bytes * _SENDING_S)
         if not self._reading and self._end - start < len(buffer):
             self._watch_reads(not self._writing)
 
@@ -242,7 +248,7 @@ class Channel:
         if connection.is_closed:
             return
         connection.debt_bytes = 0
-        if self._memory.is_short and len(self._buffer) > _BUFFER_BYTES:
+        if len(self._buffer) > _BUFFER_BYTES and self._memory.is_short:
             self.give_back()
         if not self._writing:
             self._send()
@@ -325,7 +331,7 @@ class Channel:
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             sent = 0
         else:
-            self.last_active = self._loop.time()
+            self._has_sent = True
         if sent == len(data):
             return True
         self._unsent.insert(0, memoryview(data)[sent:])
@@ -342,7 +348,7 @@ class Channel:
             raise _FileError(f"{_path(file_range)} cannot be sent: {error}") from error
         if sent == 0:
             raise _FileError(f"{_path(file_range)} ends before byte {file_range.position + 1}")
-        self.last_active = self._loop.time()
+        self._has_sent = True
         if sent == file_range.count:
             return True
         if sent > 0:
@@ -390,6 +396,16 @@ class Channel:
     def awaits_answer(self) -> bool:
         """Whether it is our turn: the client has asked, and an answer is not there yet."""
         return not self._writing and self.connection.awaits_answer
+
+    def silent_since(self, now_s: float) -> float:
+        """When a byte moved last in either direction; what was sent since the last call counts as sent now.
+
+        That spares every answer a look at the clock.
+        """
+        if self._has_sent:
+            self._has_sent = False
+            self._last_sent = now_s
+        return max(self.last_active, self._last_sent)
 
     def release_memory(self) -> None:
         """Gives back a buffer that grew, if the client has been silent since."""
