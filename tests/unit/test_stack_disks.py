@@ -7,9 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from bad_batches import NONE, cases, plain, raw_batch
 from headwater.config import load_settings
 from headwater.stack.checks import examine
-from headwater.stack.disks import disk_problem, lost_records
+from headwater.stack.disks import disk_problem, lost_records, unreadable_records
+from headwater_broker.log.batch import HEADER
+from headwater_broker.testing.logs import OneLog
 
 _PROBE = """
 import sys
@@ -53,3 +56,13 @@ def test_lost_records_are_told_with_offsets_file_and_what_to_do(tmp_path: Path) 
 
 def test_disk_problem_of_a_disk_with_room_is_none(tmp_path: Path) -> None:
     assert disk_problem(tmp_path) == ""
+
+
+def test_unreadable_records_are_told_with_their_offsets(tmp_path: Path) -> None:
+    old = OneLog(tmp_path / "stack" / "broker-1" / "log", "orders", {})
+    for batch in (raw_batch(plain(3), 3), cases(NONE)["garbage"], raw_batch(plain(1), 1)):
+        view = memoryview(batch)
+        old.log.append(view, now_ms=0, looked_into=(view, HEADER.unpack_from(view), 0))
+        old.log.write_dirty()
+    bad = "a batch at offsets 3 to 5 that no consumer can read (record 0 of 3 has a length of -4)"
+    assert unreadable_records(tmp_path / "stack") == [f"orders-0 of broker-1 has {bad}: go on at offset 6"]

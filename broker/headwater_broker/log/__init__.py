@@ -24,6 +24,7 @@ A log directory, of which a broker may have several, on disks of their own::
     .lock                              empty; held with a POSIX lock by the broker that runs
     .headwater-missing-offsets         text: `<topic> <partition> <first offset> <offset after the last> <file>` for
                                        each range that is lost; there only while something is
+    .headwater-checked-timestamps      empty; there once a version has started that looks at every timestamp
     .headwater-probe                   64 KiB of zeros; there for a moment, when something on the disk has failed
 
 An offset checkpoint is text: the version `0`, the number of entries, then `<topic> <partition> <offset>` for
@@ -168,6 +169,7 @@ from headwater_broker.log.partition import MayBegin, PartitionLog
 from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.results import Appended, EpochEnd, FileRange, Isolation, TimestampAndOffset
 from headwater_broker.log.tail import LookedInto
+from headwater_broker.log.unreadable import Unreadable, find_unreadable
 
 __all__ = [
     "BROKER_DEFAULTS",
@@ -216,9 +218,11 @@ __all__ = [
     "SystemClock",
     "TimestampAndOffset",
     "TooMuchAtOnceError",
+    "Unreadable",
     "UnsupportedCodecError",
     "UnsupportedMagicError",
     "batch_of_messages",
+    "find_unreadable",
     "finished",
     "format_value",
     "messages_of_batches",

@@ -28,8 +28,8 @@ typedef struct {
     int64_t wrong;
     uint64_t partial; /* a variable-length integer that began in the data before */
     uint32_t shift;
-    int32_t count, number, headers, at;
-    bool needs_keys, keyless;
+    int32_t count, number, headers, at, delta;
+    bool needs_keys, has_gaps, keyless;
     Wrong kept[MAX_WRONG];
 } Walker;
 
@@ -177,8 +177,10 @@ static int take(Walker *self, int64_t value)
         return GOOD;
     case AT_DELTA:
         self->at = AT_KEY;
-        if (value == self->number)
+        if (self->has_gaps ? value > self->delta : value == self->number) {
+            self->delta = (int32_t)value;
             return GOOD;
+        }
         self->value = value;
         return DELTA;
     case AT_KEY:
@@ -300,15 +302,17 @@ static PyObject *walker_wrong(Walker *self, PyObject *Py_UNUSED(ignored))
 
 static int walker_init(Walker *self, PyObject *args, PyObject *Py_UNUSED(keywords))
 {
-    int count, needs_keys;
+    int count, needs_keys, has_gaps;
     long long first_ms, earliest_ms, latest_ms;
-    if (!PyArg_ParseTuple(args, "iLLLp", &count, &first_ms, &earliest_ms, &latest_ms, &needs_keys))
+    if (!PyArg_ParseTuple(args, "iLLLpp", &count, &first_ms, &earliest_ms, &latest_ms, &needs_keys, &has_gaps))
         return -1;
     self->count = count;
     self->first_ms = first_ms;
     self->earliest_ms = earliest_ms;
     self->latest_ms = latest_ms;
     self->needs_keys = needs_keys;
+    self->has_gaps = has_gaps;
+    self->delta = -1;
     self->greatest_ms = -1;
     self->left = self->skip = self->value = self->wrong = 0;
     self->number = self->headers = self->at = 0;

@@ -19,6 +19,7 @@ _KRAFT_VERSION = "1"
 META_PROPERTIES = "meta.properties"
 PROBE = ".headwater-probe"
 MISSING_OFFSETS = ".headwater-missing-offsets"
+CHECKED_TIMESTAMPS = ".headwater-checked-timestamps"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 
 _VERSION = "0"

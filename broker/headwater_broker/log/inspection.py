@@ -101,7 +101,7 @@ def inspect(
     ):
         greatest_ms = max(claimed_ms, -1)
     else:
-        walker = Walker(count, first_ms, demands.earliest_ms, demands.latest_ms, demands.needs_keys)
+        walker = Walker(count, first_ms, demands.earliest_ms, demands.latest_ms, demands.needs_keys, False)
         _walk(batch, codec, count, walker, name, allowance)
         _, _, greatest_ms, _, wrong = walker.state()
         if wrong:

@@ -109,6 +109,14 @@ class LogDirectory:
             _LOGGER.warning("cannot write %s: %s", path, error.strerror)
         self._written[name] = data
 
+    def timestamps_are_checked(self) -> bool:
+        """Whether all that is here was appended, or opened once, by a version that does not believe clients' claims."""
+        return self._fs.exists(f"{self.path}/{checkpoints.CHECKED_TIMESTAMPS}")
+
+    def note_timestamps_checked(self) -> None:
+        """Remembers that."""
+        self._fs.write_file(f"{self.path}/{checkpoints.CHECKED_TIMESTAMPS}", b"", durable=False)
+
     def identity(self) -> dict[str, str]:
         """The fields of meta.properties; none where it is missing.
 

@@ -192,6 +192,7 @@ class LogManager:
         recovery_points = directory.read_offsets(checkpoints.RECOVERY_POINTS)
         start_offsets = directory.read_offsets(checkpoints.LOG_START_OFFSETS)
         compacted = self._cleanings.load(directory)
+        doubts_timestamps = not directory.timestamps_are_checked()
         for name in self._fs.names(directory.path):
             path = f"{directory.path}/{name}"
             if name.endswith((paths.DELETED_DIRECTORY_SUFFIX, paths.FUTURE_DIRECTORY_SUFFIX)):
@@ -210,7 +211,11 @@ class LogManager:
                 log_start_offset=start_offsets.get(parsed, 0),
                 was_compacted=parsed in compacted,
                 is_start_known=parsed in start_offsets,
+                doubts_timestamps=doubts_timestamps,
             )
+        if doubts_timestamps:
+            with suppress(OSError):  # the next start looks again
+                directory.note_timestamps_checked()
         self._checkpointed.update(recovery_points)
 
     def _open(
@@ -223,6 +228,7 @@ class LogManager:
         log_start_offset: int = 0,
         was_compacted: bool = False,
         is_start_known: bool = False,
+        doubts_timestamps: bool = False,
     ) -> PartitionLog:
         config, now_ms = self._config_for(key[0]), self._clock.now_ms()
         loaded = LogLoader(
@@ -234,6 +240,7 @@ class LogManager:
             log_start_offset=log_start_offset,
             was_compacted=was_compacted,
             is_start_known=is_start_known,
+            doubts_timestamps=doubts_timestamps,
             now_ms=now_ms,
         ).load()
         log = PartitionLog(*key, self._read_topic_id(path), path, config, loaded, fs=self._fs, now_ms=now_ms)

@@ -6,7 +6,6 @@ what comes out of it nor take it in one go.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Generator, Iterator
 from typing import TypeVar
 
@@ -18,7 +17,7 @@ from headwater_broker.log.batch import (
     RECORD_COUNT,
     HeaderTuple,
 )
-from headwater_broker.log.compression import GZIP, UndecodableError, decompress
+from headwater_broker.log.compression import MAX_DECOMPRESSED_BYTES, UndecodableError, decompressed_slices
 from headwater_broker.log.records import UnreadableBatchError, read_varint
 
 _PIECE_BYTES = 64 << 10
@@ -88,7 +87,7 @@ def _split(pieces: Iterator[bytes], count: int) -> Iterator[Streamed]:
             data, at = _gathered(data[at:], pieces, _LONGEST_VARINT_BYTES), 0
         length, body = read_varint(data, at)
         end = body + length
-        if length <= 0:
+        if not 0 < length <= MAX_DECOMPRESSED_BYTES:
             raise IndexError
         if end > len(data):
             data, body, end = _gathered(data[body:], pieces, length), 0, length
@@ -115,26 +114,4 @@ def _gathered(first: bytes, pieces: Iterator[bytes], least_bytes: int) -> bytes:
 
 
 def _pieces(data: memoryview, codec: int) -> Iterator[bytes]:
-    if codec == GZIP:
-        yield from _gzip_pieces(data)
-        return
-    whole = decompress(data, codec)
-    for at in range(0, len(whole), _PIECE_BYTES):
-        yield whole[at : at + _PIECE_BYTES]
-
-
-def _gzip_pieces(data: memoryview) -> Iterator[bytes]:
-    rest: bytes | memoryview = data
-    try:
-        while rest:
-            member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            while not member.eof:
-                piece = member.decompress(rest, _PIECE_BYTES)
-                rest = member.unconsumed_tail
-                if piece:
-                    yield piece
-                elif not member.eof and not rest:
-                    raise UndecodableError(f"codec {GZIP}: it is cut off")
-            rest = member.unused_data
-    except zlib.error as error:
-        raise UndecodableError(f"codec {GZIP}: {error}") from error
+    return map(bytes, decompressed_slices(data, codec, _PIECE_BYTES))

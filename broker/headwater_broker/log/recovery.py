@@ -21,6 +21,7 @@ from headwater_broker.log.batch import (
     HeaderTuple,
     last_offset_of,
 )
+from headwater_broker.log.claims import greatest_ms
 from headwater_broker.log.cleaner.exchange import finish_exchanges
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.damage import is_torn, save_broken
@@ -83,6 +84,7 @@ class LogLoader:
         log_start_offset: int,
         was_compacted: bool = False,
         is_start_known: bool = False,
+        doubts_timestamps: bool = False,
         now_ms: int,
     ) -> None:
         """Remembers what is known beforehand.
@@ -96,6 +98,7 @@ class LogLoader:
             log_start_offset: From the checkpoint; 0 if there is none.
             is_start_known: Whether the checkpoint says where the log starts.
             was_compacted: Whether the cleaner's checkpoint names it: then offsets may be missing.
+            doubts_timestamps: Whether a version wrote it that believed what clients claim; see `claims`.
             now_ms: The wall clock.
         """
         self._fs = fs
@@ -106,6 +109,7 @@ class LogLoader:
         self._log_start_offset = log_start_offset
         self._gaps_allowed = was_compacted or config.compacts
         self._is_start_known = is_start_known
+        self._doubts_timestamps = doubts_timestamps
         self._now_ms = now_ms
         self._producers = ProducerStates()
         self._epochs = LeaderEpochs()
@@ -283,6 +287,7 @@ class LogLoader:
                 if end_offset != self._recovery_point:
                     reason = f"it ends with offset {end_offset}, the checkpoint says {self._recovery_point}"
                     raise BadBatchError(newest.size_bytes, reason)
+                self._mend_times(newest)
                 first_to_scan += 1
             except BadBatchError as error:
                 end_offset = None
@@ -293,6 +298,8 @@ class LogLoader:
             except DamagedIndexError as error:
                 _LOGGER.info("%s: rebuilding indexes: %s", self._directory, error)
                 self._rebuild_indexes(segment)
+            else:
+                self._mend_times(segment)
         self._find_lost_ends(first_to_scan)
         for segment in self._segments[:first_to_scan]:
             self._replay.mend_aborted(segment)
@@ -301,6 +308,15 @@ class LogLoader:
             return end_offset
         self._producers = self._replay.producers(self._segments[first_to_scan].base_offset)
         return self._scan_segments(first_to_scan)
+
+    def _mend_times(self, segment: Segment) -> None:
+        """Makes the time index right where it was made of what clients claimed."""
+        is_odd = segment.size_bytes > 0 and segment.max_timestamp_ms <= 0
+        if (is_odd or self._doubts_timestamps) and segment.has_wrong_claims():
+            _LOGGER.info(
+                "%s: a client's greatest timestamps were wrong: its indexes are made again", segment.log_path
+            )
+            self._rebuild_indexes(segment)
 
     def _first_unflushed(self) -> int:
         """Index of the segment that holds the recovery point."""
@@ -402,7 +418,12 @@ class LogLoader:
                     epoch = self._check_epoch(position, header)
                     epoch_until = self._epochs.next_start(base_offset)
                 last_offset = base_offset + header[LAST_OFFSET_DELTA]
-                note(position, size, last_offset, header[MAX_TIMESTAMP_MS])
+                note(
+                    position,
+                    size,
+                    last_offset,
+                    greatest_ms(self._fs, segment.file.fd, position, size, header),
+                )
                 if header[PRODUCER_ID] >= 0:
                     if header[BASE_SEQUENCE] >= 0:
                         record(header, base_offset, header[MAX_TIMESTAMP_MS], now_ms)
@@ -441,7 +462,9 @@ class LogLoader:
         """Takes a whole batch into the segment and the producers; returns the offset after it."""
         self._check_epoch(position, header)
         last_offset = last_offset_of(header)
-        segment.note(position, size, last_offset, header[MAX_TIMESTAMP_MS])
+        segment.note(
+            position, size, last_offset, greatest_ms(self._fs, segment.file.fd, position, size, header)
+        )
         if header[PRODUCER_ID] >= 0:
             if header[BASE_SEQUENCE] >= 0:
                 self._producers.record(header, header[BASE_OFFSET], header[MAX_TIMESTAMP_MS], self._now_ms)

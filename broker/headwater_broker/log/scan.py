@@ -21,9 +21,9 @@ from headwater_broker.log.batch import (
 from headwater_broker.log.producers import BATCHES_KEPT, ProducerStates
 from headwater_broker.log.segment import Segment
 
-_PLAIN = Struct(">qi5sIhi8xqq")
-"""Of `HEADER`: base offset, length, leader epoch with magic, checksum, attributes, last offset delta, greatest
-timestamp, producer id."""
+_PLAIN = Struct(">qi5sIhiqqq")
+"""Of `HEADER`: base offset, length, leader epoch with magic, checksum, attributes, last offset delta, first timestamp,
+greatest timestamp, producer id."""
 _EPOCH_AND_MAGIC = Struct(">ib")
 
 OF_TRANSACTIONS = TRANSACTIONAL | CONTROL
@@ -65,15 +65,17 @@ def note_plain(
     producer, batches = -1, [0]
     try:
         while at <= last_header and expected < epoch_until:
-            (base_offset, length, epoch_and_magic, checksum, attributes, delta, timestamp_ms, producer_id) = (
-                unpack(buffer, at)
-            )
+            # fmt: off
+            (base_offset, length, epoch_and_magic, checksum, attributes, delta, first_ms, timestamp_ms,
+             producer_id) = unpack(buffer, at)
+            # fmt: on
             end = at + length + SIZE_BEFORE_LENGTH_BYTES
             if (
                 base_offset != expected
                 or epoch_and_magic != usual
                 or attributes & OF_TRANSACTIONS
                 or delta < 0
+                or timestamp_ms < first_ms
                 or not at + HEADER.size <= end <= filled
                 or crc32c(buffer[at + CHECKED_FROM : end]) != checksum
             ):

@@ -21,6 +21,7 @@ from headwater_broker.log.batch import (
     HeaderTuple,
     walk,
 )
+from headwater_broker.log.claims import greatest_ms, is_wrong
 from headwater_broker.log.config import INT_MAX, LogConfig
 from headwater_broker.log.damage import is_torn
 from headwater_broker.log.epochs import NO_EPOCH, LeaderEpochs
@@ -239,10 +240,11 @@ class Segment:
         ):
             self.first_timestamp_ms = header[MAX_TIMESTAMP_MS]
             break
-        for _, _, header in self._walk(index.last_position):
+        for position, size, header in self._walk(index.last_position):
             next_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
-            if header[MAX_TIMESTAMP_MS] > self.max_timestamp_ms:
-                self.max_timestamp_ms, self.max_timestamp_offset = header[MAX_TIMESTAMP_MS], next_offset - 1
+            stamp_ms = greatest_ms(self._fs, self.file.fd, position, size, header)
+            if stamp_ms > self.max_timestamp_ms:
+                self.max_timestamp_ms, self.max_timestamp_offset = stamp_ms, next_offset - 1
         if next_offset <= self.base_offset:
             raise BadBatchError(index.last_position, f"offsets do not follow {self.base_offset}")
         self.entry_due_after = index.last_position + self._index_interval_bytes
@@ -319,7 +321,8 @@ class Segment:
             for position, size, header in walk(self._fs, self.file.fd, 0, size_bytes, check=True):
                 end_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
                 end_position = position + size
-                self.note(position, size, end_offset - 1, header[MAX_TIMESTAMP_MS])
+                stamp_ms = greatest_ms(self._fs, self.file.fd, position, size, header)
+                self.note(position, size, end_offset - 1, stamp_ms)
         except BadBatchError as error:
             if not is_torn(self._fs, self.file.fd, error, size_bytes):
                 raise
@@ -371,11 +374,17 @@ class Segment:
         self.reset()
         try:
             for position, size, header in walk(self._fs, self.file.fd, 0, size_bytes, check=True):
-                self.note(
-                    position, size, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], header[MAX_TIMESTAMP_MS]
-                )
+                stamp_ms = greatest_ms(self._fs, self.file.fd, position, size, header)
+                self.note(position, size, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], stamp_ms)
         finally:
             self.size_bytes = size_bytes
+
+    def has_wrong_claims(self) -> bool:
+        """Whether a batch claims a greatest timestamp that cannot be; see `claims`."""
+        try:
+            return any(is_wrong(header) for _, _, header in self._walk(0))
+        except BadBatchError:
+            return False  # who reads it has it checked
 
     def position_of(self, offset: int) -> int:
         """Position of the batch that holds `offset`, or of the next one where compaction removed it.

@@ -21,6 +21,8 @@ from headwater_broker.log.batch import (
     HeaderTuple,
     walk,
 )
+from headwater_broker.log.claims import greatest_ms as greatest_ms_of
+from headwater_broker.log.claims import is_wrong
 from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.record_stream import Slices, stream_records
@@ -45,10 +47,9 @@ def find_timestamp(
     from_offset = max(segment.time_index.offset_for(timestamp_ms), start_offset)
     indexed = min(segment.offset_index.position_for(from_offset)[0], end_position)
     for position, size, header in _walk(fs, file, indexed, end_position):
-        if (
-            header[MAX_TIMESTAMP_MS] < timestamp_ms
-            or header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] < start_offset
-        ):
+        if (header[MAX_TIMESTAMP_MS] < timestamp_ms and not is_wrong(header)) or header[BASE_OFFSET] + header[
+            LAST_OFFSET_DELTA
+        ] < start_offset:
             continue
         found = yield from _first_record(
             fs,
@@ -75,8 +76,9 @@ def find_greatest(fs: FileSystem, segment: Segment, end_position: int) -> Slices
     # The second time from the start, where what the segment knows as its greatest may not be seen yet.
     for start_position in (min(indexed, end_position), 0):
         for batch in _walk(fs, file, start_position, end_position):
-            if batch[2][MAX_TIMESTAMP_MS] > greatest_ms:
-                greatest, greatest_ms = batch, batch[2][MAX_TIMESTAMP_MS]
+            batch_ms = greatest_ms_of(fs, file.fd, *batch)
+            if batch_ms > greatest_ms:
+                greatest, greatest_ms = batch, batch_ms
                 if greatest_ms == segment.max_timestamp_ms:
                     break
         if greatest_ms == segment.max_timestamp_ms:

@@ -51,7 +51,7 @@ class RecordWalker(Protocol):
     """Takes the uncompressed records of one batch, in pieces of any size."""
 
     def __init__(
-        self, count: int, first_ms: int, earliest_ms: int, latest_ms: int, needs_keys: bool, /
+        self, count: int, first_ms: int, earliest_ms: int, latest_ms: int, needs_keys: bool, has_gaps: bool, /
     ) -> None:
         """Begins before the first record.
 
@@ -61,6 +61,7 @@ class RecordWalker(Protocol):
             earliest_ms: Records with an earlier timestamp are wrong; those without one (-1) are not.
             latest_ms: So are those with a later one.
             needs_keys: So are those without a key.
+            has_gaps: Records may be left out, as compaction does; otherwise their offsets follow one another.
         """
 
     def feed(self, data: bytes | bytearray | memoryview, /) -> int:
@@ -79,12 +80,14 @@ class PlainWalker:
     """`RecordWalker` in Python."""
 
     def __init__(
-        self, count: int, first_ms: int, earliest_ms: int, latest_ms: int, needs_keys: bool, /
+        self, count: int, first_ms: int, earliest_ms: int, latest_ms: int, needs_keys: bool, has_gaps: bool, /
     ) -> None:
         self._count = count
         self._first_ms = first_ms
         self._bounds_ms = earliest_ms, latest_ms
         self._needs_keys = needs_keys
+        self._has_gaps = has_gaps
+        self._delta = -1
         self._greatest_ms = -1
         self._stamp_ms = self._number = self._headers = self._left = self._skip = self._value = 0
         self._partial = self._shift = 0
@@ -155,7 +158,10 @@ class PlainWalker:
             return GOOD
         if state == _AT_DELTA:
             self._at = _AT_KEY
-            return GOOD if value == self._number else self._fail(DELTA, value)
+            if value > self._delta if self._has_gaps else value == self._number:
+                self._delta = value
+                return GOOD
+            return self._fail(DELTA, value)
         if state == _AT_KEY:
             self._is_keyless, self._at = value < 0, _AT_VALUE
             return self._sized(value, -1, KEY)

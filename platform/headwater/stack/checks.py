@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headwater.config import Settings
 from headwater.errors import DependencyError
-from headwater.stack.disks import disk_problem, lost_records
+from headwater.stack.disks import disk_problem, lost_records, unreadable_records
 from headwater.stack.jars import jar_problems, locked_jars
 from headwater.stack.java import find_java
 from headwater.stack.local import data_dir
@@ -58,6 +58,7 @@ def examine(home: Path, environ: Mapping[str, str], settings: Settings) -> list[
         _stack(home, settings),
         _home(home),
         *(Finding("records", "wrong", each) for each in lost_records(data_dir(home))),
+        *(Finding("records", "wrong", each) for each in unreadable_records(data_dir(home))),
         *(_library(name, extra) for name, extra in _LIBRARIES.items()),
     ]
     foreign_spark = environ.get("SPARK_HOME")

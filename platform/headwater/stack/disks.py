@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from headwater_broker.log import OsFileSystem, find_unreadable
+
 _ROOM_BYTES = 32 << 20
 _MISSING_OFFSETS = ".headwater-missing-offsets"
 """What a broker leaves in its log directory while offsets are lost; `headwater_broker.log` has its format."""
@@ -35,6 +37,23 @@ def lost_records(data: Path) -> list[str]:
             lost = f"{topic}-{partition} of {path.parts[-3]} has lost offsets {start} to {int(end) - 1}"
             advice = "restore it from a copy while the stack is down, or go on without them"
             found.append(f"{lost}: {file} is gone or short: {advice}")
+    return found
+
+
+def unreadable_records(data: Path) -> list[str]:
+    """Which batches nobody can read, as a broker of before 0.2 took them from a client that made them wrong.
+
+    Args:
+        data: The stack's data folder.
+    """
+    found = []
+    for folder in sorted(data.glob("broker-*/log")):
+        for each in find_unreadable(OsFileSystem(), str(folder)):
+            offsets = f"offsets {each.first_offset} to {each.last_offset}"
+            found.append(
+                f"{each.topic}-{each.partition} of {folder.parts[-2]} has a batch at {offsets} that no consumer can "
+                f"read ({each.reason}): go on at offset {each.last_offset + 1}"
+            )
     return found
 
 
