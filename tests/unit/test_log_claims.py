@@ -9,38 +9,7 @@ import pytest
 
 from bad_batches import GZIP, NONE, NOW_MS, ZSTD, cases, plain, raw_batch, raw_record
 from headwater_broker.log import OsFileSystem, find_unreadable
-from headwater_broker.log.batch import HEADER, MAX_TIMESTAMP_MS
-from headwater_broker.log.checkpoints import CHECKED_TIMESTAMPS, CLEAN_SHUTDOWN
-from headwater_broker.testing.logs import OneLog
-
-HOUR_MS = 3_600_000
-
-
-class OldLog(OneLog):
-    """A log that a version before wrote."""
-
-    def __init__(self, directory: Path, **settings: str) -> None:
-        super().__init__(directory, "t", settings, time_ms=NOW_MS + HOUR_MS)
-
-    def take(self, batch: bytearray) -> None:
-        """Appends it as that version did: unread, with the header believed."""
-        view = memoryview(batch)
-        header = HEADER.unpack_from(view)
-        self.log.append(view, now_ms=self.time_ms, looked_into=(view, header, header[MAX_TIMESTAMP_MS]))
-        self.log.write_dirty()
-
-    def restart(self, *, clean: bool = True, upgraded: bool = True) -> None:
-        """The next start, of this version."""
-        self.manager.close()
-        if not clean:
-            (self.directory / CLEAN_SHUTDOWN).unlink()
-        if upgraded:
-            (self.directory / CHECKED_TIMESTAMPS).unlink()
-        self.open()
-
-    def found(self, timestamp_ms: int) -> int | None:
-        found = self.log.offset_for_timestamp(timestamp_ms)
-        return None if found is None else found.offset
+from old_log import HOUR_MS, OldLog
 
 
 def _records(first_ms: int) -> bytes:

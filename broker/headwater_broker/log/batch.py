@@ -72,6 +72,11 @@ def last_offset_of(header: HeaderTuple) -> int:
     return header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
 
 
+def size_of(header: HeaderTuple) -> int:
+    """How many bytes a batch takes, with its header."""
+    return header[BATCH_LENGTH] + SIZE_BEFORE_LENGTH_BYTES
+
+
 class BadBatchError(Exception):
     """The walk met bytes that are no batch.
 

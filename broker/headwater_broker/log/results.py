@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headwater_broker.log.files import OpenFile
+from headwater_broker.log.unreadable import LookedAt
 
 
 class Isolation(enum.IntEnum):
@@ -51,6 +52,7 @@ class FileRange:
         file: What keeps `fd` open.
         aborted: Producer id and first offset of each aborted transaction that these batches, or the ones
             between them, belong to; asked for with `Isolation.READ_COMMITTED`.
+        looked_at: Where to note that somebody looked at the records, where nobody did yet: `LogView.look_at` does.
     """
 
     fd: int
@@ -61,6 +63,7 @@ class FileRange:
     log_start_offset: int
     file: OpenFile | None
     aborted: Sequence[tuple[int, int]] = ()
+    looked_at: LookedAt | None = None
 
 
 class TimestampAndOffset(NamedTuple):

@@ -34,6 +34,7 @@ from headwater_broker.log.txnindex import (
     decode_transaction_index,
     encode_transaction_index,
 )
+from headwater_broker.log.unreadable import LookedAt
 
 _BASE_OFFSET = struct.Struct(">q")
 _STORED_EVERY_BYTES = 64 << 10
@@ -56,6 +57,7 @@ class Segment:
         entry_due_after: The first batch that begins behind this position gets an index entry.
         is_full: An index has no room: roll before the next batch.
         trusted_from: From this position on, this process wrote or checked every batch.
+        looked_at: Where somebody looked at every record.
         used: Whether something was read since `release_idle` was last asked.
         indexes_are_behind: Whether the index files lack so many entries that it is time to write them.
     """
@@ -88,6 +90,7 @@ class Segment:
         self.is_full = False
         self.entry_due_after = config.index_interval_bytes
         self.trusted_from = 0
+        self.looked_at = LookedAt(0)
         self.used = True
         self.indexes_are_behind = False
 
@@ -112,6 +115,7 @@ class Segment:
         """Opens one that is on the disk; nothing in it is trusted yet."""
         segment = cls(fs, directory, base_offset, config, now_ms)
         segment.size_bytes = segment.trusted_from = fs.size_bytes(segment.file.fd)
+        segment.looked_at = LookedAt(segment.size_bytes)
         return segment
 
     @property
@@ -335,6 +339,7 @@ class Segment:
         self.size_bytes = end_position
         self.trusted_from = min(self.trusted_from, end_position)
         self._checked.cut(end_position)
+        self.looked_at.cut(end_position)
         # The index files fit the log file as it was, and as it may be restored.
         self._keeps_indexes = True
 
@@ -588,6 +593,7 @@ class Segment:
         self.size_bytes = position
         self.trusted_from = min(self.trusted_from, position)
         self._checked.cut(position)
+        self.looked_at.cut(position)
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self._forget_stored()

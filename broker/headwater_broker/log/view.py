@@ -5,17 +5,25 @@ Segments and indexes are searched by `reader`; this knows how far each kind of r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from headwater_broker.log.batch import NO_TIMESTAMP
+from headwater_broker.log.batch import HEADER, NO_TIMESTAMP, size_of
 from headwater_broker.log.config import LONG_MAX
-from headwater_broker.log.errors import OffsetOutOfRangeError, PartitionOfflineError
+from headwater_broker.log.errors import CorruptBatchError, OffsetOutOfRangeError, PartitionOfflineError
 from headwater_broker.log.missing import MissingRange
 from headwater_broker.log.producers import ProducerEntry
 from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.results import EpochEnd, FileRange, Isolation, TimestampAndOffset
 from headwater_broker.log.tail import LogTail
 from headwater_broker.log.txnindex import AbortedTransaction
+from headwater_broker.log.unreadable import readable_until, stand_in, unreadable_text
+
+_LOGGER = logging.getLogger(__name__)
+
+_LOOKED_AT_ONCE_BYTES = 1 << 20
+"""How much that nobody looked at yet one read may have us look at."""
 
 
 class LogView(LogTail):
@@ -95,14 +103,51 @@ class LogView(LogTail):
             self._check_offset(offset)
             return FileRange(-1, 0, 0, high_watermark, stable_offset, self.log_start_offset, None)
         segment, position, count = self._reader.read(offset, max_bytes, bound, at_least_one=at_least_one)
-        file = segment.file
+        file, looked_at = segment.file, None
+        if position < segment.looked_at.own_from and not segment.looked_at.covers(position, position + count):
+            looked_at = segment.looked_at
         aborted: Sequence[tuple[int, int]] = ()
         if isolation and self._has_aborted and count:
             found = self._reader.find_aborted(offset, segment, position + count, end_offset)
             aborted = [(each.producer_id, each.first_offset) for each in found]
         return FileRange(
-            file.fd, position, count, high_watermark, stable_offset, self.log_start_offset, file, aborted
+            *(file.fd, position, count, high_watermark, stable_offset, self.log_start_offset, file, aborted),
+            looked_at,
         )
+
+    def look_at(self, found: FileRange, *, past_unreadable: bool = False) -> Slices[FileRange | bytes]:
+        """Looks at the records of what `read` found, where nobody did yet, before a reader gets it.
+
+        Args:
+            found: What was found.
+            past_unreadable: Whether the reader goes past batches that cannot be read.
+
+        Returns:
+            The range as far as its batches can be read. Where the first of them cannot, and the reader goes past: a
+            batch of one record that stands for it; see `unreadable`.
+
+        Raises:
+            CorruptBatchError: The first batch cannot be read.
+            OSError: The disk refused.
+        """
+        looked_at = found.looked_at
+        if looked_at is None:
+            return found
+        first = HEADER.unpack(self._fs.pread(found.fd, HEADER.size, found.position))
+        count = min(found.count, max(size_of(first), _LOOKED_AT_ONCE_BYTES))
+        batches = self._fs.pread(found.fd, count, found.position)
+        count, reason = yield from readable_until(batches, must_fit=True)
+        looked_at.add(found.position, found.position + count)
+        if reason is not None and not past_unreadable:
+            count, reason = yield from readable_until(batches, must_fit=False)
+        if count or reason is None:
+            return replace(found, count=count)
+        told = unreadable_text(first, reason)
+        if past_unreadable:
+            return stand_in(batches[: size_of(first)], first, told)
+        if looked_at.is_news(found.position):
+            _LOGGER.warning("%s-%d: %s", self.topic, self.partition, told)
+        raise CorruptBatchError(f"{self.topic}-{self.partition}: {told}")
 
     def readable_bytes(self, offset: int, isolation: Isolation = Isolation.READ_UNCOMMITTED) -> int | None:
         """How many bytes `read` could find from an offset on in its segment, whatever the limit.

@@ -99,12 +99,14 @@ def _nothing() -> None:
 class _Found:
     """What one look at the logs gave."""
 
-    __slots__ = ("has_error", "logs", "ranges", "results", "size_bytes")
+    __slots__ = ("has_error", "logs", "ranges", "results", "size_bytes", "unlooked")
 
     def __init__(self) -> None:
         self.results: list[FetchResult] = []
-        self.ranges: list[FileRange | None] = []
+        self.ranges: list[Part | None] = []
         self.logs: list[PartitionLog] = []
+        self.unlooked: list[tuple[int, PartitionLog]] = []
+        """Where ranges are whose records nobody has looked at, and whose they are."""
         self.size_bytes = 0
         self.has_error = False
 
@@ -158,7 +160,11 @@ class FetchHandler:
         found = self._look(request, version, connection)
         if request.max_wait_ms <= 0 or not request.partitions or _is_enough(request, found):
             if version < BATCHES_FROM:
-                self._convert(connection, header, request, found, connection.defer(exclusive=True))
+                work = _converted(header, request, found)
+                self._answer_later(connection, work, connection.defer(exclusive=True))
+            elif found.unlooked:
+                work = _looked_at(header, request, found, session)
+                self._answer_later(connection, work, connection.defer(exclusive=True))
             else:
                 connection.output.extend(_answer(header, found, session))
             return
@@ -205,19 +211,15 @@ class FetchHandler:
         self._forget(parked.connection)
         header, request, deferred = parked.header, parked.request, parked.deferred
         if header.api_version < BATCHES_FROM:
-            self._convert(parked.connection, header, request, found, deferred)
+            self._answer_later(parked.connection, _converted(header, request, found), deferred)
+        elif found.unlooked:
+            work = _looked_at(header, request, found, parked.session)
+            self._answer_later(parked.connection, work, deferred)
         else:
             deferred.resolve(_answer(header, found, parked.session))
 
-    def _convert(
-        self,
-        connection: Connection,
-        header: RequestHeader,
-        request: FetchRequest,
-        found: _Found,
-        deferred: Deferred,
-    ) -> None:
-        """Answers once what was found is made into messages, which may take long."""
+    def _answer_later(self, connection: Connection, answer: Slices[list[Part]], deferred: Deferred) -> None:
+        """Answers once the answer is made, which may take long: every record is looked at."""
 
         def then(parts: list[Part] | None, error: Exception | None) -> None:
             if parts is not None:
@@ -227,7 +229,7 @@ class FetchHandler:
             connection.close_reason = "the broker failed to answer (see above)"
             self._touch(connection)
 
-        self._work.run(connection, _converted(header, request, found), then)
+        self._work.run(connection, answer, then)
 
     def _forget(self, connection: Connection) -> None:
         parked = self._parked_of.pop(connection, None)
@@ -280,6 +282,8 @@ class FetchHandler:
                     file_range.aborted if isolation else None,
                 )
             )
+            if file_range.looked_at is not None:
+                found.unlooked.append((len(found.ranges), log))
             found.ranges.append(file_range if file_range.count else None)
             found.size_bytes += file_range.count
             room -= file_range.count
@@ -365,7 +369,7 @@ def _converted(header: RequestHeader, request: FetchRequest, found: _Found) -> S
     messages: list[Part | None] = []
     for partition, result, file_range in zip(request.partitions, found.results, found.ranges, strict=True):
         converted = b""
-        if file_range is not None:
+        if isinstance(file_range, FileRange):
             try:
                 batches = os.pread(file_range.fd, file_range.count, file_range.position)
                 converted = yield from messages_of_batches(
@@ -378,9 +382,30 @@ def _converted(header: RequestHeader, request: FetchRequest, found: _Found) -> S
     return _parts(encode_fetch_response(header.correlation_id, version, results), messages)
 
 
+def _looked_at(
+    header: RequestHeader, request: FetchRequest, found: _Found, session: FetchSession | None
+) -> Slices[list[Part]]:
+    """The answer once somebody has looked at all that is in it."""
+    for place, log in found.unlooked:
+        file_range, result = found.ranges[place], found.results[place]
+        assert isinstance(file_range, FileRange)
+        try:
+            part = yield from log.look_at(file_range, past_unreadable=request.past_unreadable)
+        except (LogError, OSError) as error:
+            code = error_code(error) if isinstance(error, LogError) else ErrorCode.kafka_storage_error
+            found.ranges[place] = None
+            found.results[place] = FetchResult(
+                *(result.topic, result.partition, code, -1, -1, log.log_start_offset, 0)
+            )
+            continue
+        size = part.count if isinstance(part, FileRange) else len(part)
+        found.ranges[place], found.results[place] = part, result._replace(records_size=size)
+    return _answer(header, found, session)
+
+
 def _answer(header: RequestHeader, found: _Found, session: FetchSession | None) -> list[Part]:
     results, session_id = found.results, 0
-    ranges: Sequence[Part | None] = found.ranges
+    ranges = found.ranges
     if session is not None:
         session_id = session.session_id
         chosen = session.select(results)

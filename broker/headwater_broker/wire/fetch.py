@@ -2,6 +2,10 @@
 
 Versions 0 to 17; below 4 they carry message sets, not record batches, and from 13 on a topic is named by its id. A
 response is a list of byte strings with gaps between them, where the caller puts the ranges of the log files.
+
+The rack that a consumer of version 11 and up says it stands in (its setting `client.rack`) chooses no replica here. The
+name `headwater-past-unreadable` asks for a record in the place of each batch that cannot be read: every client can be
+told to send it, and other brokers make nothing of it.
 """
 
 from collections.abc import Sequence
@@ -14,6 +18,10 @@ from headwater_broker.wire.primitives import StructError, read_uvarint, skip_tag
 BATCHES_FROM = 4
 """The first version whose answers hold record batches; 2 and 3 have messages of format 1, 0 and 1 of format 0."""
 
+PAST_UNREADABLE = b"headwater-past-unreadable"
+"""The rack of a consumer that goes past batches that cannot be read."""
+
+_RACK_FROM = 11
 _FLEXIBLE_FROM = 12
 _IDS_FROM = 13
 _SHORT = Struct(">h")
@@ -57,6 +65,7 @@ class FetchRequest(NamedTuple):
     session_epoch: int
     partitions: list[FetchPartition]
     forgotten: Sequence[tuple[bytes, int]] = ()
+    past_unreadable: bool = False
 
 
 class FetchResult(NamedTuple):
@@ -134,6 +143,9 @@ def _parse(frame: memoryview, position: int, version: int) -> FetchRequest:
     forgotten: Sequence[tuple[bytes, int]] = ()
     if version >= 7:
         forgotten, position = _forgotten(frame, position, version)
+    past_unreadable = False
+    if version >= _RACK_FROM:
+        past_unreadable, position = _past_unreadable(frame, position, flexible)
     if version >= 15:
         replica_id = _replica_from_tags(frame, position)
     return FetchRequest(
@@ -146,6 +158,7 @@ def _parse(frame: memoryview, position: int, version: int) -> FetchRequest:
         session_epoch,
         partitions,
         forgotten,
+        past_unreadable,
     )
 
 
@@ -191,10 +204,20 @@ def _forgotten(frame: memoryview, position: int, version: int) -> tuple[Sequence
     return forgotten, position
 
 
+def _past_unreadable(frame: memoryview, position: int, flexible: bool) -> tuple[bool, int]:
+    """What the rack asks for."""
+    if flexible:
+        length, position = read_uvarint(frame, position)
+        length -= 1
+    else:
+        (length,) = _SHORT.unpack_from(frame, position)
+        position += 2
+    end = position + max(length, 0)
+    return length == len(PAST_UNREADABLE) and frame[position:end] == PAST_UNREADABLE, end
+
+
 def _replica_from_tags(frame: memoryview, position: int) -> int:
     """The replica id of a follower, which versions 15 and up carry in tagged field 1."""
-    length, position = read_uvarint(frame, position)  # rack id
-    position += max(length - 1, 0)
     count, position = read_uvarint(frame, position)
     replica_id = -1
     for _ in range(count):

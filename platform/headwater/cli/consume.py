@@ -10,7 +10,9 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Topi
 
 from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption
 from headwater.cli._kafka import Cluster, resolve_offset
-from headwater_broker.shown import escaped_data, escaped_json
+from headwater_broker.log.unreadable import UNREADABLE_HEADER
+from headwater_broker.shown import escaped, escaped_data, escaped_json
+from headwater_broker.wire.fetch import PAST_UNREADABLE
 from headwater_streams.plural import counted
 
 _BATCH = 500
@@ -49,7 +51,8 @@ def consume(
     A time is as 2013-01-01T10:00:00Z and means the first record at or after
     it. Control characters, but for tabs and line breaks, and bytes that are
     not UTF-8 are shown as \\x1b, as a terminal would obey them; --raw prints
-    what was produced. In JSON such bytes are an object with base64.
+    what was produced. In JSON such bytes are an object with base64. A batch
+    in the log that nobody can read is told, and passed over.
 
     \b
     Examples:
@@ -60,6 +63,7 @@ def consume(
     cluster = Cluster(home, bootstrap)
     wanted = cluster.require_leaders(topic, partition)
     properties = {"enable.partition.eof": True, "isolation.level": isolation}
+    properties["client.rack"] = PAST_UNREADABLE.decode()
     with cluster.errors(f"topic {topic}"), cluster.consumer(**properties) as consumer:
         ends = {}
         assigned = []
@@ -108,8 +112,12 @@ class _Printer:
                         open_partitions.discard(number)
                     continue
                 if number in open_partitions and (end is None or message.offset() < end):
-                    sys.stdout.buffer.write(self._line(message))
-                    left = None if left is None else left - 1
+                    unreadable = _unreadable(message)
+                    if unreadable is None:
+                        sys.stdout.buffer.write(self._line(message))
+                        left = None if left is None else left - 1
+                    else:
+                        print(f"headwater: {self._topic} {number}: {escaped(unreadable)}", file=sys.stderr)
                 if end is not None and message.offset() + 1 >= end:
                     open_partitions.discard(number)
             sys.stdout.buffer.flush()
@@ -133,6 +141,14 @@ class _Printer:
                 "shown escaped; --raw prints what was produced",
                 file=sys.stderr,
             )
+
+
+def _unreadable(message: Any) -> str | None:
+    """What a record says that stands for a batch that nobody can read; None of any other."""
+    headers = message.headers()
+    if not headers or headers[0][0] != UNREADABLE_HEADER.decode():
+        return None
+    return (headers[0][1] or b"").decode(errors="replace")
 
 
 def _described(message: Any) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from headwater_streams.sources.json_value import parse_json
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
 from headwater_streams.sources.times import FIRST_DAY, LAST_DAY, far_times, time_problems, undated
+from headwater_streams.sources.unreadable import unreadable
 from headwater_streams.sources.values import value_columns, values_of
 from headwater_streams.type_name import type_name
 
@@ -130,7 +131,9 @@ class RecordDecoder(_Decoder):
         self._values = values_of(
             declared, in_value, F.col(RAW), F.col(TIMESTAMP), F.col(VALUE), F.col(_UNREAD)
         )
-        problems = [self._values.problem]
+        stands_in = unreadable(F.col(HEADERS))
+        problem = self._values.problem
+        problems = [stands_in, replace(problem, condition=problem.condition & ~stands_in.condition)]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
         of_columns = [*time_problems(declared, F.col(VALUE), ahead=True), *_unreadable(schema)]

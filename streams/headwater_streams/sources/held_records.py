@@ -1,5 +1,7 @@
 """Counts the records of a range of offsets with a client of its own: what the broker gives, not what Spark got."""
 
+from collections.abc import Mapping
+
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from headwater_streams.errors import UnavailableError
@@ -7,12 +9,12 @@ from headwater_streams.errors import UnavailableError
 _SILENCE_S = 15.0
 
 
-def held(bootstrap: str, isolation: str, topic: str, partition: int, start: int, end: int) -> int:
+def held(bootstrap: str, reading: Mapping[str, str], topic: str, partition: int, start: int, end: int) -> int:
     """How many records the offsets `[start, end)` hold.
 
     Args:
         bootstrap: The broker's `host:port`.
-        isolation: `"read_committed"` or `"read_uncommitted"`.
+        reading: What else the consumer is told, such as `isolation.level`.
         topic: The topic.
         partition: The partition.
         start: The first offset.
@@ -27,7 +29,7 @@ def held(bootstrap: str, isolation: str, topic: str, partition: int, start: int,
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "auto.offset.reset": "error",
-        "isolation.level": isolation,
+        **reading,
     }
     consumer, count = Consumer(settings, logger=None), 0
     try:

@@ -13,9 +13,11 @@ from headwater_streams.runtime.checkpoint import begin_kafka, kafka_start
 from headwater_streams.sources.held_records import held
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.sources.topic_metadata import TopicIds, first_since, partitions
+from headwater_streams.sources.unreadable import PAST_UNREADABLE
 
 _EARLIEST, _LATEST = -2, -1
 _ISOLATION = "kafka.isolation.level"
+_RACK = "kafka.client.rack"
 _ASKING = {
     # How long Spark asks a broker that is away, before the job says so and is tried again after a pause of its own.
     # Each try takes the api's timeout: three of 10 s took 34 s; with the defaults, three of 60 s, it was still asking
@@ -113,7 +115,8 @@ class RecordSource(Protocol):
 class KafkaSource:
     """Topics of a broker that speaks Kafka's protocol, through Spark's own source.
 
-    Records of transactions are read once these are committed, and not at all where they are aborted.
+    Records of transactions are read once these are committed, and not at all where they are aborted. For a batch whose
+    records nobody can read, Headwater's broker gives one record, which is bad; see `sources.unreadable`.
     """
 
     may_repeat = False
@@ -126,6 +129,7 @@ class KafkaSource:
             "kafka.bootstrap.servers": bootstrap,
             "includeHeaders": "true",
             _ISOLATION: "read_committed",
+            _RACK: PAST_UNREADABLE,
             **_ASKING,
             **(options or {}),
         }
@@ -178,7 +182,8 @@ class KafkaSource:
 
     def held(self, topic: str, partition: int, start: int, end: int) -> int:
         """See `RecordSource`."""
-        return held(self._bootstrap, self._options[_ISOLATION], topic, partition, start, end)
+        settings = {name.removeprefix("kafka."): self._options[name] for name in (_ISOLATION, _RACK)}
+        return held(self._bootstrap, settings, topic, partition, start, end)
 
     def is_offset_of(self, declared: TopicInput, offset: dict[str, Any]) -> bool:
         """See `RecordSource`."""
