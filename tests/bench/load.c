@@ -2,89 +2,28 @@
  * A raw load generator for brokers that speak Kafka's protocol: one connection, constant record batches of 200-byte
  * messages, made and checksummed once, so that the broker is the slower part.
  *
- *   load PORT TOPIC produce ACKS MESSAGES IN_FLIGHT SECONDS MAX_BYTES
+ *   load PORT TOPIC produce ACKS MESSAGES IN_FLIGHT SECONDS MAX_BYTES SLICES
  *   load PORT TOPIC fetch MESSAGES MAX_BYTES SECONDS
+ *   load PORT TOPIC consume MESSAGES MAX_BYTES SLICES
  *
  * produce: Produce version 9, MESSAGES in the one batch of each request, to partition 0 of an empty topic, until SECONDS
  * have passed or MAX_BYTES are sent. ACKS 0 or 1. With acks=1 at most IN_FLIGHT requests are unanswered; with 1 the time
- * of each is taken. With acks=0 a last request with acks=1 waits until all are stored.
+ * of each is taken. With acks=0 a last request with acks=1 waits until all are stored. With SLICES the bytes of messages
+ * alone are counted, the times are told at which each of so many equal parts was sent, and the kernel holds no more than
+ * some 512 KiB that are not sent yet.
  * fetch: Fetch version 12, up to MAX_BYTES in each answer, one in flight, from the start to the end of a topic that
- * `produce` wrote with as many MESSAGES, again and again.
+ * `produce` wrote with as many MESSAGES, again and again; but for the start of an answer the kernel discards what comes.
+ * consume: the same once, as a consumer would: all bytes are read, and each message is compared with what was produced.
  *
  * Prints one JSON object. Every answer is checked: its correlation id, its error code, and the offset, so that a request
  * that was not stored, or stored twice, ends the run with status 1. Loopback only.
  */
 
-#include <arpa/inet.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
-#include <poll.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/socket.h>
-#include <time.h>
-#include <unistd.h>
+#include "raw.h"
 
-enum { MESSAGE_BYTES = 200, BATCH_HEADER_BYTES = 61, BLOCK_BYTES = 256 * 1024, CORRELATION_AT = 8 };
-
-static void fail(const char *format, ...) {
-    va_list arguments;
-    va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
-    va_end(arguments);
-    fputc('\n', stderr);
-    exit(1);
-}
-
-static double now_s(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
-static int64_t wall_ms(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
+enum { BATCH_HEADER_BYTES = 61, BLOCK_BYTES = 256 * 1024, CORRELATION_AT = 8 };
 
 /* -- bytes ---------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    uint8_t *data;
-    size_t size, room;
-} Bytes;
-
-static void put(Bytes *to, const void *data, size_t size) {
-    if (to->size + size > to->room) {
-        to->room = 2 * (to->size + size);
-        to->data = realloc(to->data, to->room);
-        if (to->data == NULL) fail("out of memory");
-    }
-    memcpy(to->data + to->size, data, size);
-    to->size += size;
-}
-
-static void store(uint8_t *at, uint64_t value, int size) {
-    for (int i = 0; i < size; i++) at[i] = (uint8_t)(value >> (8 * (size - 1 - i)));
-}
-
-static uint64_t load(const uint8_t *at, int size) {
-    uint64_t value = 0;
-    for (int i = 0; i < size; i++) value = value << 8 | at[i];
-    return value;
-}
-
-static void put_number(Bytes *to, int64_t value, int size) {
-    uint8_t bytes[8];
-    store(bytes, (uint64_t)value, size);
-    put(to, bytes, (size_t)size);
-}
 
 static void put_uvarint(Bytes *to, uint64_t value) {
     do {
@@ -148,6 +87,14 @@ static Bytes make_batch(int messages) {
     return batch;
 }
 
+/* Behind the stamps of the broker and the time, all is as it was sent. */
+static void check_batch(const uint8_t *data, const Bytes *batch, int64_t offset) {
+    if ((int64_t)load(data, 8) != offset)
+        fail("records at %lld were served for offset %lld", (long long)load(data, 8), (long long)offset);
+    if (memcmp(data + BATCH_HEADER_BYTES, batch->data + BATCH_HEADER_BYTES, batch->size - BATCH_HEADER_BYTES))
+        fail("the records at offset %lld are not those that were produced", (long long)offset);
+}
+
 static Bytes begin_request(int api_key, int version) {
     Bytes frame = {0};
     put_number(&frame, 0, 4); /* size, below */
@@ -205,35 +152,7 @@ static Bytes make_fetch(const char *topic, int max_bytes, size_t *offset_at) {
     return frame;
 }
 
-/* -- the connection ------------------------------------------------------------------------------------------- */
-
-static int connect_to(int port) {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    int sock = socket(AF_INET, SOCK_STREAM, 0), on = 1;
-    if (sock < 0 || connect(sock, (struct sockaddr *)&address, sizeof address) != 0)
-        fail("cannot connect to port %d: %s", port, strerror(errno));
-    setsockopt(sock, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    return sock;
-}
-
-static void send_all(int sock, const uint8_t *data, size_t size) {
-    while (size) {
-        ssize_t sent = send(sock, data, size, MSG_NOSIGNAL);
-        if (sent <= 0) fail("the broker took no more: %s", strerror(errno));
-        data += sent;
-        size -= (size_t)sent;
-    }
-}
-
-static void receive_all(int sock, uint8_t *to, size_t size) {
-    while (size) {
-        ssize_t count = recv(sock, to, size, 0);
-        if (count <= 0) fail("the broker closed the connection");
-        to += count;
-        size -= (size_t)count;
-    }
-}
+/* -- answers -------------------------------------------------------------------------------------------------- */
 
 typedef struct {
     size_t topic_size;
@@ -294,13 +213,15 @@ static void number(Block *block, int64_t first) {
         store(block->block.data + (size_t)i * block->frame_size + CORRELATION_AT, (uint64_t)(first + i), 4);
 }
 
-static int64_t produce_unanswered(int sock, Block *block, Bytes *last, Answers *answers, double seconds, int64_t limit) {
+static int64_t produce_unanswered(int sock, Block *block, Bytes *last, Answers *answers, double seconds, int64_t limit,
+                                  Slices *slices) {
     double end_s = now_s() + seconds;
     int64_t sent = 0;
     while (now_s() < end_s && sent < limit) {
         number(block, sent);
         send_all(sock, block->block.data, block->block.size);
         sent += block->frames;
+        mark(slices, sent * answers->messages);
     }
     /* The kernel has taken the last bytes before the broker has: its answer to one more request comes behind them. */
     store(last->data + CORRELATION_AT, (uint64_t)sent, 4);
@@ -310,7 +231,8 @@ static int64_t produce_unanswered(int sock, Block *block, Bytes *last, Answers *
     return sent + 1;
 }
 
-static int64_t produce_pipelined(int sock, Block *block, Answers *answers, int in_flight, double seconds, int64_t limit) {
+static int64_t produce_pipelined(int sock, Block *block, Answers *answers, int in_flight, double seconds, int64_t limit,
+                                 Slices *slices) {
     double end_s = now_s() + seconds;
     int64_t sent = 0;
     size_t left = 0; /* of the block that is being sent */
@@ -328,6 +250,7 @@ static int64_t produce_pipelined(int sock, Block *block, Answers *answers, int i
             if (count > 0) left -= (size_t)count, progressed = 1;
         }
         if (take_answers(answers, sock, 0)) progressed = 1;
+        mark(slices, answers->answered * answers->messages);
         if (!left && answers->answered == sent && (now_s() >= end_s || sent >= limit)) return sent;
         if (!progressed) {
             struct pollfd wanted = {.fd = sock, .events = (short)(POLLIN | (left ? POLLOUT : 0))};
@@ -364,6 +287,7 @@ static int64_t produce_one_by_one(int sock, Block *block, Answers *answers, doub
 static void produce(int sock, const char *topic, char **arguments) {
     int acks = atoi(arguments[0]), messages = atoi(arguments[1]), in_flight = atoi(arguments[2]);
     double seconds = atof(arguments[3]), max_bytes = atof(arguments[4]);
+    int slice_count = atoi(arguments[5]);
     Bytes batch = make_batch(messages);
     Bytes frame = make_produce(topic, acks, &batch), last = make_produce(topic, 1, &batch);
     static Answers answers;
@@ -372,19 +296,23 @@ static void produce(int sock, const char *topic, char **arguments) {
     int frames = (int)(BLOCK_BYTES / frame.size) + 1;
     if (acks && frames > (in_flight + 1) / 2) frames = (in_flight + 1) / 2;
     Block block = make_block(&frame, frames);
-    int64_t limit = (int64_t)(max_bytes / (double)frame.size), sent;
+    double counted = slice_count ? (double)MESSAGE_BYTES * messages : (double)frame.size;
+    int64_t limit = (int64_t)(max_bytes / counted), sent;
     double p50_us = 0, p99_us = 0, started_s = now_s();
+    if (slice_count) limit_unsent(sock);
+    Slices slices = begin_slices(limit * messages, slice_count);
     if (!acks)
-        sent = produce_unanswered(sock, &block, &last, &answers, seconds, limit);
+        sent = produce_unanswered(sock, &block, &last, &answers, seconds, limit, &slices);
     else if (in_flight > 1)
-        sent = produce_pipelined(sock, &block, &answers, in_flight, seconds, limit);
+        sent = produce_pipelined(sock, &block, &answers, in_flight, seconds, limit, &slices);
     else
         sent = produce_one_by_one(sock, &block, &answers, seconds, &p50_us, &p99_us);
     double took_s = now_s() - started_s;
+    end_slices(&slices, sent * messages);
     printf("{\"requests\": %lld, \"messages\": %lld, \"bytes\": %lld, \"seconds\": %.6f", (long long)sent,
            (long long)sent * messages, (long long)sent * (long long)frame.size, took_s);
     if (acks && in_flight == 1) printf(", \"p50_us\": %.1f, \"p99_us\": %.1f", p50_us, p99_us);
-    printf("}\n");
+    print_end(&slices);
 }
 
 static uint64_t take_uvarint(const uint8_t *data, size_t *at) {
@@ -396,41 +324,54 @@ static uint64_t take_uvarint(const uint8_t *data, size_t *at) {
     }
 }
 
+/* What a Fetch answer begins with, up to its records; a topic's name has fewer than 127 bytes. */
+static size_t start_size_of(const char *topic) {
+    return 4 + 4 + 1 + 4 + 2 + 4 + 1 + 1 + strlen(topic) + 1 + 4 + 2 + 24 + 1 + 4 + 5;
+}
+
+static void ask(int sock, Bytes *frame, size_t offset_at, int64_t requests, int64_t offset) {
+    store(frame->data + CORRELATION_AT, (uint64_t)requests, 4);
+    store(frame->data + offset_at, (uint64_t)offset, 8);
+    send_all(sock, frame->data, frame->size);
+}
+
+/* Checks what an answer begins with, and its first batch; returns where the records begin, and sets their size. */
+static size_t check_fetched(const uint8_t *data, const char *topic, const Bytes *batch, int64_t requests, int64_t offset,
+                            int64_t *end_offset, int64_t *size) {
+    if (load(data + 4, 4) != (uint32_t)requests) fail("an answer out of order");
+    size_t at = 4 + 4 + 1 + 4;
+    if (load(data + at, 2)) fail("the fetch failed with error code %d", (int)load(data + at, 2));
+    at += 2 + 4 + 1 + 1 + strlen(topic) + 1 + 4;
+    if (load(data + at, 2)) fail("the fetch at %lld failed with error code %d", (long long)offset, (int)load(data + at, 2));
+    *end_offset = (int64_t)load(data + at + 2, 8);
+    at += 2 + 24;
+    uint64_t aborted = take_uvarint(data, &at);
+    if (aborted > 1) fail("aborted transactions in a topic that has none");
+    at += 4;
+    *size = (int64_t)take_uvarint(data, &at) - 1;
+    if (*size < (int64_t)batch->size)
+        fail("%lld bytes of records were served for offset %lld", (long long)*size, (long long)offset);
+    check_batch(data + at, batch, offset);
+    return at;
+}
+
 static void fetch(int sock, const char *topic, char **arguments) {
     int messages = atoi(arguments[0]), max_bytes = atoi(arguments[1]);
     double seconds = atof(arguments[2]);
     Bytes batch = make_batch(messages);
-    size_t offset_at;
+    size_t offset_at, start_size = start_size_of(topic);
     Bytes frame = make_fetch(topic, max_bytes, &offset_at);
     uint8_t *data = malloc(BLOCK_BYTES);
-    /* Up to the length of the records; a topic's name has fewer than 127 bytes. */
-    size_t start_size = 4 + 4 + 1 + 4 + 2 + 4 + 1 + 1 + strlen(topic) + 1 + 4 + 2 + 24 + 1 + 4 + 5;
-    int64_t offset = 0, requests = 0, bytes = 0;
+    int64_t offset = 0, end_offset, size, requests = 0, bytes = 0;
     double started_s = now_s(), end_s = started_s + seconds;
+    Slices none = begin_slices(0, 0);
     while (now_s() < end_s) {
-        store(frame.data + CORRELATION_AT, (uint64_t)requests, 4);
-        store(frame.data + offset_at, (uint64_t)offset, 8);
-        send_all(sock, frame.data, frame.size);
+        ask(sock, &frame, offset_at, requests, offset);
         receive_all(sock, data, 4);
         size_t left = load(data, 4), first = left < start_size + batch.size ? left : start_size + batch.size;
         receive_all(sock, data + 4, first);
         left -= first;
-        if (load(data + 4, 4) != (uint32_t)requests) fail("an answer out of order");
-        size_t at = 4 + 4 + 1 + 4;
-        if (load(data + at, 2)) fail("the fetch failed with error code %d", (int)load(data + at, 2));
-        at += 2 + 4 + 1 + 1 + strlen(topic) + 1 + 4;
-        if (load(data + at, 2)) fail("the fetch at %lld failed with error code %d", (long long)offset, (int)load(data + at, 2));
-        int64_t end_offset = (int64_t)load(data + at + 2, 8);
-        at += 2 + 24;
-        uint64_t aborted = take_uvarint(data, &at);
-        if (aborted > 1) fail("aborted transactions in a topic that has none");
-        at += 4;
-        int64_t size = (int64_t)take_uvarint(data, &at) - 1;
-        if (size < (int64_t)batch.size || (int64_t)load(data + at, 8) != offset)
-            fail("%lld bytes of records were served for offset %lld", (long long)size, (long long)offset);
-        /* Behind the stamps of the broker and the time, all is as it was sent. */
-        if (memcmp(data + at + BATCH_HEADER_BYTES, batch.data + BATCH_HEADER_BYTES, batch.size - BATCH_HEADER_BYTES))
-            fail("the records at offset %lld are not those that were produced", (long long)offset);
+        check_fetched(data, topic, &batch, requests, offset, &end_offset, &size);
         while (left) {
             /* Discarded by the kernel: to copy it would make the client the slower part. */
             ssize_t count = recv(sock, NULL, left, MSG_TRUNC);
@@ -443,16 +384,50 @@ static void fetch(int sock, const char *topic, char **arguments) {
         if (offset >= end_offset) offset = 0;
     }
     double took_s = now_s() - started_s;
-    printf("{\"requests\": %lld, \"bytes\": %lld, \"seconds\": %.6f}\n", (long long)requests, (long long)bytes, took_s);
+    printf("{\"requests\": %lld, \"bytes\": %lld, \"seconds\": %.6f", (long long)requests, (long long)bytes, took_s);
+    print_end(&none);
+}
+
+static void consume(int sock, const char *topic, char **arguments) {
+    int messages = atoi(arguments[0]), max_bytes = atoi(arguments[1]), slice_count = atoi(arguments[2]);
+    Bytes batch = make_batch(messages);
+    size_t offset_at, room = start_size_of(topic) + (size_t)max_bytes + batch.size + BLOCK_BYTES;
+    Bytes frame = make_fetch(topic, max_bytes, &offset_at);
+    uint8_t *data = malloc(room);
+    int64_t offset = 0, end_offset = 1, size, requests = 0, bytes = 0;
+    double started_s = now_s();
+    Slices slices = {0};
+    while (offset < end_offset) {
+        ask(sock, &frame, offset_at, requests, offset);
+        receive_all(sock, data, 4);
+        if (load(data, 4) > room - 4) fail("an answer of %lld bytes", (long long)load(data, 4));
+        receive_all(sock, data + 4, load(data, 4));
+        size_t at = check_fetched(data, topic, &batch, requests, offset, &end_offset, &size);
+        if (!requests) slices = begin_slices(end_offset, slice_count), slices.started_s = started_s;
+        for (int64_t left = size; left >= (int64_t)batch.size; left -= (int64_t)batch.size, at += batch.size) {
+            check_batch(data + at, &batch, offset);
+            offset += messages;
+        }
+        requests++;
+        bytes += size;
+        mark(&slices, offset);
+    }
+    double took_s = now_s() - started_s;
+    end_slices(&slices, offset);
+    printf("{\"requests\": %lld, \"messages\": %lld, \"bytes\": %lld, \"seconds\": %.6f", (long long)requests,
+           (long long)offset, (long long)bytes, took_s);
+    print_end(&slices);
 }
 
 int main(int count, char **arguments) {
-    if (count == 9 && !strcmp(arguments[3], "produce"))
+    if (count == 10 && !strcmp(arguments[3], "produce"))
         produce(connect_to(atoi(arguments[1])), arguments[2], arguments + 4);
     else if (count == 7 && !strcmp(arguments[3], "fetch"))
         fetch(connect_to(atoi(arguments[1])), arguments[2], arguments + 4);
+    else if (count == 7 && !strcmp(arguments[3], "consume"))
+        consume(connect_to(atoi(arguments[1])), arguments[2], arguments + 4);
     else
-        fail("usage: load PORT TOPIC produce ACKS MESSAGES IN_FLIGHT SECONDS MAX_BYTES | load PORT TOPIC fetch MESSAGES "
-             "MAX_BYTES SECONDS");
+        fail("usage: load PORT TOPIC produce ACKS MESSAGES IN_FLIGHT SECONDS MAX_BYTES SLICES | load PORT TOPIC fetch "
+             "MESSAGES MAX_BYTES SECONDS | load PORT TOPIC consume MESSAGES MAX_BYTES SLICES");
     return 0;
 }

@@ -75,6 +75,43 @@ def test_load_produce_stores_every_message_and_fetch_reads_them(
     assert fetched["bytes"] > 0
 
 
+@pytest.mark.parametrize(
+    ("acks", "messages"), [(0, 1), (0, 50), (1, 50)], ids=["one", "fifty", "acknowledged"]
+)
+def test_load_consume_reads_each_message_once_and_tells_when(
+    load: Load, running: RunningBroker, acks: int, messages: int
+) -> None:
+    topic = make_topic(running, f"consumed-{acks}-{messages}")
+    shape = {
+        "acks": acks,
+        "messages": messages,
+        "in_flight": 100,
+        "seconds": 20,
+        "max_bytes": 4e6,
+        "slices": 4,
+    }
+
+    produced = load.produce(running.port, topic, **shape)
+    consumed = load.consume(running.port, topic, messages=messages, max_bytes=200_000, slices=4, seconds=20)
+
+    assert consumed["messages"] == produced["messages"] >= 4e6 / VALUE_BYTES
+    for seen in (produced, consumed):
+        counts, times_s = zip(*seen["slices"], strict=True)
+        assert len(counts) in (3, 4, 5)
+        assert counts[-1] == seen["messages"]
+        assert list(counts) == sorted(set(counts))
+        assert list(times_s) == sorted(times_s)
+        assert times_s[-1] == pytest.approx(seen["seconds"], abs=0.01)
+
+
+def test_load_consume_of_other_records_ends_the_run(load: Load, running: RunningBroker) -> None:
+    topic = make_topic(running, "others")
+    load.produce(running.port, topic, acks=1, messages=1, in_flight=10, seconds=0.05, max_bytes=1e5)
+
+    with pytest.raises(LoadError, match="the records at offset 0 are not those that were produced"):
+        load.consume(running.port, topic, messages=2, max_bytes=10_000, slices=2, seconds=1)
+
+
 def test_load_topic_that_is_not_empty_is_not_measured(load: Load, running: RunningBroker) -> None:
     topic = make_topic(running, "used")
     shape = {"acks": 1, "messages": 1, "in_flight": 10, "seconds": 0.05, "max_bytes": 1e5}

@@ -1,4 +1,4 @@
-"""The load generator of tests/bench/load.c: built by the machine's C compiler, run against a port."""
+"""The load generators in C, tests/bench/load.c first: built by the machine's C compiler, run against a port."""
 
 from __future__ import annotations
 
@@ -21,8 +21,50 @@ class LoadError(Exception):
     """A run ended early: the broker refused a request, lost one, stored one twice or served something else."""
 
 
+class Program:
+    """A generator's C program: built in a folder, and run.
+
+    Raises:
+        NoCompilerError: There is no C compiler, or it does not build the program.
+    """
+
+    def __init__(self, source: Path, folder: Path) -> None:
+        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+        if compiler is None:
+            raise NoCompilerError(
+                "there is no C compiler (cc, gcc or clang) to build the load generator with"
+            )
+        self._program = folder / source.stem
+        command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(self._program), str(source)]
+        built = subprocess.run(command, capture_output=True, text=True)
+        if built.returncode:
+            raise NoCompilerError(f"{compiler} does not build the load generator: {built.stderr.strip()}")
+        said = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
+        self.compiler = said.partition("\n")[0]
+
+    def run(self, seconds: float, *arguments: object) -> dict[str, Any]:
+        """Its JSON object.
+
+        Args:
+            seconds: That it may take, beside what `_EXTRA_S` allows.
+            arguments: Its own.
+
+        Raises:
+            LoadError: See the class.
+        """
+        command = [str(self._program), *map(str, arguments)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _EXTRA_S)
+        except subprocess.TimeoutExpired:
+            raise LoadError(f"{' '.join(command[1:])}: no answers came") from None
+        if done.returncode:
+            raise LoadError(f"{' '.join(command[1:])}: {done.stderr.strip()}")
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+
 class Load:
-    """The generator.
+    """The generator for brokers that speak Kafka's protocol.
 
     Raises:
         NoCompilerError: There is no C compiler, or it does not build the generator.
@@ -30,18 +72,8 @@ class Load:
 
     def __init__(self, folder: Path) -> None:
         """Builds it in a folder."""
-        compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-        if compiler is None:
-            raise NoCompilerError(
-                "there is no C compiler (cc, gcc or clang) to build the load generator with"
-            )
-        self._program = folder / "load"
-        command = [compiler, "-O2", "-Wall", "-Wextra", "-o", str(self._program), str(SOURCE)]
-        built = subprocess.run(command, capture_output=True, text=True)
-        if built.returncode:
-            raise NoCompilerError(f"{compiler} does not build the load generator: {built.stderr.strip()}")
-        said = subprocess.run([compiler, "--version"], capture_output=True, text=True).stdout
-        self.compiler = said.partition("\n")[0]
+        self._program = Program(SOURCE, folder)
+        self.compiler = self._program.compiler
 
     def produce(
         self,
@@ -53,14 +85,15 @@ class Load:
         in_flight: int,
         seconds: float,
         max_bytes: float,
+        slices: int = 0,
     ) -> dict[str, Any]:
         """Fills an empty topic; see the source for what is sent and checked.
 
         Raises:
             LoadError: See the class.
         """
-        numbers = (acks, messages, in_flight, seconds, max_bytes)
-        return self._run(seconds, port, topic, "produce", *numbers)
+        numbers = (acks, messages, in_flight, seconds, max_bytes, slices)
+        return self._program.run(seconds, port, topic, "produce", *numbers)
 
     def fetch(
         self, port: int, topic: str, *, messages: int, max_bytes: int, seconds: float
@@ -70,15 +103,14 @@ class Load:
         Raises:
             LoadError: See the class.
         """
-        return self._run(seconds, port, topic, "fetch", messages, max_bytes, seconds)
+        return self._program.run(seconds, port, topic, "fetch", messages, max_bytes, seconds)
 
-    def _run(self, seconds: float, *arguments: object) -> dict[str, Any]:
-        command = [str(self._program), *map(str, arguments)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + _EXTRA_S)
-        except subprocess.TimeoutExpired:
-            raise LoadError(f"{' '.join(command[1:])}: no answers came") from None
-        if done.returncode:
-            raise LoadError(f"{' '.join(command[1:])}: {done.stderr.strip()}")
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+    def consume(
+        self, port: int, topic: str, *, messages: int, max_bytes: int, slices: int, seconds: float
+    ) -> dict[str, Any]:
+        """Reads all of a topic that `produce` filled with as many messages in a request, once, message by message.
+
+        Raises:
+            LoadError: See the class.
+        """
+        return self._program.run(seconds, port, topic, "consume", messages, max_bytes, slices)
