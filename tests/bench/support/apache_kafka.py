@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,10 +13,15 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from headwater.stack.java import find_java
+from support.maven import NoJarsError, cached_jars
 from support.processes import free_port
 
 VERSION = "3.9.1"
-_FETCH_TIMEOUT_S = 240
+"""Which the tests compare with: the last one that also runs on ZooKeeper."""
+
+NEWEST = "4.4.0"
+"""Which the benchmarks compare with: the newest that Maven serves."""
+
 _START_TIMEOUT_S = 60
 
 _SERVER_JAVA = ("-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35")
@@ -30,63 +33,47 @@ class NoKafkaError(Exception):
     """Apache Kafka's jars are not to be had."""
 
 
-def kafka_jars() -> Path:
+def kafka_jars(version: str = VERSION) -> Path:
     """The folder of Apache Kafka's jars, fetched once.
 
     Raises:
         NoKafkaError: They are not there, and cannot be fetched.
     """
-    return _cached("kafka", "HEADWATER_KAFKA_JARS")
+    variable = "HEADWATER_KAFKA_JARS" if version == VERSION else "HEADWATER_NEWEST_KAFKA_JARS"
+    return _cached("kafka", variable, version)
 
 
 def streams_jars() -> Path:
     """The folder of Kafka Streams' jars and of all that they need, fetched once; raises as `kafka_jars` does."""
-    return _cached("kafka-streams", "HEADWATER_KAFKA_STREAMS_JARS")
+    return _cached("kafka-streams", "HEADWATER_KAFKA_STREAMS_JARS", VERSION)
 
 
-def _cached(name: str, variable: str) -> Path:
-    default = Path("~/.cache/headwater-tests").expanduser() / f"{name}-{VERSION}"
-    cache = Path(os.environ.get(variable, default))
-    if not cache.is_dir():
-        _fetch(cache, Path(__file__).with_name(f"{name}-jars.xml"))
-    return cache
-
-
-def _fetch(cache: Path, pom: Path) -> None:
-    """Has Maven copy the jars into the cache."""
-    if shutil.which("mvn") is None:
-        raise NoKafkaError("there is no mvn command to fetch Apache Kafka's jars with")
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache.parent) as scratch:
-        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
-        command += ["-DincludeScope=runtime", f"-DoutputDirectory={scratch}/jars"]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_FETCH_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            message = f"Maven took more than {_FETCH_TIMEOUT_S} s to fetch Apache Kafka's jars"
-            raise NoKafkaError(message) from None
-        if done.returncode:
-            raise NoKafkaError(f"Maven could not fetch Apache Kafka's jars: {done.stdout[-500:]}")
-        try:
-            Path(f"{scratch}/jars").rename(cache)
-        except OSError as error:
-            if not cache.is_dir():
-                raise NoKafkaError(f"{cache}: {error}") from error
+def _cached(name: str, variable: str, version: str) -> Path:
+    pom = Path(__file__).with_name(f"{name}-jars.xml")
+    try:
+        return cached_jars(
+            f"{name}-{version}", variable, pom, f"Apache Kafka {version}", {"kafka.version": version}
+        )
+    except NoJarsError as error:
+        raise NoKafkaError(str(error)) from error
 
 
 @contextlib.contextmanager
-def running_kafka(directory: Path, settings: Mapping[str, str], *, heap: str) -> Iterator[tuple[int, str]]:
+def running_kafka(
+    directory: Path, settings: Mapping[str, str], *, heap: str, version: str = VERSION
+) -> Iterator[tuple[int, str]]:
     """One node that is broker and controller (KRaft), with its defaults otherwise: process id and address.
 
     Args:
         directory: An empty folder for its data, properties and output.
         settings: More of its properties.
         heap: Its heap, as Java writes it.
+        version: Its version.
 
     Raises:
         NoKafkaError: The jars are not to be had, or it does not start.
     """
-    jars = kafka_jars()
+    jars = kafka_jars(version)
     bootstrap, controller = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     given = {
         "node.id": "1",
