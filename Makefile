@@ -71,7 +71,7 @@ bench-operators: setup  ## Deduplication by offset, row checks and batches of on
 bench-backfill: setup  ## Backfills beside the live job and a query written by hand, plans, and swaps of 10 GB, as JSON and tables
 	@PYTHONPATH=tests/bench $(BIN)/python -m backfill $(ARGS)
 
-bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load: rates and CPU a request, as JSON and a table
+bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load, as JSON and a table: ARGS=--write puts it into the README
 	@$(BIN)/python tests/bench/beside_kafka.py $(ARGS)
 
 clean:

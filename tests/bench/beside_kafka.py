@@ -1,13 +1,14 @@
 """The broker and Apache Kafka's under the same raw load, in turn: `python tests/bench/beside_kafka.py [--rounds N]`.
 
-`make bench-broker` runs it. JSON on standard output, the README's table on standard error. Nothing is asserted:
-compare within one run only.
+`make bench-broker` runs it. JSON on standard output, the README's table on standard error; with `--write` into the
+README, too. Nothing is asserted: compare within one run only.
 
 - The load is tests/bench/load.c: one connection over the loopback, messages of 200 bytes without compression, Produce
   version 9 with one batch for one partition, Fetch version 12 with up to 1 MiB. It checks every answer.
 - Our broker runs as users run it: with ZooKeeper, and with the settings that it has by itself. `acl` is the same with
   an ACL of one rule for every topic, so that the authorizer is asked about each request.
-- The peer is one KRaft node with Kafka's defaults and the Java options of its start script, but 1 GiB of heap.
+- The peer is one KRaft node of the newest Kafka that Maven serves, with its defaults and the Java options of its start
+  script, but 1 GiB of heap.
 - Both delete a topic's files at once (`log.segment.delete.delay.ms=0`); every measurement has a new topic.
 - Each round takes every load once for each broker, and the order of the brokers changes from round to round. A first
   round that is not counted lets Java compile. Figures are medians of the rounds.
@@ -47,13 +48,16 @@ from confluent_kafka.admin import (
 )
 
 from headwater.stack.java import find_java
-from support.apache_kafka import VERSION, NoKafkaError, kafka_jars, running_kafka
+from support.apache_kafka import NEWEST, NoKafkaError, kafka_jars, running_kafka
 from support.load import Load, NoCompilerError
+from support.pages import README, java_version, paragraph, rounds_of, write_section
 from support.processes import cpu_s, running, zookeeper
 
 HEAP = "1g"
 FETCH_BYTES = 1 << 20
-_CLEANUP = {"log.segment.delete.delay.ms": "0"}
+DELETED_AT_ONCE = {"log.segment.delete.delay.ms": "0"}
+SECTION = "make bench-broker"
+"""Of the README."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +219,7 @@ def medians(figures: Figures) -> dict[str, dict[str, dict[str, float]]]:
 def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
     """The README's table."""
     lines = [
-        f"| Load | Headwater | Apache Kafka {VERSION} | | CPU a request | Kafka's | |",
+        f"| Load | Headwater | Apache Kafka {NEWEST} | | CPU a request | Kafka's | |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for load in LOADS:
@@ -238,6 +242,32 @@ def table(found: dict[str, dict[str, dict[str, float]]]) -> str:
     times = ours["gb_per_s"] / theirs["gb_per_s"]
     lines.append(_line("fetch from cache, 1 MiB a request", rates, times, ours["cpu_us"], theirs["cpu_us"]))
     return "\n".join(lines)
+
+
+def section(figures: dict[str, Any]) -> str:
+    """What the README says of a run."""
+    versions = figures["versions"]
+    intro = f"""Beside Apache Kafka {versions["kafka"]} in the same run, from `make bench-broker`: one connection over
+        the loopback, 200-byte messages without compression, one batch a request, medians of {rounds_of(figures)}
+        in which the brokers take turns, with a new topic each; both on the same {figures["cores"]} cores (load average
+        before: {figures["load_average_before"][0]:.1f}). Ours runs with ZooKeeper and its own settings on Python
+        {versions["python"]}, Kafka as a KRaft node with its defaults and 1 GiB of heap on Java
+        {java_version(versions["java"])}, warmed up; CPU is the broker process's own."""
+    spread = {
+        (name, load): _spread(figures["all_rounds"][load][name])
+        for name in ("headwater", "kafka")
+        for load in ("fifty_acks0", "fifty_acks1")
+    }
+    outro = f"""With 50 messages a request both also wait for the page cache to reach the disk: from round to round ours
+        took {spread["headwater", "fifty_acks0"]} million messages a second without acknowledgements and
+        {spread["headwater", "fifty_acks1"]} with, Kafka {spread["kafka", "fifty_acks0"]} and
+        {spread["kafka", "fifty_acks1"]}."""
+    return "\n\n".join((paragraph(intro), table(figures["medians"]), paragraph(outro)))
+
+
+def _spread(rounds: list[dict[str, float]]) -> str:
+    rates = [seen["messages_per_s"] / 1e6 for seen in rounds]
+    return f"{min(rates):.2f} to {max(rates):.2f}"
 
 
 def _rate(figures: dict[str, float], messages: int) -> str:
@@ -271,7 +301,7 @@ def _versions(load: Load) -> dict[str, str]:
     return {
         "headwater": version("headwater"),
         "python": sys.version.partition(" ")[0],
-        "kafka": VERSION,
+        "kafka": NEWEST,
         "java": said.partition("\n")[0],
         "compiler": load.compiler,
         "system": " ".join(os.uname()[::2]),
@@ -288,9 +318,10 @@ def run(rounds: int, seconds: float, warm_up_s: float, max_bytes: float) -> dict
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-broker-")))
         load = Load(folder)
-        kafka_jars()
+        kafka_jars(NEWEST)
+        load_before = os.getloadavg()
         hosts = stack.enter_context(zookeeper(folder))
-        cleanup = [part for name, value in _CLEANUP.items() for part in ("--set", f"{name}={value}")]
+        cleanup = [part for name, value in DELETED_AT_ONCE.items() for part in ("--set", f"{name}={value}")]
         contenders = []
         for name in ("headwater", "headwater_acl"):
             shared_state = ("--zookeeper", f"{hosts}/{name}")
@@ -298,16 +329,16 @@ def run(rounds: int, seconds: float, warm_up_s: float, max_bytes: float) -> dict
             contenders.append(Contender(name, process.pid, bootstrap))
         _allow_everything(contenders[1].bootstrap)
         (folder / "kafka").mkdir()
-        pid, bootstrap = stack.enter_context(running_kafka(folder / "kafka", _CLEANUP, heap=HEAP))
+        pid, bootstrap = stack.enter_context(
+            running_kafka(folder / "kafka", DELETED_AT_ONCE, heap=HEAP, version=NEWEST)
+        )
         contenders.append(Contender("kafka", pid, bootstrap))
         bench = Bench(load, seconds, max_bytes)
         bench.round(contenders[2:], -1, warm_up_s)
         bench.round(contenders[:2], -1, min(warm_up_s, 1))
-        load_before = os.getloadavg()
         started = time.monotonic()
         for number in range(rounds):
             bench.round(contenders if number % 2 == 0 else contenders[::-1], number)
-        found = medians(bench.figures)
         return {
             "versions": _versions(load),
             "cores": os.cpu_count(),
@@ -318,9 +349,8 @@ def run(rounds: int, seconds: float, warm_up_s: float, max_bytes: float) -> dict
             "seconds_each": seconds,
             "max_bytes_each": max_bytes,
             "took_s": round(time.monotonic() - started),
-            "medians": found,
+            "medians": medians(bench.figures),
             "all_rounds": bench.figures,
-            "table": table(found),
         }
 
 
@@ -333,14 +363,16 @@ def main() -> None:
         "--warm-up", type=float, default=6.0, help="seconds of each load that are not counted"
     )
     parser.add_argument("--max-bytes", type=float, default=5e8, help="that a measurement may write")
+    parser.add_argument("--write", action="store_true", help="the figures into the README")
     given = parser.parse_args()
     try:
         figures = run(given.rounds, given.seconds, given.warm_up, given.max_bytes)
     except (NoCompilerError, NoKafkaError) as error:
         sys.exit(str(error))
-    drawn = figures.pop("table")
     print(json.dumps(figures, indent=2))
-    print(drawn, file=sys.stderr)
+    print(table(figures["medians"]), file=sys.stderr)
+    if given.write:
+        write_section(README, SECTION, section(figures))
 
 
 if __name__ == "__main__":
