@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill bench-backfill bench-broker bench-nexmark bench-operators bench-streams clean
+.PHONY: demo check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -73,6 +73,9 @@ bench-backfill: setup  ## Backfills beside the live job and a query written by h
 
 bench-broker: setup  ## The broker beside Apache Kafka (from Maven) under a raw load, as JSON and a table: ARGS=--write puts it into the README
 	@$(BIN)/python tests/bench/beside_kafka.py $(ARGS)
+
+bench-queues: setup  ## The Kafka paper's workload beside Apache Kafka, RabbitMQ (Debian's) and ActiveMQ: ARGS=--write puts it into docs/
+	@PYTHONPATH=tests/bench:tests/support $(BIN)/python -m queues $(ARGS)
 
 clean:
 	rm -rf $(VENV) .headwater dist build
