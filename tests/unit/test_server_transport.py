@@ -258,3 +258,58 @@ def test_channel_large_frames_wait_for_memory_and_small_ones_do_not() -> None:
         assert pair.memory.used_bytes <= 900_004
 
     run(story)
+
+
+def test_channel_size_that_is_refused_makes_no_room_behind_an_answer_that_takes_its_time() -> None:
+    """Nobody has looked at the size yet when its bytes come in."""
+
+    async def story(pair: Pair) -> None:
+        deferred: list[Deferred] = []
+        pair.core.register_raw(
+            PRODUCE, lambda connection, *_: deferred.append(connection.defer(exclusive=True))
+        )
+        pair.client.send(_frame(30))
+        while not deferred:
+            await asyncio.sleep(0.001)
+        loop = asyncio.get_running_loop()
+        flood = struct.pack(">i", 2**31 - 1) + bytes(6_000_000)
+        sending = loop.create_task(_wait(loop.sock_sendall(pair.client, flood)))
+        await asyncio.sleep(0.2)
+        assert pair.buffer_bytes <= 256 * 1024
+        assert pair.memory.used_bytes == 0
+        deferred[0].resolve([])
+        while not pair.channel.connection.is_closed:
+            await asyncio.sleep(0.001)
+        with pytest.raises(OSError):
+            await sending
+
+    run(story)
+
+
+def test_channel_larger_requests_are_read_on_once_they_are_allowed() -> None:
+    """As those of a client that has said who it is: the first one lay there, larger than was allowed until then."""
+
+    async def story(pair: Pair) -> None:
+        deferred: list[Deferred] = []
+        connection = pair.channel.connection
+        connection.max_frame_bytes = 1000
+
+        def handle(connection: Connection, header: RequestHeader, frame: memoryview) -> None:
+            pair.frames.append(frame.tobytes())
+            if not deferred:
+                deferred.append(connection.defer(exclusive=True))
+
+        pair.core.register_raw(PRODUCE, handle)
+        loop = asyncio.get_running_loop()
+        sending = loop.create_task(_wait(loop.sock_sendall(pair.client, _frame(30) + _frame(900_000))))
+        while not deferred:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.05)
+        connection.max_frame_bytes = MAX_FRAME_BYTES
+        deferred[0].resolve([])
+        await asyncio.wait_for(sending, 20)
+        while len(pair.frames) < 2:
+            await asyncio.sleep(0.001)
+        assert pair.frames[1] == _frame(900_000)[4:]
+
+    run(story)

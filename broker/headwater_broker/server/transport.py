@@ -155,7 +155,8 @@ class Channel:
                     self.give_back()
             return True
         if pending == size:
-            if needed <= size:
+            # A size that is refused once it is looked at, perhaps behind an answer that takes its time, makes no room.
+            if needed <= size or needed > self.connection.max_frame_bytes + _SIZE.size:
                 return False
             if needed > _BUFFER_BYTES and not self._memory.take(self, needed, self._loop.time()):
                 return False
@@ -195,6 +196,7 @@ class Channel:
         handle, handle_alike = self._core.handle, self._core.handle_alike
         buffer = self._buffer
         view = memoryview(buffer)
+        is_half = False
         while end - start >= 4:
             if connection.waiting_for is not None or self._writing or connection.close_reason is not None:
                 break
@@ -211,6 +213,7 @@ class Channel:
                     break
                 frames_end = start + 4 + size
                 if frames_end > end:
+                    is_half = True
                     break
                 if (
                     size > _LARGE_REQUEST_BYTES
@@ -230,7 +233,7 @@ class Channel:
         self._start = start
         if now_s > started_s:
             turns.charge(connection, started_s, now_s - started_s + connection.debt_bytes * _SENDING_S)
-        if not self._reading and self._end - start < len(buffer):
+        if not self._reading and (is_half or self._end - start < len(buffer)):
             self._watch_reads(not self._writing)
 
     def _has_left(self) -> bool:
