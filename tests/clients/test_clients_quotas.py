@@ -306,3 +306,15 @@ def test_quotas_address_that_connects_too_often_is_kept_out_for_a_while(
     assert alter(client, {"ip": "127.0.0.1"}, connection_creation_rate=None) is ErrorCode.none
     with WireClient(running.bootstrap) as another:
         assert another.ask(apis.API_VERSIONS, 0).error_code is ErrorCode.none
+
+
+def test_quotas_next_to_nothing_are_felt_as_long_as_an_answer_can_say(
+    running: RunningBroker, client: WireClient
+) -> None:
+    """Milliseconds of an answer are an int32: neither is it passed, nor does the broker fail to answer."""
+    assert alter(client, {"client-id": "least"}, controller_mutation_rate=5e-324) is ErrorCode.none
+    assert alter(client, {"client-id": "slow"}, producer_byte_rate=1.0) is ErrorCode.none
+    create(client, "orders")
+    with WireClient(running.bootstrap, "least") as least, WireClient(running.bootstrap, "slow") as slow:
+        assert milliseconds(create(least, "first", 1)) == 2**31 - 1
+        assert milliseconds(produce(slow, 9, 3_000_000)) == 2**31 - 1

@@ -31,6 +31,9 @@ QUOTAS: Mapping[str, bool] = MappingProxyType(
 )
 """Settings of users and clients; True for those that are whole numbers."""
 
+LONGEST_WAIT_S = (2**31 - 1) / 1000
+"""What an answer can say at most: its milliseconds are an int32."""
+
 CONNECTION_RATE = "connection_creation_rate"
 """The setting of how many connections a second an address may make."""
 
@@ -125,7 +128,7 @@ class Rate:
             elapsed_s += (least - full_windows) * self._window_s
         elapsed_s = max(elapsed_s, self._window_s)
         over = total / elapsed_s - limit
-        return over / limit * elapsed_s if over > 0 else 0.0
+        return _wait_s(over * elapsed_s, limit) if over > 0 else 0.0
 
 
 class TokenBucket:
@@ -144,9 +147,14 @@ class TokenBucket:
         else:
             self._tokens = min(burst, self._tokens + (now_s - self._last_s) * limit)
         self._last_s = now_s
-        return -self._tokens / limit if self._tokens < 0 else 0.0
+        return _wait_s(-self._tokens, limit) if self._tokens < 0 else 0.0
 
     def take(self, amount: float) -> None:
         """Uses credit; it may go below nothing."""
         assert self._tokens is not None, "ask how long to wait first"
         self._tokens -= amount
+
+
+def _wait_s(amount: float, limit: float) -> float:
+    """How long it takes until an amount is made up for; a limit may be next to nothing."""
+    return amount / limit if amount < limit * LONGEST_WAIT_S else LONGEST_WAIT_S

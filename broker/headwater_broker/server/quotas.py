@@ -184,7 +184,7 @@ class Meter:
             return
         last = output[-1]
         if isinstance(last, Deferred) and not last.is_done:
-            last.finish = lambda parts: self._finish(connection, header, frame_bytes, took_s, parts)
+            last.finish = lambda parts: self._finish_later(connection, header, frame_bytes, took_s, parts)
             return
         parts: list[Part] = []
         while len(output) > before:
@@ -193,7 +193,22 @@ class Meter:
                 parts[:0] = part.parts
             else:
                 parts.insert(0, part)
-        output.extend(self._finish(connection, header, frame_bytes, took_s, parts))
+        finished, wait_s = self._finish(connection, header, frame_bytes, took_s, parts)
+        # The answer goes out at once, and says how long the next request has to wait (KIP-219).
+        output.extend(finished)
+        self._mute(connection, wait_s)
+
+    def _finish_later(
+        self,
+        connection: Connection,
+        header: RequestHeader,
+        frame_bytes: int,
+        took_s: float,
+        parts: Sequence[Part],
+    ) -> Sequence[Part]:
+        finished, wait_s = self._finish(connection, header, frame_bytes, took_s, parts)
+        self._mute(connection, wait_s)
+        return finished
 
     def _finish(
         self,
@@ -202,7 +217,8 @@ class Meter:
         frame_bytes: int,
         took_s: float,
         parts: Sequence[Part],
-    ) -> Sequence[Part]:
+    ) -> tuple[Sequence[Part], float]:
+        """The answer with how long to wait, and that in seconds."""
         size = frame_bytes
         if header.api_key == FETCH:
             size = sum(len(part) if isinstance(part, bytes | memoryview) else part.count for part in parts)
@@ -215,9 +231,8 @@ class Meter:
             parts = list(encode_fetch_response(header.correlation_id, header.api_version, []))
         wait_s = max(wait_s, self._quotas.record(Quota.REQUEST, user, client_id, took_s * 100))
         if wait_s <= 0:
-            return parts
-        self._mute(connection, wait_s)
-        return _with_throttle_time(header, parts, round(wait_s * 1000))
+            return parts, 0.0
+        return _with_throttle_time(header, parts, round(wait_s * 1000)), wait_s
 
     def _waits(self, connection: Connection, header: RequestHeader, frame_bytes: int, took_s: float) -> float:
         user, client_id = connection.principal.name, _client_id(header)
