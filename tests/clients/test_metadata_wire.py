@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from uuid import uuid4
+from typing import Any
+from uuid import UUID, uuid4
 
+import pytest
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.testing import RunningBroker
@@ -46,3 +48,24 @@ def test_metadata_just_after_a_deletion_shows_no_partitions(any_broker: RunningB
             if described.error_code is ErrorCode.none:
                 break
         assert len(described.partitions) == 1
+
+
+@pytest.mark.parametrize("version", [10, 11])
+@pytest.mark.parametrize(
+    "topic", [{"name": "clicks", "topic_id": UUID(int=1)}, {"name": None, "topic_id": None}]
+)
+def test_metadata_by_id_before_there_were_answers_to_it_is_refused(
+    any_broker: RunningBroker, version: int, topic: dict[str, Any]
+) -> None:
+    """As Kafka refuses it, all of the request: these versions have ids, and no way to leave out a name."""
+    named = {"name": f"topic-{uuid4().hex[:8]}", "topic_id": None}
+    with WireClient(any_broker.bootstrap) as client:
+        answer = client.ask(
+            *(apis.METADATA, version),
+            topics=[topic, named],
+            allow_auto_topic_creation=True,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        assert [each.error_code for each in answer.topics] == [ErrorCode.invalid_request] * 2
+        assert [each.name for each in answer.topics] == [topic["name"] or "", named["name"]]

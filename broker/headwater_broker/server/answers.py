@@ -1,8 +1,10 @@
-"""Answers without content that both handlers and guards give, about one thing that was asked for."""
+"""What handlers and guards share: answers without content about one thing that was asked for, and a rule."""
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.server.core import Response
+from headwater_broker.server.core import Request, Response
+
+_IDS_SAID_FROM, _IDS_FROM = 10, 12
 
 
 def undescribed_group(group_id: str, code: ErrorCode) -> Response:
@@ -34,3 +36,13 @@ def undescribed_transaction(transactional_id: str, code: ErrorCode) -> Response:
 def no_coordinator(code: ErrorCode, message: str | None) -> Response:
     """Of FindCoordinator."""
     return {"error_code": code, "error_message": message, "node_id": -1, "host": "", "port": -1}
+
+
+def names_topics(request: Request) -> bool:
+    """Whether each topic of a Metadata request is named, where the version demands it.
+
+    Versions 10 and 11 have ids and nullable names, but no answers about them: Kafka refuses all of such a request.
+    """
+    return not _IDS_SAID_FROM <= request.version < _IDS_FROM or all(
+        each.name is not None and each.topic_id is None for each in request.body.topics
+    )

@@ -13,7 +13,7 @@ from headwater_broker.coordination import (
     PartitionState,
     TopicState,
 )
-from headwater_broker.server.answers import no_coordinator
+from headwater_broker.server.answers import names_topics, no_coordinator
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
@@ -54,6 +54,11 @@ class MetadataApis:
         """Brokers and topics. A topic asked for by name that is missing is created, if that is allowed."""
         cluster = self._node.cluster
         asked = request.body.topics
+        if asked is not None and not names_topics(request):
+            described = [
+                _missing(each.name or "", ErrorCode.invalid_request, each.topic_id) for each in asked
+            ]
+            return self._metadata(request, described)
         if asked is None or (request.version == 0 and not asked):
             described = [self._describe(topic) for _, topic in sorted(cluster.topics.items())]
             return self._metadata(request, described)

@@ -5,6 +5,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.security import Operation, ResourceType
+from headwater_broker.server.answers import names_topics
 from headwater_broker.server.cluster import ClusterView
 from headwater_broker.server.core import Handler, Request, Response
 from headwater_broker.server.guards.access import (
@@ -76,7 +77,7 @@ class MetadataGuard:
 
     def __call__(self, caller: Caller, request: Request, handler: Handler) -> Answer:
         asked = request.body.topics
-        if asked is None or (request.version == 0 and not asked):
+        if asked is None or (request.version == 0 and not asked) or not names_topics(request):
             return then(handler(request), lambda answer: self._finish(caller, request, answer, []))
         refused: list[Any] = []
         allowed: list[Any] = []
