@@ -301,6 +301,18 @@ UNKNOWN: list[tuple[str, int, int, dict[str, Any], tuple[Any, ...], ErrorCode]] 
         ErrorCode.delegation_token_request_not_allowed,
     ),
     (
+        "a token for somebody of no kind",
+        *(apis.CREATE_DELEGATION_TOKEN, 3),
+        {
+            "owner_principal_type": None,
+            "owner_principal_name": "bob",
+            "renewers": [],
+            "max_lifetime": -1,
+        },
+        ("error_code",),
+        ErrorCode.delegation_token_request_not_allowed,
+    ),
+    (
         "a password of a user that is not there",
         *(apis.DESCRIBE_USER_SCRAM_CREDENTIALS, 0),
         {"users": [{"name": "nobody"}]},

@@ -58,9 +58,11 @@ class TokenApis:
         requester = request.connection.principal
         owner = requester
         if request.get("owner_principal_name"):
-            owner = Principal(body.owner_principal_type, body.owner_principal_name)
+            owner = Principal(body.owner_principal_type or "", body.owner_principal_name)
         try:
             self._check_allowed(request)
+            if not owner.kind:
+                raise ApiError(ErrorCode.invalid_principal_type)
             if owner != requester and not self._may(request, Operation.CREATE_TOKENS, str(owner)):
                 raise ApiError(ErrorCode.delegation_token_authorization_failed)
             renewers = tuple(Principal(each.principal_type, each.principal_name) for each in body.renewers)
