@@ -122,6 +122,10 @@ def test_numbers_of_a_new_topic_are_refused_in_kafkas_words(client: WireClient) 
     assert refusal(num_partitions=0) == "Number of partitions must be larger than 0."
     assert refusal(replication_factor=0) == "Replication factor must be larger than 0."
     assert "one replica here, not 3: brokers do not replicate yet" in refusal(replication_factor=3)
+    too_many = [{"partition_index": number, "broker_ids": [1]} for number in range(10_001)]
+    numbers = {"num_partitions": -1, "replication_factor": -1}
+    assert refusal(num_partitions=10_001) == "a topic has 1 to 10000 partitions, not 10001"
+    assert refusal(assignments=too_many, **numbers) == "a topic has 1 to 10000 partitions, not 10001"
 
 
 def test_more_partitions_are_refused_in_kafkas_words(client: WireClient, topic: str) -> None:

@@ -234,9 +234,7 @@ class TopicAdmin:
         """Spreads partitions over the live brokers, each topic from another broker on."""
         if partitions < 1:
             raise ApiError(ErrorCode.invalid_partitions, "Number of partitions must be larger than 0.")
-        if partitions > _MAX_PARTITIONS:
-            message = f"a topic has 1 to {_MAX_PARTITIONS} partitions, not {partitions}"
-            raise ApiError(ErrorCode.invalid_partitions, message)
+        _check_number(partitions)
         self._check_replicas(replicas)
         brokers = list(self._node.cluster.brokers) or [self._node.me.broker_id]
         start = crc32(name.encode())
@@ -251,6 +249,7 @@ class TopicAdmin:
         if sorted(assignment) != list(range(first, first + len(assignment))):
             message = f"partitions should be a consecutive {first}-based integer sequence"
             raise ApiError(ErrorCode.invalid_replica_assignment, message)
+        _check_number(first + len(assignment))
         for partition, brokers in assignment.items():
             problem = self._problem_of_replicas(partition, brokers)
             if problem is not None:
@@ -403,9 +402,7 @@ class TopicAdmin:
                 f"Topic currently has {present} partitions, which is higher than the requested {topic.count}."
             )
             raise ApiError(ErrorCode.invalid_partitions, message)
-        if topic.count > _MAX_PARTITIONS:
-            message = f"a topic has 1 to {_MAX_PARTITIONS} partitions, not {topic.count}"
-            raise ApiError(ErrorCode.invalid_partitions, message)
+        _check_number(topic.count)
         if topic.assignments is None:
             assignment = self._assign(topic.name, topic.count - present, 1, first=present)
         else:
@@ -440,6 +437,12 @@ def check_topic_name(name: str) -> None:
     else:
         problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     raise ApiError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
+
+
+def _check_number(partitions: int) -> None:
+    if partitions > _MAX_PARTITIONS:
+        message = f"a topic has 1 to {_MAX_PARTITIONS} partitions, not {partitions}"
+        raise ApiError(ErrorCode.invalid_partitions, message)
 
 
 def _out_of_time() -> ApiError:
