@@ -48,14 +48,21 @@ def produce(running: RunningBroker, topic: str, partition: int, *stamps_ms: int)
 
 
 def fetch(
-    client: WireClient, topic: str, session: tuple[int, int], *wanted: tuple[int, int], **more: Any
+    client: WireClient,
+    topic: str,
+    session: tuple[int, int],
+    *wanted: tuple[int, int],
+    version: int = 12,
+    **more: Any,
 ) -> Any:
     partitions = [
         {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         for number, offset in wanted
     ]
     return client.ask(
-        *(FETCH, 12),
+        *(FETCH, version),
+        replica_id=-1,
+        isolation_level=0,
         max_wait=0,
         min_bytes=1,
         max_bytes=1 << 20,
@@ -496,3 +503,13 @@ def test_loggers_are_described_and_changed(any_broker: RunningBroker) -> None:
         assert alter("root", None) == ErrorCode.invalid_config
         assert alter(name, None) == ErrorCode.none
         assert level() == before
+
+
+def test_fetch_session_with_a_long_name_goes_on_in_a_version_that_cannot_say_it(
+    any_broker: RunningBroker,
+) -> None:
+    with WireClient(any_broker.bootstrap) as client:
+        first = fetch(client, "x" * 40_000, (0, 0), (0, 0), version=12)
+        assert told(first) == [(0, ErrorCode.unknown_topic_or_partition, False)]
+        again = fetch(client, "", (first.session_id, 1), version=11)
+        assert told(again) == [(0, ErrorCode.unknown_topic_or_partition, False)]

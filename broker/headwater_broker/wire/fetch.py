@@ -30,6 +30,7 @@ _LIMITS = Struct(">iiib")
 _LIMITS_V3 = Struct(">iii")
 _LIMITS_V0 = Struct(">ii")
 _NO_LIMIT = 2**31 - 1
+_LEGACY_NAME_BYTES = 2**15 - 1
 _SESSION = Struct(">ii")
 _ERROR_AND_SESSION = Struct(">hi")
 _REPLICA_STATE_SIZE = 12
@@ -295,4 +296,6 @@ def _pack_topic(topic: bytes, version: int) -> bytes:
         return topic
     if version >= _FLEXIBLE_FROM:
         return write_uvarint(len(topic) + 1) + topic
-    return _SHORT.pack(len(topic)) + topic
+    # A session that a version with longer names began may go on in this one.
+    name = topic[:_LEGACY_NAME_BYTES]
+    return _SHORT.pack(len(name)) + name
