@@ -193,3 +193,11 @@ def test_answers_to_requests_in_a_row_are_those_to_each(version: int) -> None:
     assert whole == b"".join(encode_produced(i, version, b"topic", 3, o, -1, 7) for i, o in each)
     last = ProduceResult(b"topic", 3, 0, 2**40, -1, 7)
     assert whole.endswith(encode_produce_response(-2, version, [last]))
+
+
+def test_alike_requests_of_a_long_client_id_are_not_learnt() -> None:
+    """A client may name itself anew with each request: it is not to fill the memory with that."""
+    frame = produce(9, 1, b"x" * 70, client_id=b"c" * 2000)
+    forms = learnt(frame)
+    assert take(forms, frame) == ([], [])
+    assert forms._by_length == {}

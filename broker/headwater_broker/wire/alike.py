@@ -21,6 +21,8 @@ _NO_TAGS = b"\x00\x00\x00"
 
 _FORMS = 1024
 _LENGTHS = 8
+_LONGEST_BYTES = 1024
+"""Of a form that is remembered: client ids may be long, and each another one."""
 
 
 class ProduceForm:
@@ -140,6 +142,7 @@ class ProduceForms:
             request.transactional_id is None
             and frame[length_at:start] == length
             and frame[end:] == (_NO_TAGS if is_flexible else b"")
+            and length_at <= _LONGEST_BYTES
         )
         if is_ordinary:
             before = bytes(frame[_START.size - _SIZE_BYTES : length_at])
