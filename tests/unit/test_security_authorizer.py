@@ -207,3 +207,11 @@ def test_principal_malformed_is_refused_with_an_example(text: str) -> None:
 
 def test_principal_name_may_hold_colons() -> None:
     assert parse_principal("User:urn:x:1") == Principal("User", "urn:x:1")
+
+
+def test_authorizer_long_names_are_decided_and_not_remembered() -> None:
+    made = authorizer(rule("t", Operation.READ, prefixed=True))
+    for name in ("t" * 100, "t" * 100_000):
+        assert made.allows(ALICE, HOST, Operation.READ, TOPIC, name)
+        assert not made.allows(BOB, HOST, Operation.READ, TOPIC, name)
+    assert {len(name) for *_, name in made._decisions} == {100}

@@ -16,6 +16,8 @@ from headwater_broker.security.principal import Principal
 
 _EVERYBODY = f"User:{WILDCARD}"
 _REMEMBERED = 20_000
+_LONGEST_NAME = 255
+"""Of a resource that is remembered: strangers ask for names that are far longer than any topic's."""
 
 _IMPLIED_BY: Mapping[Operation, tuple[Operation, ...]] = {
     Operation.DESCRIBE: (
@@ -80,6 +82,8 @@ class Authorizer:
         decision = self._decisions.get(key)
         if decision is None:
             decision = self._decide(principal, host, operation, resource_type, name)
+            if len(name) > _LONGEST_NAME:
+                return decision
             if len(self._decisions) >= _REMEMBERED:
                 self._decisions.clear()
             self._decisions[key] = decision
