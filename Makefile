@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
+.PHONY: demo check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -19,7 +19,7 @@ demo: setup  ## The flights of one month, from events to Delta tables, rebuilt b
 
 # The lanes, see docs/testing.md. PARTS of `test-all` are folders of tests/ and of tests/spark/; ARGS are options of pytest.
 PYTEST    := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
-ALL_PARTS := unit property docs clients jobs backfill operators sources tables cluster kafka crash e2e
+ALL_PARTS := unit property docs clients jobs backfill operators sources tables cluster kafka crash fuzz e2e
 PARTS     ?= $(ALL_PARTS)
 LANE      ?= test
 paths      = $(foreach part,$(1),$(wildcard tests/$(part) tests/spark/$(part)))
@@ -58,6 +58,9 @@ crash-driver: setup  ## kill -9 of the driver of running jobs, 100 times, at eac
 
 crash-backfill: setup  ## kill -9 of backfills 100 times, at each step of repairs, rebuilds and rewinds and at random instants
 	@HEADWATER_BACKFILL_KILLS=$${HEADWATER_BACKFILL_KILLS:-100} $(BIN)/python -m pytest tests/crash/test_backfill_kill.py -s --timeout 0 $(ARGS)
+
+fuzz-broker: setup  ## The broker's wire protocol fuzzed at every API and version for an hour (MINUTES=5: five); new sessions go to tests/fuzz/corpus
+	@HEADWATER_FUZZ_S=$$(( $${MINUTES:-60} * 60 )) $(BIN)/python -m pytest tests/fuzz -k random -s --timeout 0 $(ARGS)
 
 bench-streams: setup  ## Rows/s beside plain PySpark, produce-to-table times, the demo's time, as JSON
 	@$(BIN)/python tests/bench/streams.py --demo $(ARGS)

@@ -37,9 +37,11 @@ class BrokerProcess:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self, *settings: str) -> BrokerProcess:
-        """Starts it and waits until it is ready."""
+        """Starts it and waits until it is ready; `listeners=...` among the settings stands for its own port."""
         command = [*self._within, sys.executable, "-m", "headwater_broker", "--id", str(self._broker_id)]
-        command += ["--listen", f"127.0.0.1:{self._port}", "--data", str(self.data), *self.shared_state]
+        command += ["--data", str(self.data), *self.shared_state]
+        if not any(each.startswith("listeners=") for each in settings):
+            command += ["--listen", f"127.0.0.1:{self._port}"]
         for setting in (
             "group.initial.rebalance.delay.ms=200",
             "group.min.session.timeout.ms=1000",
