@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from headwater.ship.discovery import missing_file
 from headwater.ship.listener import parse_address
+from headwater.ship.progress import PROGRESS_TOPIC as PROGRESS
+from headwater_broker.shown import escaped
 from headwater_broker.testing import RunningBroker
 from headwater_broker.testing import broker as running_broker
 from support.processes import free_port
@@ -224,6 +226,43 @@ def test_ship_topic_whose_limit_is_lowered_meanwhile_gets_every_line_that_fits(
     code, _, err = shipper.end()
     assert (code, "Traceback" in err, err.count("is kept in")) == (0, False, 1), err
     assert len([*(tmp_path / ".headwater/ship/here/logs/too-long").iterdir()]) == 1
+
+
+@pytest.mark.story
+def test_ship_passes_over_what_is_no_progress_in_its_topic(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater
+) -> None:
+    (tmp_path / "a.log").write_bytes(b"one\n")
+    (tmp_path / "b.log").write_bytes(b"another\n")
+    arguments = ("*.log", "--topic", "logs", "--once", "--name", "here", "--bootstrap", broker.bootstrap)
+    assert headwater("ship", *arguments).returncode == 0
+    kept = {Path(json.loads(each.value())["path"]).name: each for each in records(broker.bootstrap, PROGRESS)}
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for key in (kept["a.log"].key(), b"here\tlogs\tnobody", b"\x1b[2J"):
+        producer.produce(PROGRESS, b"{", key)
+    assert producer.flush(WAIT_S) == 0
+    end = len(records(broker.bootstrap, PROGRESS))
+    (tmp_path / "a.log").write_bytes(b"one\ntwo\n")
+    done = headwater("ship", *arguments)
+    assert (done.returncode, done.stdout) == (0, "shipped 1 line (4 bytes) to logs\n")
+    assert sorted(values(records(broker.bootstrap, "logs"))) == ["another", "one", "two"]
+    where = f"headwater: topic {PROGRESS}, partition 0, offset"
+    why = "the record is no progress of a file and is passed over;"
+    lines = [
+        f"{where} {end - 3}, key {escaped(kept['a.log'].key().decode())}: {why} the record before it counts",
+        f"{where} {end - 2}, key here\\tlogs\\tnobody: {why} its file counts as a new one",
+        f"{where} {end - 1}, key \\x1b[2J: {why} its key is not that of a file",
+    ]
+    assert done.stderr.splitlines() == lines
+    status = headwater("ship", "--status", "--json", "--bootstrap", broker.bootstrap)
+    assert (status.returncode, status.stderr.splitlines()) == (
+        0,
+        lines[1:],
+    )  # the shipper wrote the first anew
+    assert {Path(each["file"]).name: each["lag_bytes"] for each in json.loads(status.stdout)} == {
+        "a.log": 0,
+        "b.log": 0,
+    }
 
 
 @pytest.mark.story

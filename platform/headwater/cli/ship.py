@@ -214,7 +214,7 @@ class _Reporter:
 def _print_status(cluster: Cluster, name: str | None, topic: str | None, json_output: bool) -> None:
     from headwater.ship.status import file_statuses
 
-    found = file_statuses(cluster, name, topic)
+    found = file_statuses(cluster, name, topic, _say)
     if json_output:
         print_json([each.as_json() for each in found])
         return

@@ -1,11 +1,15 @@
 r"""How far each file was shipped: records of a compacted topic beside the lines themselves.
 
 A record's key is `<shipper>\t<topic>\t<file id>` and its value the JSON of an `Entry`; a null value forgets the file.
+
+Whoever may write to the topic can put anything there. A record that is no entry is named and passed over, and the one
+before it under its key counts, if the log still has that.
 """
 
 import json
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
 from typing import Any, get_type_hints
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
@@ -13,7 +17,8 @@ from confluent_kafka.admin import NewTopic
 
 from headwater.ship.brokers import Brokers
 from headwater.ship.errors import ShipError
-from headwater.ship.mark import Mark
+from headwater.ship.mark import HEAD_BYTES, TAIL_BYTES, Mark
+from headwater_broker.shown import shown
 
 PROGRESS_TOPIC = "__headwater_ship"
 _CONFIG = {
@@ -69,18 +74,53 @@ class Entry:
         Raises:
             ValueError: It is not one.
         """
-        value = json.loads(text)
         try:
+            value = json.loads(text)
             entry = cls(**{**value, "mark": Mark(**value["mark"])})
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"no entry of {PROGRESS_TOPIC}: {text[:80]!r}") from error
-        if not (_has_its_types(entry) and _has_its_types(entry.mark)):
+        except (ValueError, TypeError, KeyError, RecursionError):
+            entry = None
+        if entry is None or not _can_be(entry):
             raise ValueError(f"no entry of {PROGRESS_TOPIC}: {text[:80]!r}")
         return entry
 
 
+_GREATEST_POSITION = 2**63 - 1
+_GREATEST_INODE = 2**64 - 1
+_GREATEST_MS = 253_402_300_799_999
+"""The last millisecond of the year 9999, beyond which Python has no dates."""
+
+
+def _can_be(entry: Entry) -> bool:
+    """Whether a shipper may have saved this: each value of its type and where a file, or a time, can be."""
+    mark = entry.mark
+    if not (_has_its_types(entry) and _has_its_types(mark)):
+        return False
+    numbers = [each for each in _values(entry) + _values(mark) if isinstance(each, int)]
+    times_ms = [entry.saved_ms, entry.missed_ms or 0]
+    return (
+        all(0 <= each <= _GREATEST_INODE for each in numbers)
+        and max(mark.position, entry.ordinal, entry.cut or 0, entry.size) <= _GREATEST_POSITION
+        and all(each <= _GREATEST_MS for each in times_ms)
+        and mark.head_bytes <= min(HEAD_BYTES, mark.position)
+        and mark.tail_bytes <= min(TAIL_BYTES, mark.position)
+        and all(map(_is_file_name, (entry.path, entry.place)))
+    )
+
+
+def _values(made: Entry | Mark) -> list[Any]:
+    return [getattr(made, field.name) for field in fields(made)]
+
+
 def _has_its_types(made: Entry | Mark) -> bool:
     return all(isinstance(getattr(made, name), kind) for name, kind in get_type_hints(type(made)).items())
+
+
+def _is_file_name(text: str) -> bool:
+    try:
+        os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def entry_key(shipper: str, topic: str, file_id: str) -> bytes:
@@ -105,7 +145,64 @@ def require_progress_topic(brokers: Brokers) -> None:
             ) from error
 
 
-def load_progress(brokers: Brokers, shipper: str | None, topic: str | None) -> list[tuple[str, str, Entry]]:
+@dataclass(frozen=True)
+class Progress:
+    """What the progress topic says.
+
+    Attributes:
+        entries: Shipper, topic and entry of each file that is not forgotten.
+        passed_over: A sentence for each record that is none.
+    """
+
+    entries: tuple[tuple[str, str, Entry], ...] = ()
+    passed_over: tuple[str, ...] = ()
+
+
+def progress_of(
+    records: Iterable[tuple[int, bytes | None, bytes | None]], shipper: str | None, topic: str | None
+) -> Progress:
+    """Reads records of the progress topic.
+
+    Args:
+        records: Offset, key and value of each.
+        shipper: Only this shipper's files; None for all.
+        topic: Only what went to this topic; None for all.
+    """
+    entries: dict[bytes, tuple[str, str, Entry]] = {}
+    passed_over: dict[bytes, tuple[int, str]] = {}
+    for offset, key, value in records:
+        names = (key or b"").decode("utf-8", "replace").split("\t")
+        if key is None or len(names) != 3:
+            if value is not None:
+                passed_over[key or b""] = offset, "its key is not that of a file"
+            continue
+        if shipper not in (None, names[0]) or topic not in (None, names[1]):
+            continue
+        passed_over.pop(key, None)
+        if value is None:
+            entries.pop(key, None)
+            continue
+        try:
+            entry = Entry.from_json(value)
+        except ValueError:
+            entry = None
+        if entry is not None and entry.file_id == names[2]:
+            entries[key] = names[0], names[1], entry
+        elif key in entries:
+            passed_over[key] = offset, "the record before it counts"
+        else:
+            passed_over[key] = offset, "its file counts as a new one"
+    return Progress(
+        tuple(entries.values()),
+        tuple(
+            f"topic {PROGRESS_TOPIC}, partition 0, offset {offset}, key {shown(key)}: the record is no progress of a "
+            f"file and is passed over; {consequence}"
+            for key, (offset, consequence) in passed_over.items()
+        ),
+    )
+
+
+def load_progress(brokers: Brokers, shipper: str | None, topic: str | None) -> Progress:
     """Reads the progress topic to its end.
 
     Args:
@@ -114,7 +211,7 @@ def load_progress(brokers: Brokers, shipper: str | None, topic: str | None) -> l
         topic: Only what went to this topic; None for all.
 
     Returns:
-        Shipper, topic and entry of each file that is not forgotten; none if there is no progress topic.
+        What it says; nothing if there is no progress topic.
 
     Raises:
         UserError: No broker answers.
@@ -128,34 +225,18 @@ def load_progress(brokers: Brokers, shipper: str | None, topic: str | None) -> l
         "fetch.wait.max.ms": 10,
         "allow.auto.create.topics": False,
     }
-    found: dict[bytes, bytes | None] = {}
     try:
         if PROGRESS_TOPIC not in brokers.admin().list_topics(timeout=brokers.timeout_s).topics:
-            return []
+            return Progress()
         consumer = Consumer(properties)
         try:
             consumer.assign([TopicPartition(PROGRESS_TOPIC, 0, OFFSET_BEGINNING)])
-            for message in _until_end(consumer, brokers):
-                found[message.key()] = message.value()
+            records = ((each.offset(), each.key(), each.value()) for each in _until_end(consumer, brokers))
+            return progress_of(records, shipper, topic)
         finally:
             consumer.close()
     except KafkaException as error:
         raise brokers.explain(error.args[0], f"topic {PROGRESS_TOPIC}") from error
-    entries = []
-    for key, value in found.items():
-        names = key.decode("utf-8", "replace").split("\t")
-        if (
-            value is None
-            or len(names) != 3
-            or shipper not in (None, names[0])
-            or topic not in (None, names[1])
-        ):
-            continue
-        try:
-            entries.append((names[0], names[1], Entry.from_json(value)))
-        except ValueError as error:
-            raise ShipError(f"{error}: it was written by another version") from error
-    return entries
 
 
 def _until_end(consumer: Any, brokers: Brokers) -> Iterator[Any]:

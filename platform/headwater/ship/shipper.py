@@ -119,6 +119,7 @@ class Shipper:
         self._report = report
         self._check = check
         self._refused_bytes: int | None = None
+        self._said_once: set[str] = set()
         self._spool = spool
         self._origin = [
             ("headwater-origin-cluster", options.name.encode()),
@@ -159,7 +160,7 @@ class Shipper:
             try:
                 limit = require_topic(self._brokers, self._options.topic)
                 require_progress_topic(self._brokers)
-                entries = load_progress(self._brokers, self._options.name, self._options.topic)
+                progress = load_progress(self._brokers, self._options.name, self._options.topic)
             except ShipError:
                 raise
             except UserError as error:
@@ -169,7 +170,11 @@ class Shipper:
                     self._say(f"waiting for the brokers, nothing is lost: {error}")
                     said = True
             else:
-                self._entries = [entry for _, _, entry in entries]
+                self._entries = [entry for _, _, entry in progress.entries]
+                for sentence in progress.passed_over:
+                    if sentence not in self._said_once:
+                        self._said_once.add(sentence)
+                        self._say(sentence)
                 return limit
             if self._stop.wait(1):
                 return None

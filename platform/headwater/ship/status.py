@@ -1,6 +1,7 @@
 """How far the files of shippers are: their saved progress beside the files as they are now."""
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -45,9 +46,14 @@ class FileStatus:
         return asdict(self)
 
 
-def file_statuses(brokers: Brokers, shipper: str | None, topic: str | None) -> list[FileStatus]:
-    """All files of a shipper, a topic, or both; None for any."""
-    found = [_status(*each) for each in load_progress(brokers, shipper, topic)]
+def file_statuses(
+    brokers: Brokers, shipper: str | None, topic: str | None, say: Callable[[str], None]
+) -> list[FileStatus]:
+    """All files of a shipper, a topic, or both; None for any. Says which records are no progress of a file."""
+    progress = load_progress(brokers, shipper, topic)
+    for sentence in progress.passed_over:
+        say(sentence)
+    found = [_status(*each) for each in progress.entries]
     return sorted(found, key=lambda each: (each.shipper, each.topic, each.file, each.saved_at))
 
 
