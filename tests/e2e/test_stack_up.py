@@ -251,6 +251,11 @@ def test_up_goes_on_without_a_killed_broker_and_says_which(
     assert (told["already_running"], told["started_again"]) == (True, ["broker 2"])
     assert [each["alive"] for each in told["processes"]] == [True, True, True]
     assert len(_brokers(told["bootstrap"])) == 2
+    more = headwater_process("up", "--home", "home", "--brokers", "3")
+    assert (more.returncode, more.stdout) == (0, f"already running {told['bootstrap']}\n")
+    assert more.stderr == (
+        "headwater: --brokers 3 is for a stack that starts, and this one has 2 brokers: run headwater down first\n"
+    )
     assert headwater("status", "--home", "home").returncode == 0
     assert _stack_finding(headwater) == ("ok", f"runs on {told['bootstrap']}")
     assert stack.end()[0] == 0
@@ -453,7 +458,10 @@ def test_up_detached_then_status_then_down(headwater: Any, headwater_process: An
         assert second.stderr == ""
         other = headwater_process("up", "--home", "home", "--coordinator", "memory", "--port", "1")
         assert (other.returncode, other.stdout) == (0, second.stdout)
-        assert other.stderr == "headwater: --port 1 is for a stack that starts: run headwater down first\n"
+        assert other.stderr == (
+            "headwater: --port 1 is for a stack that starts, and this one has its first broker at "
+            f"{told['bootstrap']}: run headwater down first\n"
+        )
         status = json.loads(headwater("status", "--home", "home", "--json").stdout)
         assert (status["running"], status["bootstrap"]) == (True, told["bootstrap"])
         assert [member["role"] for member in status["processes"]] == ["broker"]

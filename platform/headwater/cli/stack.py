@@ -19,7 +19,7 @@ from headwater.cli._common import (
 )
 from headwater.config import load_settings
 from headwater.stack.disks import disk_problem, lost_records
-from headwater.stack.local import data_dir, start_detached, stop
+from headwater.stack.local import data_dir, differences, start_detached, stop
 from headwater.stack.processes import resident_bytes
 from headwater.stack.spec import stack_spec
 from headwater.stack.state import Member, StackState, left_state, running_state
@@ -61,8 +61,10 @@ def up(
 
     Returns once clients can produce; headwater down stops them. A stack that
     runs already is left as it is, but for brokers of it that have ended: they
-    are started again. With --foreground the command stays, prints one line,
-    ready HOST:PORT, and ends everything when it ends.
+    are started again. Other brokers, another port or another coordinator than
+    it has need headwater down first, which is told. With --foreground the
+    command stays, prints one line, ready HOST:PORT, and ends everything when
+    it ends.
 
     Exit status: 0 fine, 2 bad usage, 3 port in use, 4 ZooKeeper or Java.
 
@@ -83,18 +85,19 @@ def up(
         "stack.zookeeper": zookeeper,
         "stack.coordinator": coordinator,
     }
-    settings = load_settings(os.environ, flags).settings
-    spec = stack_spec(settings, (data or data_dir(home)).absolute(), assignments or ())
+    loaded = load_settings(os.environ, flags)
+    spec = stack_spec(loaded.settings, (data or data_dir(home)).absolute(), assignments or ())
     if foreground:
         Supervisor(spec, os.environ, on_ready=_print_ready, tell=_tell).run()
         return
     with waiting("starting the stack"):
         started = start_detached(spec)
-    runs_at = started.state.bootstrap.partition(",")[0]
-    if started.already_running and port and not runs_at.endswith(f":{port}"):
-        print(
-            f"headwater: --port {port} is for a stack that starts: run headwater down first", file=sys.stderr
-        )
+    for key, asked, running in differences(spec, started.state) if started.already_running else ():
+        if loaded.is_chosen(key):
+            _tell(
+                f"{loaded.name_of(key)} {asked} is for a stack that starts, and this one has {running}: run headwater "
+                "down first"
+            )
     for name in started.started_again:
         _tell(f"{name} had ended, and runs again")
     if started.was_killed:

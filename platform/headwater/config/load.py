@@ -17,6 +17,7 @@ from headwater.errors import UsageError, reason
 _ENVIRONMENT_PREFIX = "HEADWATER_"
 _SECRET_NAME = re.compile(r"password|secret|token|credential|private|\.key$|jaas", re.IGNORECASE)
 _HIDDEN = "********"
+_SHIPPED = "the shipped conf/headwater.toml"
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,15 @@ class LoadedSettings:
 
     settings: Settings
     sources: Mapping[str, str]
+
+    def is_chosen(self, key: str) -> bool:
+        """Whether somebody gave a setting, rather than leaving it at what is shipped."""
+        return not self.sources.get(key, _SHIPPED).startswith(_SHIPPED)
+
+    def name_of(self, key: str) -> str:
+        """What to call a setting by where it was given: its flag, or its key and place."""
+        source = self.sources.get(key, "default")
+        return source if source.startswith("--") else f"{key} ({source})"
 
     def values(self) -> list[Value]:
         """Every setting in the order of conf/headwater.toml, with secrets hidden."""
@@ -96,7 +106,7 @@ _FREE_TABLES = ("broker", "spark.conf")
 
 def _files(environ: Mapping[str, str]) -> Iterator[tuple[Path, str]]:
     """The files to read, the winning one last, each with the name to call it by."""
-    yield shipped_dir("conf") / "headwater.toml", "the shipped conf/headwater.toml"
+    yield shipped_dir("conf") / "headwater.toml", _SHIPPED
     named = environ.get("HEADWATER_CONFIG")
     if named:
         yield Path(named).expanduser(), named

@@ -17,6 +17,7 @@ from headwater.stack.ports import parse_address, refusal
 from headwater.stack.processes import start_child
 from headwater.stack.spec import BROKER_ID, StackSpec
 from headwater.stack.state import START_MISSING, Member, StackState, left_state, running_state
+from headwater_streams.plural import counted
 
 _POLL_S = 0.05
 
@@ -41,6 +42,23 @@ class Started:
     already_running: bool
     started_again: tuple[str, ...] = ()
     was_killed: bool = False
+
+
+def differences(spec: StackSpec, running: StackState) -> list[tuple[str, object, str]]:
+    """What a running stack has otherwise than was asked for: the setting, what was asked for, what the stack has."""
+    brokers = sorted(running.brokers, key=lambda each: each.id or 0)
+    embeds = any(each.role == "zookeeper" for each in running.members)
+    first = brokers[0].address if brokers else ""
+    found: list[tuple[str, object, str]] = []
+    if len(brokers) != len(spec.broker_ids):
+        found.append(("stack.brokers", len(spec.broker_ids), counted(len(brokers), "broker")))
+    if spec.port and not first.endswith(f":{spec.port}"):
+        found.append(("stack.port", spec.port, f"its first broker at {first}"))
+    if spec.coordinator != running.coordinator:
+        found.append(("stack.coordinator", spec.coordinator, f"the coordinator {running.coordinator}"))
+    elif spec.zookeeper and (embeds or spec.zookeeper != running.zookeeper):
+        found.append(("stack.zookeeper", spec.zookeeper, f"ZooKeeper at {running.zookeeper}"))
+    return found
 
 
 def start_detached(spec: StackSpec) -> Started:

@@ -1,0 +1,52 @@
+"""What is said of a stack that runs and is asked to be another."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headwater.config import Settings, StackSettings
+from headwater.stack.local import differences
+from headwater.stack.spec import stack_spec
+from headwater.stack.state import Member, StackState
+
+EMBEDDED = Member("zookeeper", None, "127.0.0.1:2181", 1, 1)
+# A broker that was started again stands behind the others.
+BROKERS = (Member("broker", 2, "127.0.0.1:9093", 1, 1), Member("broker", 1, "127.0.0.1:9092", 1, 1))
+RUNNING = StackState(1, 1, True, 1, "zookeeper", "127.0.0.1:2181", (EMBEDDED, *BROKERS))
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"brokers": 2, "port": 9092}, []),
+        ({"brokers": 2, "port": 0}, []),
+        ({"brokers": 3, "port": 9092}, [("stack.brokers", 3, "2 brokers")]),
+        ({"brokers": 1, "port": 9092}, [("stack.brokers", 1, "2 brokers")]),
+        ({"brokers": 2, "port": 9093}, [("stack.port", 9093, "its first broker at 127.0.0.1:9092")]),
+        (
+            {"brokers": 2, "zookeeper": "127.0.0.1:2181"},
+            [("stack.zookeeper", "127.0.0.1:2181", "ZooKeeper at 127.0.0.1:2181")],
+        ),
+        (
+            {"brokers": 1, "coordinator": "memory"},
+            [
+                ("stack.brokers", 1, "2 brokers"),
+                ("stack.coordinator", "memory", "the coordinator zookeeper"),
+            ],
+        ),
+    ],
+)
+def test_stack_that_is_asked_to_be_another_says_what_it_is(
+    asked: dict[str, object], expected: list[tuple[str, object, str]]
+) -> None:
+    spec = stack_spec(Settings(stack=StackSettings.model_validate({"port": 0, **asked})), Path("data"))
+    assert differences(spec, RUNNING) == expected
+
+
+def test_stack_with_an_ensemble_of_others_is_asked_for_no_other() -> None:
+    running = replace(RUNNING, members=BROKERS)
+    settings = Settings(
+        stack=StackSettings.model_validate({"brokers": 2, "port": 0, "zookeeper": "127.0.0.1:2181"})
+    )
+    assert differences(stack_spec(settings, Path("data")), running) == []
