@@ -15,6 +15,7 @@ from headwater_broker.server.arguments import ProcessOptions, parse_arguments
 from headwater_broker.server.broker import Broker, BrokerOptions
 from headwater_broker.server.errors import ServerError, UsageError
 from headwater_broker.server.loggers import LineFormatter
+from headwater_broker.shown import escaped
 
 _LOG = logging.getLogger(__name__)
 _FAILED = 1
@@ -40,12 +41,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         coordinator = make_coordinator(options)
         asyncio.run(_serve(options.broker, coordinator))
     except ServerError as error:
-        print(f"headwater_broker: {error}", file=sys.stderr)
+        _say(str(error))
         return error.exit_status
-    except (LogDirError, CorruptState, OSError) as error:
-        print(f"headwater_broker: {error}", file=sys.stderr)
+    except (LogDirError, CorruptState) as error:
+        _say(str(error))
+        return _FAILED
+    except OSError as error:
+        _say(f"cannot use {error.filename}: {error.strerror}" if error.filename else str(error))
         return _FAILED
     return 0
+
+
+def _say(sentence: str) -> None:
+    """Tells why the process ends, on a line of its log."""
+    print(f"headwater_broker: {escaped(sentence)}", file=sys.stderr)
 
 
 def _raise_descriptor_limit() -> None:

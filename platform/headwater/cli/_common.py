@@ -107,7 +107,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
 
     cells = [list(row) for row in rows]
     if not cells:
-        print(empty, file=sys.stderr)
+        print_line(empty, file=sys.stderr)
         return
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
     for index, name in enumerate(columns):

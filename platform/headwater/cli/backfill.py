@@ -417,7 +417,7 @@ def verify(
         more = f"more: headwater backfill preview {backfill_id} --limit N" if is_shown else ""
         print_verdict(verdict, job.target.name, more, state=state)
         if html is not None:
-            typer.echo(f"as a page: {html}")
+            print_line(f"as a page: {html}")
     if not verdict.passed:
         raise typer.Exit(EXIT_FAILED)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, TopicPartition
 
-from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption
+from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption, print_line
 from headwater.cli._kafka import Cluster, resolve_offset
 from headwater_broker.log.unreadable import UNREADABLE_HEADER
 from headwater_broker.shown import escaped, escaped_data, escaped_json
@@ -136,7 +136,7 @@ class _Printer:
     def tell_escaped(self) -> None:
         """Says that what was printed is not what was produced, where that is so."""
         if self._escaped:
-            print(
+            print_line(
                 f"headwater: {counted(self._escaped, 'record')} with control characters or bytes that are not UTF-8, "
                 "shown escaped; --raw prints what was produced",
                 file=sys.stderr,

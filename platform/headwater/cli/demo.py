@@ -11,6 +11,7 @@ from headwater.cli._common import (
     JsonOption,
     console,
     print_json,
+    print_line,
     progress_console,
 )
 from headwater.errors import EXIT_FAILED
@@ -59,6 +60,6 @@ def demo(
     if json_output:
         print_json(result.to_json())
     sys.stdout.flush()
-    print(result.last_line, file=sys.stderr if json_output else sys.stdout, flush=True)
+    print_line(result.last_line, file=sys.stderr if json_output else sys.stdout, flush=True)
     if not result.ok:
         raise typer.Exit(EXIT_FAILED)

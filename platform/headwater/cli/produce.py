@@ -8,7 +8,14 @@ from typing import Annotated, Any
 import typer
 from confluent_kafka import KafkaException, Producer
 
-from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption, JsonOption, print_json
+from headwater.cli._common import (
+    DEFAULT_HOME,
+    BootstrapOption,
+    HomeOption,
+    JsonOption,
+    print_json,
+    print_line,
+)
 from headwater.cli._kafka import Cluster, parse_assignments
 from headwater.errors import UsageError, UserError, reason
 from headwater_streams.plural import counted
@@ -69,7 +76,7 @@ def produce(
             f"partition {each['partition']} offsets {each['first']} to {each['last']}"
             for each in sender.ranges()
         )
-        print(f"sent {counted(sender.sent, 'record')} to {topic}" + (f": {spans}" if spans else ""))
+        print_line(f"sent {counted(sender.sent, 'record')} to {topic}" + (f": {spans}" if spans else ""))
 
 
 class _Sender:

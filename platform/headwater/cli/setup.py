@@ -3,7 +3,7 @@
 import os
 import sys
 
-from headwater.cli._common import JsonOption, print_json, progress_console, waiting
+from headwater.cli._common import JsonOption, print_json, print_line, progress_console, waiting
 from headwater.stack.classes import class_archive, ensure_class_archive
 from headwater.stack.jars import ensure_jars, locked_jars
 from headwater.stack.java import find_java
@@ -42,11 +42,13 @@ def setup(json_output: JsonOption = False) -> None:
     jars, folder, java = locked_jars(), jars_dir(os.environ), find_java(os.environ)
     if fetched and not json_output:
         size_mb = sum(jar.size_bytes for jar in jars) / 1e6
-        print(f"fetched {counted(len(jars), 'jar')} ({size_mb:.0f} MB) into {folder}", flush=True)
+        print_line(f"fetched {counted(len(jars), 'jar')} ({size_mb:.0f} MB) into {folder}", flush=True)
     with waiting("archiving the classes of a session, once"):
         problem = ensure_class_archive(os.environ, java)
     if problem:
-        print(f"sessions start without an archive of classes, some seconds later: {problem}", file=sys.stderr)
+        print_line(
+            f"sessions start without an archive of classes, some seconds later: {problem}", file=sys.stderr
+        )
     if json_output:
         told = {"fetched": fetched, "folder": str(folder), "jars": [jar.name for jar in jars]}
         print_json(told | {"classes": None if problem else str(class_archive(os.environ, java))})

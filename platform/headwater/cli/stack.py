@@ -14,6 +14,7 @@ from headwater.cli._common import (
     JsonOption,
     duration_text,
     print_json,
+    print_line,
     print_table,
     waiting,
 )
@@ -24,6 +25,7 @@ from headwater.stack.processes import resident_bytes
 from headwater.stack.spec import stack_spec
 from headwater.stack.state import Member, StackState, left_state, running_state
 from headwater.stack.supervisor import Supervisor
+from headwater_broker.shown import escaped
 
 DataOption = Annotated[
     Path | None,
@@ -111,7 +113,7 @@ def up(
             }
         )
     else:
-        print(f"{'already running' if started.already_running else 'ready'} {started.state.bootstrap}")
+        print_line(f"{'already running' if started.already_running else 'ready'} {started.state.bootstrap}")
 
 
 def down(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: JsonOption = False) -> None:
@@ -126,7 +128,7 @@ def down(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: 
     if json_output:
         print_json({"stopped": stopped})
     else:
-        print("stopped" if stopped else f"no stack runs over {folder}")
+        print_line("stopped" if stopped else f"no stack runs over {folder}")
 
 
 def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output: JsonOption = False) -> None:
@@ -149,7 +151,7 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
         )
     elif state is None:
         was_killed = left_state(folder) is not None
-        print(
+        print_line(
             f"no stack runs over {folder}"
             f"{': the last one was killed, and headwater up starts it again' if was_killed else ''}"
         )
@@ -162,8 +164,8 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
             rows.append((name, member.address, member.pid, memory_mb, member.condition))
         print_table(("process", "address", "pid", "MB", "state"), rows, empty="")
         if state.zookeeper and not any(member.role == "zookeeper" for member in state.members):
-            print(f"ZooKeeper: {state.zookeeper}")
-        print(f"up for {duration_text(time.time() - state.started_at_ms / 1000)}; data in {folder}")
+            print_line(f"ZooKeeper: {state.zookeeper}")
+        print_line(f"up for {duration_text(time.time() - state.started_at_ms / 1000)}; data in {folder}")
     for member in state.missing if state is not None else ():
         _tell(_plight(member))
     for problem in _problems(folder) if state is not None else ():
@@ -212,8 +214,8 @@ def _described(state: StackState) -> dict[str, object]:
 
 
 def _print_ready(address: str) -> None:
-    print(f"ready {address}", flush=True)
+    print_line(f"ready {address}", flush=True)
 
 
 def _tell(sentence: str) -> None:
-    print(f"headwater: {sentence}", file=sys.stderr, flush=True)
+    print_line(f"headwater: {escaped(sentence)}", file=sys.stderr, flush=True)

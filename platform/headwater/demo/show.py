@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headwater.demo.producer import ReplayProgress
+from headwater_broker.shown import escaped, escaped_text
 
 _TELL_EVERY_S = 15.0  # where no bar can be drawn
 
@@ -31,12 +32,12 @@ class Show:
 
     def step(self, text: str) -> None:
         """A new part begins."""
-        told = Text.assemble((f"[{self.seconds:5.1f} s] ", "dim"), (text, "bold"))
+        told = Text.assemble((f"[{self.seconds:5.1f} s] ", "dim"), (escaped_text(text), "bold"))
         self.console.print(told, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """A remark within the part."""
-        self.console.print(Text(f"          {text}"), soft_wrap=True)
+        self.console.print(Text(f"          {escaped_text(text)}"), soft_wrap=True)
 
     def table(self, title: str, rows: Sequence[dict[str, Any]]) -> None:
         """Rows of equal keys, numbers to the right."""
@@ -45,7 +46,7 @@ class Show:
         for name, value in (rows[0] if rows else {}).items():
             shown.add_column(Text(name), justify="right" if isinstance(value, int | float) else "left")
         for row in rows:
-            shown.add_row(*(Text("" if value is None else str(value)) for value in row.values()))
+            shown.add_row(*(Text("" if value is None else escaped(str(value))) for value in row.values()))
         self.console.print(Padding(shown, (0, 0, 0, 10), expand=False))
 
     @contextmanager

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from headwater.errors import reason
 from headwater_broker.log import OsFileSystem, find_unreadable
 
 _ROOM_BYTES = 32 << 20
@@ -12,7 +13,10 @@ _MISSING_OFFSETS = ".headwater-missing-offsets"
 
 def disk_problem(folder: Path) -> str:
     """Why the disk of a folder takes nothing, or soon will not; empty if it does."""
-    disk = os.statvfs(folder)
+    try:
+        disk = os.statvfs(folder)
+    except OSError as error:
+        return f"the disk of {folder} does not answer: {reason(error)}"
     if disk.f_flag & os.ST_RDONLY:
         return f"the disk of {folder} is read-only: until it can be written, brokers take no records"
     free_bytes = disk.f_bavail * disk.f_frsize
@@ -32,9 +36,13 @@ def lost_records(data: Path) -> list[str]:
     """
     found = []
     for path in sorted(data.glob(f"broker-*/log/{_MISSING_OFFSETS}")):
-        for line in _lines(path):
-            topic, partition, start, end, file = line.split(" ", 4)
-            lost = f"{topic}-{partition} of {path.parts[-3]} has lost offsets {start} to {int(end) - 1}"
+        for line in filter(None, _lines(path)):
+            try:
+                topic, partition, start, end, file = line.split(" ", 4)
+                lost = f"{topic}-{partition} of {path.parts[-3]} has lost offsets {start} to {int(end) - 1}"
+            except ValueError:
+                found.append(f"{path} does not say what is lost: the broker writes it anew when it starts")
+                break
             advice = "restore it from a copy while the stack is down, or go on without them"
             found.append(f"{lost}: {file} is gone or short: {advice}")
     return found
@@ -59,6 +67,6 @@ def unreadable_records(data: Path) -> list[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8", errors="replace").split("\n")
     except OSError:
         return []
