@@ -18,6 +18,15 @@ def trimmed(text: str) -> str:
     return text.strip(_BLANKS)
 
 
+def is_natural(text: str) -> bool:
+    """Whether the text is a whole number from 0 up, in the digits 0 to 9 and nothing else.
+
+    >>> is_natural("12"), is_natural("1_2"), is_natural("\u0661"), is_natural("\u00b2")
+    (True, False, False, False)
+    """
+    return text.isascii() and text.isdecimal() and len(text) <= _MOST_CHARS
+
+
 def parse_integer(text: str) -> int:
     """A whole number, perhaps with a sign.
 

@@ -13,7 +13,7 @@ _UNITS = {
     "day": timedelta(days=1),
     "week": timedelta(weeks=1),
 }
-_PART = re.compile(r"(\d+)\s*([a-z]+?)s?(?:\s+|$)")
+_PART = re.compile(r"([0-9]+)\s*([a-z]+?)s?(?:\s+|$)")
 
 
 def parse_duration(text: str) -> timedelta:

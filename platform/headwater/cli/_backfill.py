@@ -22,7 +22,7 @@ FED_GO_ON = (
     "they pass over the swap, so what they made of these rows stays until it is repaired, too, in this order"
 )
 _MOST_OPTIONS = 6
-_OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>\d+)=(?P<start>\d+)-(?P<end>\d+)")
+_OFFSETS = re.compile(r"(?P<topic>.+):(?P<partition>[0-9]{1,18})=(?P<start>[0-9]{1,18})-(?P<end>[0-9]{1,18})")
 
 
 def print_behind(feeds: Sequence[str], ranges: Mapping[str, Mapping[str, Sequence[int]]] | None) -> None:

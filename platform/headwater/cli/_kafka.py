@@ -16,6 +16,7 @@ from headwater.cli._common import print_json, print_line
 from headwater.config import Settings, load_settings
 from headwater.errors import UsageError, UserError
 from headwater.stack.local import bootstrap_of
+from headwater_broker.numbers import is_natural
 
 OFFSET_FORMS = "earliest, latest, an offset, or a time such as 2013-01-01T10:00:00Z"
 
@@ -236,7 +237,7 @@ def resolve_offset(consumer: Any, topic: str, partition: int, wanted: str, timeo
         return int(low)
     if wanted == "latest":
         return int(high)
-    if wanted.isdecimal():
+    if is_natural(wanted):
         return int(min(max(int(wanted), low), high))
     try:
         at.offset = parse_timestamp_ms(wanted)

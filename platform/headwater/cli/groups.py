@@ -17,6 +17,7 @@ from headwater.cli._common import (
 )
 from headwater.cli._kafka import Cluster, parse_timestamp_ms, resolve_offset
 from headwater.errors import UsageError, UserError
+from headwater_broker.numbers import is_natural
 from headwater_streams.plural import counted
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
@@ -222,7 +223,7 @@ def _partitions(cluster: Cluster, topics: list[str] | tuple[()]) -> list[tuple[s
         topic, colon, number = text.rpartition(":")
         if not colon:
             places += [(text, each) for each in cluster.partitions(text)]
-        elif number.isdecimal() and int(number) in cluster.partitions(topic):
+        elif is_natural(number) and int(number) in cluster.partitions(topic):
             places.append((topic, int(number)))
         else:
             raise UserError(f"--topic {text}: topic {topic} has no partition {number}")

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from headwater.cli._numbers import read_strictly
 from headwater.errors import DependencyError, UsageError
 
 # Which extra brings what a verb may find missing.
@@ -111,7 +112,7 @@ def load_verb(name: str) -> Any:
             f"headwater {name} needs {package}: run pip install 'headwater[{_EXTRA_OF[package]}]'"
         ) from error
     app = getattr(module, "app", None) or _app_of(name, getattr(module, name))
-    command = get_command(app)
+    command = read_strictly(get_command(app))
     command.name = name
     # Completion is installed for `headwater`, not for one verb of it.
     command.params = [each for each in command.params if each.name not in _COMPLETION_OPTIONS]

@@ -2,7 +2,33 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+from pydantic_core import PydanticCustomError
+
+from headwater_broker.numbers import parse_decimal, parse_integer
+
+
+def _whole(value: object) -> object:
+    """Pydantic itself takes `1_000`, digits of other scripts and `true`."""
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return parse_integer(value) if isinstance(value, str) else value
+    except ValueError:
+        raise PydanticCustomError("int_parsing", "input should be a valid integer") from None
+
+
+def _decimal(value: object) -> object:
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return parse_decimal(value) if isinstance(value, str) else value
+    except ValueError:
+        raise PydanticCustomError("float_parsing", "input should be a valid number") from None
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+Decimal = Annotated[float, BeforeValidator(_decimal), Field(allow_inf_nan=False)]
 
 
 class _Section(BaseModel):
@@ -13,21 +39,21 @@ class StackSettings(_Section):
     """The local stack."""
 
     host: str = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535)] = 9092
-    brokers: Annotated[int, Field(ge=1, le=64)] = 1
+    port: Annotated[Whole, Field(ge=0, le=65535)] = 9092
+    brokers: Annotated[Whole, Field(ge=1, le=64)] = 1
     coordinator: Literal["zookeeper", "memory"] = "zookeeper"
     zookeeper: str = ""
-    zookeeper_heap_mb: Annotated[int, Field(ge=32)] = 128
-    ready_timeout_s: Annotated[float, Field(gt=0)] = 60
-    stop_timeout_s: Annotated[float, Field(gt=0)] = 30
+    zookeeper_heap_mb: Annotated[Whole, Field(ge=32)] = 128
+    ready_timeout_s: Annotated[Decimal, Field(gt=0)] = 60
+    stop_timeout_s: Annotated[Decimal, Field(gt=0)] = 30
 
 
 class SparkSettings(_Section):
     """The Spark session."""
 
     master: Annotated[str, Field(pattern=r"^$|^(local(\[.*\])?|spark://.+|yarn|k8s://.+)$")] = ""
-    cores: Annotated[int, Field(ge=1)] = 2
-    driver_memory: Annotated[str, Field(pattern=r"^[1-9]\d*[kmgtKMGT]$")] = "2g"
+    cores: Annotated[Whole, Field(ge=1)] = 2
+    driver_memory: Annotated[str, Field(pattern=r"^[1-9][0-9]*[kmgtKMGT]$")] = "2g"
     log: Literal["error", "warn", "info", "debug"] = "error"
     conf: dict[str, str] = {}
 
@@ -35,14 +61,14 @@ class SparkSettings(_Section):
 class JobSettings(_Section):
     """How running jobs behave."""
 
-    trigger_interval_s: Annotated[float, Field(gt=0)] = 1.0
-    ledger_copy_every: Annotated[int, Field(ge=1)] = 20
-    progress_every_s: Annotated[float, Field(gt=0)] = 5.0
-    compact_every: Annotated[int, Field(ge=2)] = 100
-    files_kept_h: Annotated[int, Field(ge=1)] = 168
-    log_kept_days: Annotated[float, Field(ge=1)] = 30
-    restart_first_s: Annotated[float, Field(gt=0)] = 1.0
-    restart_most_s: Annotated[float, Field(gt=0)] = 60.0
+    trigger_interval_s: Annotated[Decimal, Field(gt=0)] = 1.0
+    ledger_copy_every: Annotated[Whole, Field(ge=1)] = 20
+    progress_every_s: Annotated[Decimal, Field(gt=0)] = 5.0
+    compact_every: Annotated[Whole, Field(ge=2)] = 100
+    files_kept_h: Annotated[Whole, Field(ge=1)] = 168
+    log_kept_days: Annotated[Decimal, Field(ge=1)] = 30
+    restart_first_s: Annotated[Decimal, Field(gt=0)] = 1.0
+    restart_most_s: Annotated[Decimal, Field(gt=0)] = 60.0
 
 
 class ClientSettings(_Section):
@@ -53,7 +79,7 @@ class ClientSettings(_Section):
     sasl_username: str = ""
     sasl_password: SecretStr = SecretStr("")
     ssl_ca_location: str = ""
-    timeout_s: Annotated[float, Field(gt=0)] = 15
+    timeout_s: Annotated[Decimal, Field(gt=0)] = 15
 
     def properties(self) -> dict[str, str]:
         """These settings under librdkafka's names, without those that are empty."""

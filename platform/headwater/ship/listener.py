@@ -19,6 +19,7 @@ from headwater.ship.syslog import (
     SyslogMessage,
     without_line_end,
 )
+from headwater_broker.numbers import is_natural
 from headwater_streams.plural import counted
 
 _RECEIVE_BUFFER_BYTES = 8 << 20
@@ -236,7 +237,7 @@ def parse_address(address: str) -> tuple[str, int]:
         UsageError: It is not of that form.
     """
     host, separator, port = address.rpartition(":")
-    if not separator or not port.isdecimal() or (":" in host and not host.startswith("[")):
+    if not separator or not is_natural(port) or (":" in host and not host.startswith("[")):
         raise UsageError(f"--syslog {address} is not of the form host:port")
     if int(port) > 65535:
         raise UsageError(f"--syslog {address}: a port is at most 65535")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headwater.sql.catalog import TableRef
 from headwater.sql.errors import SqlError
+from headwater_broker.numbers import is_natural
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -49,7 +50,7 @@ def parse_at(text: str) -> int | datetime:
     Raises:
         ValueError: It is neither.
     """
-    if text.isdecimal():
+    if is_natural(text):
         return int(text)
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -3,6 +3,8 @@
 import socket
 from contextlib import closing
 
+from headwater_broker.numbers import is_natural
+
 
 def is_free(host: str, port: int) -> bool:
     """Whether a server could listen there now."""
@@ -37,7 +39,7 @@ def parse_address(address: str) -> tuple[str, int]:
         ValueError: If it is not of that form.
     """
     host, separator, port = address.rpartition(":")
-    if not separator or not host or not port.isdecimal() or int(port) > 65535:
+    if not separator or not host or not is_natural(port) or int(port) > 65535:
         raise ValueError(address)
     return host.strip("[]"), int(port)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from headwater.config import Settings
 from headwater.errors import UsageError
 from headwater.stack.ports import format_address, parse_address
+from headwater_broker.numbers import is_natural
 
 BROKER_ID = "broker.id"
 _ALONE = "a broker that asks for passwords or TLS is started alone: python -m headwater_broker --set {}=..."
@@ -72,7 +73,7 @@ def stack_spec(settings: Settings, data: Path, assignments: Iterable[str] = ()) 
     stack = settings.stack
     properties = dict(settings.broker) | dict(_parse_assignment(each) for each in assignments)
     first_id = properties.pop(BROKER_ID, "1")
-    if not first_id.isdecimal():
+    if not is_natural(first_id):
         raise UsageError(f"broker.id={first_id} is not a number: give one from 0 up")
     for name in _PLACES.keys() & properties.keys():
         raise UsageError(f"{name} is not for headwater up: {_PLACES[name].format(name)}")
