@@ -19,7 +19,7 @@ from broker_process import BrokerProcess
 from headwater_broker.log.fs import Buffer, OsFileSystem
 from headwater_broker.testing import WireClient, broker
 from headwater_broker.testing.batches import build_batch
-from headwater_broker.wire.apis import PRODUCE
+from headwater_broker.wire.apis import LIST_OFFSETS, PRODUCE
 
 DISK_BYTES = 4 << 20
 TIMEOUT_S = 60
@@ -28,12 +28,13 @@ TIMEOUT_S = 60
 class FullFor:
     """A disk that is full for the files of one partition, while `is_full`."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, partition: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, partition: str, but_for: str = "") -> None:
         self.is_full = False
         write = OsFileSystem.pwritev
 
         def pwritev(fs: OsFileSystem, fd: int, buffers: Sequence[Buffer], position: int) -> int:
-            if self.is_full and f"/{partition}/" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            path = str(Path(f"/proc/self/fd/{fd}").readlink())
+            if self.is_full and f"/{partition}" in path and not (but_for and path.endswith(but_for)):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return write(fs, fd, buffers, position)
 
@@ -72,7 +73,7 @@ def codes(answer: object) -> list[tuple[int, ErrorCode, int]]:
 def test_produce_to_a_full_disk_is_told_partition_by_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int, acks: int, settings: dict[str, str]
 ) -> None:
-    disk = FullFor(monkeypatch, "t-0")
+    disk = FullFor(monkeypatch, "t-0/")
     with broker(tmp_path) as running, WireClient(running.bootstrap) as client:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         admin.create_topics([NewTopic("t", 2, 1, config=settings)])["t"].result(TIMEOUT_S)
@@ -102,10 +103,55 @@ def test_produce_to_a_full_disk_is_told_partition_by_partition(
         assert offset == 1
 
 
+@pytest.mark.parametrize("version", [3, 9])
+@pytest.mark.parametrize("partitions", [(0,), (0, 1)])
+@pytest.mark.parametrize("settings", [{}, {"acks.fsync": "true"}])
+def test_produce_before_a_segment_that_takes_nothing_stays_acknowledged(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    version: int,
+    partitions: tuple[int, ...],
+    settings: dict[str, str],
+) -> None:
+    """A tick that begins a segment writes twice: what the first write kept is not refused for the second one."""
+    disk = FullFor(monkeypatch, "t-0/", but_for=f"{0:020}.log")
+    config = {"segment.bytes": "2000", **settings}
+    with broker(tmp_path) as running, WireClient(running.bootstrap) as client:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("t", 2, 1, config=config)])["t"].result(TIMEOUT_S)
+        fields = produce_fields("t", *partitions, acks=-1)
+        disk.is_full = True
+        kept = -1
+        for _ in range(2):  # the second time by the bytes of the first
+            client.send_together(PRODUCE, version, [fields] * 40)
+            answers = [codes(client.receive()) for _ in range(40)]
+            found = [(code, offset) for answer in answers for index, code, offset in answer if index == 0]
+            kept = max([kept, *(offset for _, offset in found)])
+            assert {code for code, offset in found if offset == -1} == {ErrorCode.kafka_storage_error}
+            assert len([code for code, _ in found if code == ErrorCode.none]) <= kept + 1
+            assert end_of(client, "t") == kept + 1
+        assert kept > 5
+        for answer in answers:
+            assert all(code == ErrorCode.none for index, code, _ in answer if index == 1)
+        disk.is_full = False
+        deadline = time.monotonic() + TIMEOUT_S
+        while codes(client.ask(PRODUCE, version, **fields))[0][1:] != (ErrorCode.none, kept + 1):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def end_of(client: WireClient, topic: str) -> int:
+    """The end of its partition 0."""
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+    answer = client.ask(LIST_OFFSETS, 4, replica_id=-1, isolation_level=0, topics=topics)
+    offset: int = answer.topics[0].partitions[0].offset
+    return offset
+
+
 def test_produce_without_acknowledgement_to_a_full_disk_closes_the_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = FullFor(monkeypatch, "t-0")
+    disk = FullFor(monkeypatch, "t-0/")
     with broker(tmp_path) as running, WireClient(running.bootstrap) as client:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         admin.create_topics([NewTopic("t", 1, 1)])["t"].result(TIMEOUT_S)

@@ -432,6 +432,11 @@ class LogTail:
         """Whether something was appended since the last `write_dirty`."""
         return bool(self._pending)
 
+    @property
+    def written_offset(self) -> int:
+        """The first offset that is not written: behind a write that failed, what was appended from there on is lost."""
+        return self._written_offset
+
     def write_dirty(self) -> None:
         """Writes all that was queued, with one system call (per 1,024 batches), and makes it readable.
 
@@ -439,8 +444,8 @@ class LogTail:
 
         Raises:
             StorageError: A write failed, now or since the last call: what was queued is forgotten, as if it had never
-                been appended, and nothing of it may be acknowledged. `write_error` holds the error until the next
-                call.
+                been appended, and nothing of it may be acknowledged: nothing from `written_offset` on. `write_error`
+                holds the error until the next call.
             PartitionOfflineError: The partition is offline.
         """
         if self._pending:

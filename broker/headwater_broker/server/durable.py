@@ -13,7 +13,7 @@ class DurableWrites:
     def __init__(self, core: Core, flusher: Flusher) -> None:
         self._core = core
         self._flusher = flusher
-        self._waiting: dict[PartitionLog, list[asyncio.Future[None]]] = {}
+        self._waiting: dict[PartitionLog, list[tuple[int, asyncio.Future[None]]]] = {}
         core.on_written(self._written)
 
     def wait(self, log: PartitionLog, end_offset: int) -> asyncio.Future[None]:
@@ -26,13 +26,13 @@ class DurableWrites:
         if log.config.acks_fsync:
             self._flusher.when_flushed(log, end_offset, lambda _, error: _settle(future, error))
         else:
-            self._waiting.setdefault(log, []).append(future)
+            self._waiting.setdefault(log, []).append((end_offset, future))
         self._core.write(log)
         return future
 
     def _written(self, log: PartitionLog) -> None:
-        for future in self._waiting.pop(log, ()):
-            _settle(future, log.write_error)
+        for end_offset, future in self._waiting.pop(log, ()):
+            _settle(future, log.write_error if end_offset > log.written_offset else None)
 
 
 def _settle(future: asyncio.Future[None], error: Exception | None) -> None:

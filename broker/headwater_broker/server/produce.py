@@ -64,10 +64,11 @@ class _Produced:
     """Answers to Produce that lie in the output of a connection while their batches are not written.
 
     Attributes:
+        base_offsets: What the batches of requests for a single partition got, in their order.
         is_deferred: They are not in the output yet, as they wait for a flush.
     """
 
-    __slots__ = ("_correlation_ids", "_results", "_start", "_version", "is_deferred")
+    __slots__ = ("_correlation_ids", "_results", "_start", "_version", "base_offsets", "is_deferred")
 
     def __init__(
         self, version: int, correlation_ids: Sequence[int], results: list[ProduceResult], start: int
@@ -80,6 +81,7 @@ class _Produced:
             results: What the answer says, or will say; of requests for a single partition, nothing.
             start: How many parts of the output come before.
         """
+        self.base_offsets: Sequence[int] = ()
         self.is_deferred = False
         self._version = version
         self._correlation_ids = correlation_ids
@@ -87,34 +89,49 @@ class _Produced:
         self._start = start
 
     def take_back(self, connection: Connection, log: PartitionLog, error: LogError) -> bool:
-        """Says KAFKA_STORAGE_ERROR, after which clients send the same batches again, in their order."""
+        """Says KAFKA_STORAGE_ERROR, after which clients send the same batches again, in their order.
+
+        What was written before the write that failed, as a segment was begun meanwhile, stays acknowledged.
+        """
         key = (log.topic.encode(), log.partition)
         refused = ProduceResult(*key, error_code(error), -1, -1, log.log_start_offset, str(error))
+        lost_from = log.written_offset
         if self._results:
             # In place: an answer that waits for a flush is made of the same list.
-            self._results[:] = [refused if (each[0], each[1]) == key else each for each in self._results]
+            self._results[:] = [
+                refused if (each[0], each[1]) == key and each.base_offset >= lost_from else each
+                for each in self._results
+            ]
         if self.is_deferred:
             return True
-        wanted, output, found = set(self._correlation_ids), connection.output, False
-        for index in range(self._start, len(output)):
+        are_lost = [each >= lost_from for each in self.base_offsets] or [True]
+        ids, done, output = self._correlation_ids, 0, connection.output
+        for index in range(self._start, len(output)) if any(are_lost) else ():
             part = output[index]
-            ids = _correlation_ids(part) if isinstance(part, bytes) else []
-            if ids and wanted.issuperset(ids):
-                output[index] = b"".join(
-                    encode_produce_response(each, self._version, self._results or [refused]) for each in ids
-                )
-                found = True
-        return found
+            if not isinstance(part, bytes):
+                continue
+            frames = _frames(part)
+            end = done + len(frames)
+            if [each for each, _, _ in frames] != list(ids[done:end]):
+                continue
+            output[index] = b"".join(
+                encode_produce_response(each, self._version, self._results or [refused])
+                if is_lost
+                else part[start:stop]
+                for (each, start, stop), is_lost in zip(frames, are_lost[done:end], strict=True)
+            )
+            done = end
+        return done == len(ids) or not any(are_lost)
 
 
-def _correlation_ids(frames: bytes) -> list[int]:
-    """Of each of whole frames; none where that is not what they are."""
-    ids, position = [], 0
-    while position + _FRAME_START.size <= len(frames):
-        size, correlation_id = _FRAME_START.unpack_from(frames, position)
-        ids.append(correlation_id)
+def _frames(parts: bytes) -> list[tuple[int, int, int]]:
+    """Correlation id, beginning and end of each of whole frames; none where that is not what they are."""
+    found, position = [], 0
+    while position + _FRAME_START.size <= len(parts):
+        size, correlation_id = _FRAME_START.unpack_from(parts, position)
+        found.append((correlation_id, position, position + _SIZE_BYTES + size))
         position += _SIZE_BYTES + size
-    return ids if position == len(frames) else []
+    return found if position == len(parts) else []
 
 
 class ProduceHandler:
@@ -177,6 +194,8 @@ class ProduceHandler:
                 continue
             self._core.dirty(log, connection, work.produced)
             if len(places) == 1 and version >= BATCHES_FROM and not (work.is_all and log.config.acks_fsync):
+                if work.produced is not None:
+                    work.produced.base_offsets = (appended.base_offset,)
                 if connection.forms.wants_more:
                     connection.forms.learn(frame, header, request)
                 if request.acks:
@@ -288,10 +307,12 @@ class ProduceHandler:
         log_start_offset = log.log_start_offset
         version, count, done = form.api_version, len(records), 0
         parts_before = len(connection.output)
+        found: list[int] = []
         while done < count:
             base_offsets = log.append_plain(records, done, now_ms=now_ms)
             taken = len(base_offsets)
             if taken:
+                found = found + base_offsets if found else base_offsets
                 if acks:
                     ids = correlation_ids[done : done + taken] if taken < count else correlation_ids
                     connection.output.append(
@@ -304,6 +325,7 @@ class ProduceHandler:
                     appended = log.append(batch, now_ms=now_ms, allowance=self._allowance())
                 except LogError:
                     break
+                found.append(appended.base_offset)
                 if acks:
                     connection.output.append(
                         encode_produced(
@@ -319,7 +341,10 @@ class ProduceHandler:
                 done += 1
         if not done:
             return start
-        produced = _Produced(version, correlation_ids[:done], [], parts_before) if acks else None
+        produced = None
+        if acks:
+            produced = _Produced(version, correlation_ids[:done], [], parts_before)
+            produced.base_offsets = found
         self._core.dirty(log, connection, produced)
         return skip_frames(buffer, start, done)
 
