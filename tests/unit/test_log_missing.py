@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater_broker.log import MissingOffsetsError, OffsetOutOfRangeError, PartitionLog
+from headwater_broker.log import CorruptLogError, MissingOffsetsError, OffsetOutOfRangeError, PartitionLog
 from headwater_broker.testing.batches import build_batch
+from headwater_broker.testing.faults import no_space
 from headwater_broker.testing.logs import OneLog
 
 BATCH_BYTES = 71
@@ -218,6 +219,73 @@ def test_sealed_segment_that_is_gone_while_the_broker_runs_is_told_once_it_is_wa
     found = disk.log.offset_for_timestamp(4)
     assert found is not None
     assert found.offset == 6
+
+
+@pytest.mark.parametrize("stands_there", [None, b"", b"x" * 1000, "copy"])
+def test_newest_segment_whose_name_is_taken_away_is_written_again(
+    disk: Disk, caplog: pytest.LogCaptureFixture, stands_there: bytes | str | None
+) -> None:
+    """What it holds, and what is written to it until then, would go with the process."""
+    path = disk.path(9)
+    other = path.read_bytes() if isinstance(stands_there, str) else stands_there
+    path.unlink()
+    if other is not None:
+        path.write_bytes(other)
+    disk.write(1)
+    for now_ms in range(6):
+        disk.manager.tick(now_ms)
+    disk.write(1)
+    assert "it is written again, with all of its records" in caplog.text
+    kept = list(path.parent.glob("*.broken"))
+    assert [each.read_bytes() for each in kept] == ([] if other is None else [other])
+    disk.stop(clean=False)
+    disk.open()
+    assert readable(disk.log) == list(range(12))
+    assert disk.told == []
+
+
+def test_newest_segment_that_cannot_be_written_again_takes_no_records_until_it_can(disk: Disk) -> None:
+    path = disk.path(9)
+    path.unlink()
+    disk.fs.fault = no_space
+    for now_ms in range(6):
+        disk.manager.tick(now_ms)
+    assert disk.log.is_waiting
+    assert "was taken away and cannot be written again: No space left" in str(disk.log.refusal)
+    assert readable(disk.log) == list(range(10))
+    disk.fs.fault = None
+    for now_ms in range(12):
+        disk.manager.tick(now_ms)
+    disk.write(1)
+    disk.stop(clean=False)
+    disk.open()
+    assert readable(disk.log) == list(range(11))
+
+
+@pytest.mark.parametrize("what", ["garbage", "one byte", "another segment", "a copy"])
+def test_sealed_segment_that_is_replaced_while_nobody_reads_it_is_looked_at_again(
+    disk: Disk, what: str
+) -> None:
+    assert readable(disk.log) == list(range(10))
+    for _ in range(2):
+        disk.log.release_idle()
+    path = disk.path(3)
+    data = bytearray(path.read_bytes())
+    if what == "garbage":
+        data[:] = b"x" * len(data)
+    elif what == "one byte":
+        data[-2] ^= 1
+    elif what == "another segment":
+        data[:] = disk.path(0).read_bytes()
+    fresh = path.with_suffix(".fresh")
+    fresh.write_bytes(data)
+    fresh.replace(path)
+    if what == "a copy":
+        assert readable(disk.log) == list(range(10))
+        return
+    with pytest.raises(CorruptLogError, match=r"0003\.log is damaged"):
+        readable(disk.log)
+    assert disk.log.offline is not None
 
 
 @pytest.mark.parametrize("rewritten", [False, True])

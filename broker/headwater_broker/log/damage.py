@@ -44,15 +44,21 @@ def save_broken(
     fs: FileSystem, directory: str, offset: int, fd: int, position: int, end_position: int
 ) -> str:
     """Copies a file's bytes, which began with `offset`, to a `.broken` file; returns its path."""
+    path = unused_broken_path(fs, directory, offset)
+    target = OpenFile(fs, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+    copy_bytes(fs, fd, position, end_position, target.fd)
+    fs.sync(target.fd)
+    fs.sync_dir(directory)
+    return path
+
+
+def unused_broken_path(fs: FileSystem, directory: str, offset: int) -> str:
+    """Where to keep what is of no use for bytes that begin with `offset`."""
     number = 0
     path = paths.segment_path(directory, offset, paths.BROKEN_SUFFIX)
     while fs.exists(path):
         number += 1
         path = paths.segment_path(directory, offset, f"-{number}{paths.BROKEN_SUFFIX}")
-    target = OpenFile(fs, path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-    copy_bytes(fs, fd, position, end_position, target.fd)
-    fs.sync(target.fd)
-    fs.sync_dir(directory)
     return path
 
 

@@ -52,6 +52,14 @@ class FileSystem(Protocol):
         """The file's size."""
         ...
 
+    def identity(self, file: int | str) -> tuple[int, int, int]:
+        """Device and inode of a file, open or by its path, which no other file has, and when it was last written.
+
+        Raises:
+            FileNotFoundError: There is none of that path.
+        """
+        ...
+
     def written_bytes(self, fd: int) -> int:
         """How much of the file was written from its beginning on: up to the first hole, or to its end."""
         ...
@@ -152,6 +160,10 @@ class OsFileSystem:
 
     def size_bytes(self, fd: int) -> int:
         return os.fstat(fd).st_size
+
+    def identity(self, file: int | str) -> tuple[int, int, int]:
+        found = os.stat(file)  # noqa: PTH116 - of a descriptor, too
+        return found.st_dev, found.st_ino, found.st_mtime_ns
 
     def written_bytes(self, fd: int) -> int:
         try:

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from headwater_broker.log import checkpoints
+from headwater_broker.log.astray import is_astray, write_again
 from headwater_broker.log.batch import BadBatchError
 from headwater_broker.log.cleaner import CleanerConfig, Cleaning, Dirt, measure_dirt
 from headwater_broker.log.cleaner.copy import CleanedSegment
@@ -225,6 +226,7 @@ class PartitionLog(LogView):
         """
         if self.offline is not None or self._pending:
             return False
+        self._put_back()
         active = self._active
         try:
             written = self._fs.written_bytes(active.file.fd)
@@ -242,6 +244,26 @@ class PartitionLog(LogView):
         self._reader.lose_end(active, end_offset, self.log_end_offset)
         self._roll(now_ms, is_forced=True)
         return True
+
+    def _put_back(self) -> None:
+        """Writes open files again whose names are gone or another file's: what they hold would go with the process."""
+        if self.refusal is not None and not self.is_waiting:
+            return
+        for segment, end_position in self.written_segments():
+            file = segment.open_file
+            if file is None or not is_astray(self._fs, file):
+                continue
+            try:
+                kept = write_again(self._fs, self.directory, segment, file, end_position)
+            except OSError as error:
+                self._health.refuse(f"{segment.log_path} was taken away and cannot be written again", error)
+                return
+            _LOGGER.error(
+                "%s was %s while the broker had it open: it is written again, with all of its records%s",
+                segment.log_path,
+                "replaced by another file" if kept else "removed",
+                f"; what stood in its place is kept in {kept}" if kept else "",
+            )
 
     def apply_retention(self, now_ms: int) -> None:
         """Deletes the oldest segments as the topic's settings and DeleteRecords ask."""
@@ -321,6 +343,8 @@ class PartitionLog(LogView):
             return self._fs.modified_ms(segment.file.fd)
         except FileNotFoundError:
             return 0  # it is lost, and its place in the list may go
+        except OSError as error:
+            raise StorageError(f"cannot read {segment.log_path}: {error.strerror}") from error
 
     def start_cleaning(
         self, dirt: Dirt, config: CleanerConfig, now_ms: int, completed: Callable[[Cleaning], None]

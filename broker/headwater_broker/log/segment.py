@@ -68,6 +68,7 @@ class Segment:
         self._fs = fs
         self._directory = directory
         self._file: OpenFile | None = None
+        self._left_as: tuple[int, int, int] | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._aborted: list[AbortedTransaction] | None = None
@@ -146,7 +147,21 @@ class Segment:
                 if error.errno not in (errno.EROFS, errno.EACCES):
                     raise
                 self._file = OpenFile(self._fs, self.log_path, os.O_RDONLY)
+            if self._left_as not in (None, self._fs.identity(self._file.fd)):
+                # Another file stands here, or somebody wrote into it.
+                self.trusted_from = self.size_bytes
+                self._checked = RangeSet()
         return self._file
+
+    @property
+    def open_file(self) -> OpenFile | None:
+        """The log file, if it is open just now."""
+        return self._file
+
+    def take_file(self, file: OpenFile) -> None:
+        """Goes on with a copy of the log file that has its name now."""
+        self._file = file
+        self._forget_stored()
 
     @property
     def offset_index(self) -> OffsetIndex:
@@ -379,10 +394,20 @@ class Segment:
         self.reset()
         try:
             for position, size, header in walk(self._fs, self.file.fd, 0, size_bytes, check=True):
+                self._check_place(position, header)
                 stamp_ms = greatest_ms(self._fs, self.file.fd, position, size, header)
                 self.note(position, size, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA], stamp_ms)
         finally:
             self.size_bytes = size_bytes
+
+    def _check_place(self, position: int, header: HeaderTuple) -> None:
+        """Makes sure that a batch is none of another segment.
+
+        Raises:
+            BadBatchError: It is.
+        """
+        if header[BASE_OFFSET] < self.base_offset:
+            raise BadBatchError(position, f"offset {header[BASE_OFFSET]} is before {self.base_offset}")
 
     def has_wrong_claims(self) -> bool:
         """Whether a batch claims a greatest timestamp that cannot be; see `claims`."""
@@ -404,6 +429,7 @@ class Segment:
             if last_offset is not None and header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] != last_offset:
                 raise BadBatchError(position, f"the index says offset {last_offset}")
             last_offset = None
+            self._check_place(position, header)
             if header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= offset:
                 return position
         return self.size_bytes
@@ -465,6 +491,7 @@ class Segment:
         following = self.base_offset_at(end_position) if end_position < visible_end else next_offset
         last_offset = -1
         for at, _, header in walk(self._fs, self.file.fd, position, end_position, check=True):
+            self._check_place(at, header)
             last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
             if epochs.at(header[BASE_OFFSET]) not in (header[LEADER_EPOCH], NO_EPOCH):
                 raise BadBatchError(
@@ -553,6 +580,8 @@ class Segment:
 
     def release(self) -> None:
         """Lets go of descriptor and indexes; they are opened again when wanted."""
+        if self._file is not None:
+            self._left_as = self._fs.identity(self._file.fd)
         self._file = None
         self._index_files = []
         if not self._keeps_indexes and (self._is_stored or self.try_to_seal() is None):

@@ -1,0 +1,56 @@
+"""Open files whose names were taken from them: somebody removed them, or put others in their place.
+
+What they hold would go with the process, and be served until then: it is written again where a start looks for it.
+"""
+
+from __future__ import annotations
+
+import os
+
+from headwater_broker.log.damage import unused_broken_path
+from headwater_broker.log.files import OpenFile, copy_bytes
+from headwater_broker.log.fs import FileSystem
+from headwater_broker.log.segment import Segment
+
+
+def is_astray(fs: FileSystem, file: OpenFile) -> bool:
+    """Whether a file is no longer what its path leads to."""
+    try:
+        return fs.identity(file.path)[:2] != fs.identity(file.fd)[:2]
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
+def write_again(
+    fs: FileSystem, directory: str, segment: Segment, file: OpenFile, end_position: int
+) -> str | None:
+    """Gives a segment a copy of its open file, under the name that this had. It is rare, and takes as long as it takes.
+
+    Args:
+        fs: Files.
+        directory: The partition's.
+        segment: The segment.
+        file: Its open file.
+        end_position: How much of it is written.
+
+    Returns:
+        Where what stood in its place is kept; None where nothing did.
+
+    Raises:
+        OSError: The disk refused.
+    """
+    path, temporary = segment.log_path, f"{segment.log_path}.tmp"
+    copy = OpenFile(fs, temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+    copy_bytes(fs, file.fd, 0, end_position, copy.fd)
+    fs.sync(copy.fd)
+    kept = None
+    if fs.exists(path):
+        kept = unused_broken_path(fs, directory, segment.base_offset)
+        fs.rename(path, kept)
+    fs.rename(temporary, path)
+    fs.sync_dir(directory)
+    copy.path = path
+    segment.take_file(copy)
+    return kept
