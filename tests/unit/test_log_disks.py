@@ -11,7 +11,7 @@ import pytest
 
 from headwater_broker.log import LogConfig, LogDirError, LogManager, PartitionLog, StorageError
 from headwater_broker.testing.batches import build_batch
-from headwater_broker.testing.faults import FaultyFileSystem, broken_disk
+from headwater_broker.testing.faults import FaultyFileSystem, broken_disk, no_space, not_allowed
 from unsynced import Unsynced
 
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=100, file_delete_delay_ms=0, retention_ms=-1)
@@ -121,6 +121,90 @@ def test_start_goes_on_without_a_disk_and_makes_no_second_copy(tmp_path: Path) -
     assert kept is not None
     assert len(values(kept)) == 1
     assert manager.create("fresh", 0, None).offline is None
+    manager.close()
+
+
+def test_partition_whose_folder_may_not_be_read_is_offline_and_the_others_go_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic_id = bytes(range(16))
+    manager = opened(tmp_path)
+    for number in range(3):
+        write(manager.create("t", number, topic_id))
+    manager.close()
+    fs = FaultyFileSystem()
+    fs.fault = not_allowed(f"{tmp_path}/t-1")
+    manager = opened(tmp_path, fs=fs)
+    assert [(log.partition, log.offline is not None) for log in manager] == [
+        (0, False),
+        (1, True),
+        (2, False),
+    ]
+    assert f"t-1 is offline: cannot read {tmp_path}/t-1: Permission denied" in caplog.text
+    with pytest.raises(StorageError, match="t-1: Permission denied"):
+        manager.create("t", 1, topic_id)
+    for number in (0, 2):
+        log = manager.create("t", number, topic_id)
+        write(log)
+        assert len(values(log)) == 2
+    manager.tick(1)
+    manager.close()
+    manager = opened(tmp_path)
+    assert [len(values(manager.create("t", number, topic_id))) for number in range(3)] == [2, 1, 2]
+    manager.close()
+
+
+def test_partition_whose_topic_id_may_not_be_read_is_taken_for_no_other_topics(tmp_path: Path) -> None:
+    manager = opened(tmp_path)
+    write(manager.create("t", 0, bytes(range(16))))
+    manager.close()
+    fs = FaultyFileSystem()
+    fs.fault = not_allowed(f"{tmp_path}/t-0/partition.metadata")
+    manager = opened(tmp_path, fs=fs)
+    with pytest.raises(StorageError, match=r"cannot read .*/t-0/partition\.metadata: Permission denied"):
+        manager.create("t", 0, bytes(16))
+    manager.close()
+    manager = opened(tmp_path)
+    with pytest.raises(LogDirError, match="another topic id"):
+        manager.create("t", 0, bytes(16))
+    manager.close()
+
+
+@pytest.mark.parametrize("file", ["", "/recovery-point-offset-checkpoint", "/meta.properties"])
+def test_start_goes_on_without_a_directory_that_may_not_be_used_and_names_the_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: str
+) -> None:
+    folders = tmp_path / "a", tmp_path / "b"
+    manager = opened(*folders)
+    for number in range(2):
+        write(manager.create("t", number, None))
+    manager.claim(broker_id=1, cluster_id="c")
+    manager.close()
+    fs = FaultyFileSystem()
+    fs.fault = not_allowed(f"{folders[0]}{file}")
+    manager = opened(*folders, fs=fs)
+    manager.claim(broker_id=1, cluster_id="c")
+    assert f"log directory {folders[0]}: Permission denied" in caplog.text
+    assert file in caplog.text
+    assert [len(values(log)) for log in manager if log.refusal is None] == [1]
+    manager.close()
+
+
+def test_new_directory_that_takes_no_file_is_left_out(tmp_path: Path) -> None:
+    manager = opened(tmp_path / "a")
+    manager.claim(broker_id=1, cluster_id="c")
+    manager.close()
+    fs = FaultyFileSystem()
+    fs.fault = lambda operation, path: (
+        no_space(operation, path) if path.startswith(f"{tmp_path}/b/") else None
+    )
+    manager = opened(tmp_path / "a", tmp_path / "b", fs=fs)
+    manager.claim(broker_id=1, cluster_id="c")
+    assert list(manager.failed_directories) == [f"{tmp_path}/b"]
+    manager.close()
+    manager = opened(tmp_path / "b", fs=fs)
+    with pytest.raises(LogDirError, match="No space left"):
+        manager.claim(broker_id=1, cluster_id="c")
     manager.close()
 
 

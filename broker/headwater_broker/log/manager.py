@@ -136,7 +136,7 @@ class LogManager:
             directory.identity()  # what is not ours to open is not touched
             self._load_directory(directory)
         except OSError as error:
-            message = f"cannot use the log directory {path}: {error.strerror or error}"
+            message = _cannot_use(path, error)
             self._failed_at_start[path] = message
             self._fail(directory, message)
 
@@ -243,7 +243,15 @@ class LogManager:
             doubts_timestamps=doubts_timestamps,
             now_ms=now_ms,
         ).load()
-        log = PartitionLog(*key, self._read_topic_id(path), path, config, loaded, fs=self._fs, now_ms=now_ms)
+        topic_id = None
+        try:
+            topic_id = self._read_topic_id(path)
+        except OSError as error:
+            # Which topic's records these are is not known: they may be those of an older one.
+            loaded.failure = loaded.failure or StorageError(
+                f"cannot read {path}/{checkpoints.PARTITION_METADATA}: {error.strerror or error}"
+            )
+        log = PartitionLog(*key, topic_id, path, config, loaded, fs=self._fs, now_ms=now_ms)
         if log.offline is None and config.expose == "flushed":
             with suppress(PartitionOfflineError):  # the log says so
                 log.flush()
@@ -270,10 +278,16 @@ class LogManager:
 
         Raises:
             InconsistentIdentityError: The directory is another broker's or another cluster's.
+            LogDirError: No directory can be written.
         """
         for directory in self._directories:
             if directory.failure is None:
-                directory.claim(broker_id, cluster_id)
+                try:
+                    directory.claim(broker_id, cluster_id)
+                except OSError as error:
+                    self._fail(directory, _cannot_use(directory.path, error))
+        if all(directory.failure is not None for directory in self._directories):
+            raise LogDirError("; ".join(self.failed_directories.values()))
 
     def stored_cluster_id(self) -> str | None:
         """The cluster id in meta.properties, if any directory has one."""
@@ -328,7 +342,12 @@ class LogManager:
             log = self._open(path, (topic, partition))
             log.topic_id = topic_id
         elif log.topic_id is None and topic_id is not None:
-            self._write_topic_id(log.directory, topic_id)
+            if log.offline is not None:
+                raise log.offline.with_traceback(None)
+            try:
+                self._write_topic_id(log.directory, topic_id)
+            except OSError as error:
+                raise StorageError(f"cannot write to {log.directory}: {error.strerror}") from error
             log.topic_id = topic_id
         elif topic_id is not None and log.topic_id != topic_id:
             raise LogDirError(
@@ -598,3 +617,12 @@ class LogManager:
             return False
         self._refused_removals.discard(path)
         return True
+
+
+def _cannot_use(path: str, error: OSError) -> str:
+    file = (
+        f" ({error.filename})"
+        if error.filename and str(error.filename).rstrip("/") != path.rstrip("/")
+        else ""
+    )
+    return f"cannot use the log directory {path}: {error.strerror or error}{file}"

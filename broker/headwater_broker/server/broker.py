@@ -278,7 +278,6 @@ class _Starting:
     async def _recover(self) -> LogManager:
         options = self._options
         settings = options.settings
-        options.data_dir.mkdir(parents=True, exist_ok=True)
 
         def config_for(topic: str) -> LogConfig:
             # Before shared state has been read, every topic has the broker's settings.

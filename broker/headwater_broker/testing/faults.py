@@ -11,8 +11,8 @@ from headwater_broker.log.fs import Buffer, OsFileSystem
 Fault = Callable[[str, str], OSError | None]
 """Given an operation and a path, the error to raise, if any.
 
-Operations: `write`, `read`, `sync`, `open`, `open_to_write` (after `open`), `replace` (of a small file), `truncate`,
-`rename`, `remove` and `make_dir`.
+Operations: `write`, `read` (of a small file as a whole, too), `list` (a directory), `sync`, `open`, `open_to_write`
+(after `open`), `replace` (of a small file), `truncate`, `rename`, `remove` and `make_dir`.
 """
 
 _CHANGES = ("write", "open_to_write", "replace", "truncate", "rename", "remove", "make_dir")
@@ -37,6 +37,16 @@ def broken_writes(operation: str, path: str) -> OSError | None:
         if operation in ("write", "replace", "sync")
         else None
     )
+
+
+def not_allowed(folder: str) -> Fault:
+    """A folder, and all that is in it, is somebody else's."""
+
+    def fault(operation: str, path: str) -> OSError | None:
+        is_within = path == folder or path.startswith(f"{folder}/")
+        return OSError(errno.EACCES, os.strerror(errno.EACCES), path) if is_within else None
+
+    return fault
 
 
 def broken_disk(operation: str, path: str) -> OSError | None:
@@ -80,6 +90,14 @@ class FaultyFileSystem(OsFileSystem):
     def pread(self, fd: int, count: int, position: int) -> bytes:
         self._ask("read", self._paths[fd])
         return super().pread(fd, count, position)
+
+    def read_file(self, path: str) -> bytes:
+        self._ask("read", path)
+        return super().read_file(path)
+
+    def names(self, path: str) -> list[str]:
+        self._ask("list", path)
+        return super().names(path)
 
     def pread_into(self, fd: int, buffer: memoryview, position: int) -> int:
         self._ask("read", self._paths[fd])
