@@ -11,14 +11,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from kio.schema.errors import ErrorCode
 
 from broker_process import BrokerProcess
+from headwater_broker.coordination import CoordinatorUnavailable
+from headwater_broker.coordination.memory_file import MemoryFile
 from headwater_broker.log.fs import Buffer, OsFileSystem
 from headwater_broker.testing import WireClient, broker
 from headwater_broker.testing.batches import build_batch
+from headwater_broker.transactions import TransactionCoordinator
 from headwater_broker.wire.apis import LIST_OFFSETS, PRODUCE
 
 DISK_BYTES = 4 << 20
@@ -280,3 +283,156 @@ def test_broker_that_stops_on_a_full_disk_says_so_in_sentences(small_disk: Small
     assert process.stop() == 0
     assert "Traceback" not in process.log()
     assert "Logging error" not in process.log()
+
+
+def transactional(bootstrap: str, **settings: object) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "tx", **settings})
+    producer.init_transactions(TIMEOUT_S)
+    return producer
+
+
+def commit_one(producer: Producer, value: bytes) -> None:
+    producer.begin_transaction()
+    producer.produce("t", value, partition=0)
+    producer.commit_transaction(TIMEOUT_S)
+
+
+def test_transaction_that_the_disk_does_not_let_be_complete_is_so_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Until then its id is busy: the next transaction waits, and does not fail."""
+    disk = FullFor(monkeypatch, "__transaction_state-")
+    written = []
+    complete = TransactionCoordinator.complete
+
+    def completing(coordinator: TransactionCoordinator, now_ms: int, transactional_id: str) -> object:
+        disk.is_full = not written
+        return complete(coordinator, now_ms, transactional_id)
+
+    monkeypatch.setattr(TransactionCoordinator, "complete", completing)
+    with broker(tmp_path) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(TIMEOUT_S)
+        producer = transactional(running.bootstrap)
+        commit_one(producer, b"one")
+        deadline = time.monotonic() + TIMEOUT_S
+        while "waits to be complete" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        written.append(True)  # there is room again
+        disk.is_full = False
+        commit_one(producer, b"two")
+        assert read_all(running.bootstrap, "t", 2) == [b"one", b"two"]
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+def test_transaction_that_cannot_be_decided_on_a_full_disk_is_decided_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FullFor(monkeypatch, "__transaction_state-")
+    with broker(tmp_path) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        for each in admin.create_topics([NewTopic("t", 1, 1), NewTopic("other", 1, 1)]).values():
+            each.result(TIMEOUT_S)
+        producer = transactional(running.bootstrap)
+        commit_one(producer, b"one")
+        producer.begin_transaction()
+        producer.produce("t", b"two", partition=0)
+        assert producer.flush(TIMEOUT_S) == 0
+        disk.is_full = True
+        with pytest.raises(KafkaException) as caught:
+            producer.commit_transaction(1.5)
+        assert caught.value.args[0].retriable()
+        plain = Producer({"bootstrap.servers": running.bootstrap})
+        plain.produce("other", b"goes on", partition=0)
+        assert plain.flush(TIMEOUT_S) == 0
+        disk.is_full = False
+        producer.commit_transaction(TIMEOUT_S)
+        assert read_all(running.bootstrap, "t", 2) == [b"one", b"two"]
+    with broker(tmp_path) as running:
+        commit_one(transactional(running.bootstrap), b"three")
+        assert read_all(running.bootstrap, "t", 3) == [b"one", b"two", b"three"]
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+def test_broker_starts_on_a_full_disk_with_what_it_has_and_takes_more_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker(tmp_path) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(TIMEOUT_S)
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        producer.produce("t", b"one", partition=0)
+        assert producer.flush(TIMEOUT_S) == 0
+    disk = FullFor(monkeypatch, "")
+    disk.is_full = True
+    write_file, write_state = OsFileSystem.write_file, MemoryFile.write
+
+    def replaced(fs: OsFileSystem, path: str, data: Buffer, *, durable: bool) -> None:
+        if disk.is_full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        write_file(fs, path, data, durable=durable)
+
+    def kept(file: MemoryFile, data: bytes) -> None:
+        if disk.is_full:
+            raise CoordinatorUnavailable("coordinator.json cannot be written: No space left on device")
+        write_state(file, data)
+
+    monkeypatch.setattr(OsFileSystem, "write_file", replaced)
+    monkeypatch.setattr(MemoryFile, "write", kept)
+    with broker(tmp_path) as running:
+        assert read_all(running.bootstrap, "t", 1) == [b"one"]
+        producer = Producer({"bootstrap.servers": running.bootstrap})
+        producer.produce("t", b"two", partition=0)
+        assert producer.flush(2) == 1
+        assert "coordinator.json cannot be written" in caplog.text
+        disk.is_full = False
+        assert producer.flush(TIMEOUT_S) == 0
+        consumer = Consumer({"bootstrap.servers": running.bootstrap, "group.id": "g"})
+        consumer.commit(offsets=[TopicPartition("t", 0, 1)], asynchronous=False)
+        consumer.close()
+        assert read_all(running.bootstrap, "t", 2) == [b"one", b"two"]
+    with broker(tmp_path) as running:
+        assert read_all(running.bootstrap, "t", 2) == [b"one", b"two"]
+    assert [each for each in caplog.records if each.exc_info] == []
+
+
+def test_topic_whose_log_cannot_be_made_or_removed_is_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has to ask for it again."""
+    refused = []
+    make_dir, rename = OsFileSystem.make_dir, OsFileSystem.rename
+
+    def made(fs: OsFileSystem, path: str) -> None:
+        if "new-0" in refused and path.endswith("/new-0"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        make_dir(fs, path)
+
+    def renamed(fs: OsFileSystem, source: str, target: str) -> None:
+        if "old-0" in refused and source.endswith("/old-0"):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), source)
+        rename(fs, source, target)
+
+    monkeypatch.setattr(OsFileSystem, "make_dir", made)
+    monkeypatch.setattr(OsFileSystem, "rename", renamed)
+    with broker(tmp_path) as running:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("old", 1, 1)])["old"].result(TIMEOUT_S)
+        refused += ["new-0", "old-0"]
+        admin.create_topics([NewTopic("new", 1, 1)], operation_timeout=0)
+        admin.delete_topics(["old"], operation_timeout=0)
+        deadline = time.monotonic() + TIMEOUT_S
+        while not all(text in caplog.text for text in ("new-0 cannot be led", "old-0 cannot be removed")):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        refused.clear()
+        producer = Producer({"bootstrap.servers": running.bootstrap, "message.timeout.ms": TIMEOUT_S * 1000})
+        producer.produce("new", b"x", partition=0)
+        assert producer.flush(TIMEOUT_S) == 0
+        while (tmp_path / "old-0").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    assert caplog.text.count("new-0 cannot be led") == 1
+    assert caplog.text.count("old-0 cannot be removed") == 1
+    assert [each for each in caplog.records if each.exc_info] == []

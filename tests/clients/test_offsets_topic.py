@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -16,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import MemoryCoordinator
 from headwater_broker.coordination.memory_cluster import MemoryCluster
+from headwater_broker.log.fs import Buffer, OsFileSystem
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.transactions import partition_for
@@ -325,3 +328,32 @@ def test_topic_of_several_brokers_has_every_group() -> None:
             consumer.close()
         expected = {(f"g{index}", "t", 0): (index, "") for index in range(12)}
         until(lambda: read(first.bootstrap).offsets == expected)
+
+
+def test_what_a_full_disk_did_not_take_is_in_the_topic_once_there_is_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A group that commits once and never again is not to be missed there."""
+    write = OsFileSystem.pwritev
+    full: list[bool] = []
+
+    def pwritev(fs: OsFileSystem, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        if full and f"/{NAME}-" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(fs, fd, buffers, position)
+
+    monkeypatch.setattr(OsFileSystem, "pwritev", pwritev)
+    with broker(tmp_path) as running, WireClient(running.bootstrap) as client:
+        admin = AdminClient({"bootstrap.servers": running.bootstrap})
+        admin.create_topics([NewTopic("t", 1, 1)])["t"].result(DEADLINE_S)
+        commit(client, "before", {0: 1})
+        until(lambda: ("before", "t", 0) in read_if_there(running).offsets)
+        full.append(True)
+        for group in ("before", "during"):
+            commit(client, group, {0: 2})
+        until(lambda: "is behind shared state" in caplog.text)
+        commit(client, "during", {0: 3})
+        full.clear()
+        expected = {("before", "t", 0): 2, ("during", "t", 0): 3}
+        until(lambda: {key: each[0] for key, each in read(running.bootstrap).offsets.items()} == expected)
+    assert [each for each in caplog.records if each.exc_info] == []

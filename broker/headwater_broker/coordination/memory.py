@@ -55,8 +55,11 @@ class MemoryCoordinator(MemorySecurity):
         Raises:
             CorruptState: the file in the directory cannot be read.
         """
+        # A broker that comes back serves what it has, although its disk is full: only a new one has to keep its state.
+        self._is_known = False
         if cluster is None:
             file = MemoryFile(state_dir) if state_dir is not None else None
+            self._is_known = file is not None and file.is_there
             cluster = MemoryCluster(file, file.read() if file is not None else Durable())
         self._cluster = cluster
         self._mine: BrokerInfo | None = None
@@ -104,7 +107,7 @@ class MemoryCoordinator(MemorySecurity):
 
     def cluster_id(self) -> str:
         """See `Coordinator.cluster_id`."""
-        with self._cluster.changing():
+        with self._cluster.changing(may_wait=self._is_known):
             return self._cluster.durable.cluster_id
 
     # -- brokers, controller -----------------------------------------------------------------------
@@ -112,7 +115,7 @@ class MemoryCoordinator(MemorySecurity):
     def register_broker(self, broker: BrokerInfo) -> int:
         """See `Coordinator.register_broker`."""
         cluster = self._cluster
-        with cluster.changing():
+        with cluster.changing(may_wait=self._is_known):
             there = cluster.brokers.get(broker.broker_id)
             if there is not None and not (broker.identity and there[1].identity == broker.identity):
                 address = ", ".join(str(endpoint) for endpoint in there[1].endpoints)
@@ -159,7 +162,7 @@ class MemoryCoordinator(MemorySecurity):
     def elect_controller(self, broker_id: int) -> Controller:
         """See `Coordinator.elect_controller`."""
         cluster = self._cluster
-        with cluster.changing():
+        with cluster.changing(may_wait=self._is_known):
             standing = cluster.controller
             if standing is not None and (standing[1].broker_id != broker_id or standing[0] is self):
                 return standing[1]

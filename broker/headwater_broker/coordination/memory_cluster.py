@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from headwater_broker.coordination.errors import CoordinatorUnavailable
 from headwater_broker.coordination.memory_file import Durable, MemoryFile, encode_durable
 from headwater_broker.coordination.model import (
     BrokerInfo,
@@ -16,6 +18,8 @@ from headwater_broker.coordination.model import (
     Controller,
     TopicPartition,
 )
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
@@ -47,10 +51,16 @@ class MemoryCluster:
     _written: int = 0
 
     @contextmanager
-    def changing(self) -> Iterator[None]:
+    def changing(self, *, may_wait: bool = False) -> Iterator[None]:
         """Holds the lock while the durable part is changed, and returns once that is written.
 
         Whoever writes writes what others have changed by then too, so that changes side by side share a write.
+
+        Args:
+            may_wait: Where the disk does not take it, it goes with the next write that it takes.
+
+        Raises:
+            CoordinatorUnavailable: The disk did not take it.
         """
         with self.lock:
             yield
@@ -63,7 +73,13 @@ class MemoryCluster:
                 return
             with self.lock:
                 changes, data = self._changes, encode_durable(self.durable)
-            self.file.write(data)
+            try:
+                self.file.write(data)
+            except CoordinatorUnavailable as error:
+                if not may_wait:
+                    raise
+                _LOG.warning("%s; it is written once that works again", error)
+                return
             self._written = changes
 
     def report(self, kind: ChangeKind, name: str | None = None) -> None:

@@ -58,6 +58,11 @@ class MemoryFile:
         directory.mkdir(parents=True, exist_ok=True)
         self._path = directory / _NAME
 
+    @property
+    def is_there(self) -> bool:
+        """Whether something was written before."""
+        return self._path.exists()
+
     def read(self) -> Durable:
         """What was written last, or nothing yet.
 

@@ -26,7 +26,7 @@ from headwater_broker.groups import (
     offset_key,
     offset_value,
 )
-from headwater_broker.log import LogError, PartitionLog
+from headwater_broker.log import LogError, PartitionLog, StorageError
 from headwater_broker.log.records import UnreadableBatchError
 from headwater_broker.server.errors import ApiError
 from headwater_broker.server.internal_topics import (
@@ -41,6 +41,7 @@ from headwater_broker.transactions import partition_for
 _LOG = logging.getLogger(__name__)
 _WRITE_EVERY_S = 0.1
 _LOOK_EVERY_S = 0.5
+_RETRY_S = 1.0
 _RECORDS_A_SLICE = 1000
 _BATCH_BYTES = 61
 _RECORD_BYTES = 32  # what is around key and value, at most
@@ -48,12 +49,36 @@ _RECORD_BYTES = 32  # what is around key and value, at most
 Turn = Callable[[str], AbstractAsyncContextManager[None]]
 
 
+class _Noted:
+    """What is noted of groups and not written yet: of each key the last.
+
+    Attributes:
+        offsets: Of each group; None: it has no longer one.
+        generations: Of each group; None: it is no more.
+    """
+
+    def __init__(self) -> None:
+        self.offsets: dict[str, dict[TopicPartition, Committed | None]] = {}
+        self.generations: dict[str, tuple[KeptGroup, int] | None] = {}
+
+    def groups(self) -> Iterable[str]:
+        """Of which something is noted."""
+        return {**self.generations, **self.offsets}
+
+    def add(self, group: str, former: "_Noted") -> None:
+        """Takes what was noted of a group before: what came since then holds."""
+        if group in former.offsets:
+            self.offsets[group] = {**former.offsets[group], **self.offsets.get(group, {})}
+        if group in former.generations:
+            self.generations.setdefault(group, former.generations[group])
+
+
 class GroupRecords:
     """Appends to the topic.
 
     Nobody waits for it: a commit is answered once shared state has it. Where many come, each costs no more than a note
-    of it here: the last of each key is written every `_WRITE_EVERY_S`. What was noted and not written when a broker is
-    killed comes with the group's next commit.
+    of it here: the last of each key is written every `_WRITE_EVERY_S`, and again where the disk takes it only later.
+    What was noted and not written when a broker is killed comes with the group's next commit.
     """
 
     def __init__(self, node: Node, alone: Turn) -> None:
@@ -68,12 +93,14 @@ class GroupRecords:
         self._make: Callable[[], Awaitable[None]] | None = None
         self._is_making = False
         self._is_checked = False
-        self._offsets: dict[str, dict[TopicPartition, Committed | None]] = {}
-        self._generations: dict[str, tuple[KeptGroup, int] | None] = {}
+        self._noted = _Noted()
+        self._appended: dict[PartitionLog, tuple[int, _Noted]] = {}
+        self._behind: set[int] = set()
         self._kept_meanwhile: set[str] = set()
         self._topics: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._next_s = 0.0
+        node.core.on_written(self._written)
 
     def made_by(self, make: Callable[[], Awaitable[None]]) -> None:
         """Sets who makes the topic."""
@@ -83,25 +110,25 @@ class GroupRecords:
 
     def committed(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Shared state has taken offsets of a group."""
-        self._offsets.setdefault(group, {}).update(offsets)
+        self._noted.offsets.setdefault(group, {}).update(offsets)
         self._write_soon()
 
     def kept(self, group: KeptGroup, since_ms: int) -> None:
         """Shared state has taken a generation of a group."""
-        self._generations[group.group_id] = group, since_ms
+        self._noted.generations[group.group_id] = group, since_ms
         if self._is_making:
             self._kept_meanwhile.add(group.group_id)
         self._write_soon()
 
     def deleted(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Offsets of a group are no more."""
-        self._offsets.setdefault(group, {}).update(dict.fromkeys(partitions))
+        self._noted.offsets.setdefault(group, {}).update(dict.fromkeys(partitions))
         self._write_soon()
 
     def forgotten(self, group: str, partitions: Iterable[TopicPartition] = ()) -> None:
         """A group is no more, nor are its offsets."""
         self.deleted(group, partitions)
-        self._generations[group] = None
+        self._noted.generations[group] = None
 
     def _write_soon(self) -> None:
         if self._timer is None:
@@ -117,22 +144,27 @@ class GroupRecords:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        offsets, self._offsets = self._offsets, {}
-        generations, self._generations = self._generations, {}
-        records: dict[PartitionLog, list[Record]] = {}
-        for group in {**generations, **offsets}:
-            noted = offsets.get(group, {})
-            self._topics.update(topic for (topic, _), each in noted.items() if each is not None)
-            generation = generations.get(group)
-            log = self._log(group, is_needed=generation is not None or any(noted.values()))
-            if log is None:
-                continue
-            mine = records.setdefault(log, [])
-            mine += [(offset_key(group, *key), self._value(each)) for key, each in noted.items()]
-            if group in generations:
-                mine.append((group_key(group), None if generation is None else group_value(*generation)))
-        for log, each in records.items():
+        noted, self._noted = self._noted, _Noted()
+        of_logs: dict[PartitionLog, _Noted] = {}
+        for group in noted.groups():
+            offsets = noted.offsets.get(group, {})
+            self._topics.update(topic for (topic, _), each in offsets.items() if each is not None)
+            is_needed = noted.generations.get(group) is not None or any(offsets.values())
+            log = self._log(group, is_needed=is_needed)
+            if log is not None:
+                of_logs.setdefault(log, _Noted()).add(group, noted)
+        for log, each in of_logs.items():
             self._append(log, each)
+
+    def _records(self, noted: _Noted) -> list[Record]:
+        records: list[Record] = []
+        for group in noted.groups():
+            offsets = noted.offsets.get(group, {})
+            records += [(offset_key(group, *key), self._value(each)) for key, each in offsets.items()]
+            if group in noted.generations:
+                generation = noted.generations[group]
+                records.append((group_key(group), None if generation is None else group_value(*generation)))
+        return records
 
     def _value(self, each: Committed | None) -> bytes | None:
         if each is None:
@@ -140,15 +172,46 @@ class GroupRecords:
         stamp_ms = self._node.clock.now_ms() if each.timestamp_ms is None else each.timestamp_ms
         return offset_value(each.offset, each.leader_epoch, each.metadata, stamp_ms, each.expires_ms)
 
-    def _append(self, log: PartitionLog, records: list[Record]) -> None:
+    def _append(self, log: PartitionLog, noted: _Noted) -> None:
         now_ms = self._node.clock.now_ms()
+        start_offset = log.log_end_offset
         try:
-            for batch in _batches(records, log.config.max_message_bytes, now_ms):
+            for batch in _batches(self._records(noted), log.config.max_message_bytes, now_ms):
                 log.append(memoryview(batch), now_ms=now_ms)
         except LogError as error:
-            _LOG.warning("%s-%d is behind shared state: %s", OFFSETS_TOPIC, log.partition, error)
+            self._refused(log, noted, error)
             return
-        self._node.core.write(log)
+        finally:
+            if log.log_end_offset > start_offset:
+                self._node.core.write(log)
+        before = self._appended.get(log)
+        if before is not None:  # the tick goes on
+            for group in before[1].groups():
+                noted.add(group, before[1])
+        self._appended[log] = log.log_end_offset, noted
+
+    def _written(self, log: PartitionLog) -> None:
+        """A log was written, or was not: the end of a tick."""
+        end_offset, noted = self._appended.pop(log, (0, None))
+        if noted is None:
+            return
+        if log.write_error is not None and end_offset > log.written_offset:
+            self._refused(log, noted, log.write_error)
+        elif log.partition in self._behind:
+            self._behind.discard(log.partition)
+            _LOG.info("%s-%d has again what shared state has", OFFSETS_TOPIC, log.partition)
+
+    def _refused(self, log: PartitionLog, noted: _Noted, error: LogError) -> None:
+        """What a full disk did not take is noted again: it takes it later, with what came meanwhile."""
+        if log.partition not in self._behind:
+            _LOG.warning("%s-%d is behind shared state: %s", OFFSETS_TOPIC, log.partition, error)
+        if not isinstance(error, StorageError) or log.offline is not None:
+            return
+        self._behind.add(log.partition)
+        for group in noted.groups():
+            self._noted.add(group, noted)
+        self._next_s = asyncio.get_running_loop().time() + _RETRY_S
+        self._write_soon()
 
     async def follow_topics(self) -> None:
         """Has the offsets of topics that are deleted forgotten, as shared state has forgotten them."""

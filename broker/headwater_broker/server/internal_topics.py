@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from crc32c import crc32c
 
-from headwater_broker.log import PartitionLog
+from headwater_broker.log import PartitionLog, StorageError
 from headwater_broker.log.batch import (
     BASE_OFFSET,
     BATCH_LENGTH,
@@ -90,7 +90,12 @@ def records_of(log: PartitionLog) -> Iterator[Record]:
         found = log.read(offset, _READ_BYTES)
         if not found.count:
             return
-        data = os.pread(found.fd, found.count, found.position)
+        try:
+            data = os.pread(found.fd, found.count, found.position)
+        except OSError as error:
+            raise StorageError(f"cannot read {log.topic}-{log.partition}: {error.strerror}") from error
+        if len(data) < found.count:
+            raise StorageError(f"{log.topic}-{log.partition} became shorter while it was read")
         at = 0
         while at < len(data):
             header = HEADER.unpack_from(data, at)

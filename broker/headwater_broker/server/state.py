@@ -26,6 +26,8 @@ from headwater_broker.server.watcher import RETRY_S, Ask, Watcher
 from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
+_AGAIN_S = 2.0
+"""After so long another attempt is made at a log that the disk did not let be made or removed."""
 ALL_BROKERS = "<default>"
 """The entity in shared state whose settings hold for every broker."""
 
@@ -56,6 +58,9 @@ class StateKeeper(Watcher):
         self._wanted = Wanted()
         self._waiters: list[asyncio.Future[None]] = []
         self._configured: dict[str, dict[str, str]] = {}
+        self._again: asyncio.TimerHandle | None = None
+        self._told: dict[tuple[str, int], str] = {}
+        self._undeleted: set[str] = set()
 
     def note(self, change: Change) -> None:
         """Takes a report of a watch."""
@@ -112,9 +117,32 @@ class StateKeeper(Watcher):
             self._open_logs(None if snapshot.topics is not None else snapshot.changed_topics.keys())
             self._configure_logs()
             await self._delete_topics()
+            if self._view.missing or self._undeleted:
+                self._look_again_later()
             if self._view.controller_id == NO_LEADER:
                 controller = await self._ask(self._coordinator.elect_controller, self._view.broker_id)
                 self._view.controller_id = controller.broker_id
+
+    async def stop(self) -> None:
+        """Ends the upkeep."""
+        if self._again is not None:
+            self._again.cancel()
+        await super().stop()
+
+    def _look_again_later(self) -> None:
+        if self._again is None:
+            self._again = asyncio.get_running_loop().call_later(_AGAIN_S, self._look_again)
+
+    def _look_again(self) -> None:
+        self._again = None
+        self.note(Change(ChangeKind.DELETIONS))
+
+    def _tell(self, name: str, partition: int, what: str, error: LogError) -> None:
+        """Says once what the disk refuses: it is tried again and again."""
+        message = f"{what}: {error}"
+        if self._told.get((name, partition)) != message:
+            self._told[name, partition] = message
+            _LOG.error("%s-%d %s", shown(name), partition, shown(message, MESSAGE_CHARS))
 
     # -- acting ----------------------------------------------------------------------------------------
 
@@ -134,8 +162,9 @@ class StateKeeper(Watcher):
                         log = self._create_log(name, partition, topic.topic_id.bytes, log)
                     log.become_leader(state.leader_epoch)
                     self._view.missing.discard((name, partition))
+                    self._told.pop((name, partition), None)
                 except LogError as error:
-                    _LOG.error("%s-%d cannot be led: %s", shown(name), partition, shown(error, MESSAGE_CHARS))
+                    self._tell(name, partition, "cannot be led", error)
                     if self._manager.get(name, partition) is None:
                         self._view.missing.add((name, partition))
                 self._seen.add((name, partition, topic.topic_id.bytes))
@@ -174,16 +203,24 @@ class StateKeeper(Watcher):
         partitions are like that, the controller takes the topic itself away.
         """
         deleting = dict(self._view.deleting)
+        undeleted: set[str] = set()
         gone: dict[tuple[str, int], PartitionState] = {}
         for name, topic in deleting.items():
             for partition, state in topic.partitions.items():
                 if self._view.broker_id in state.replicas:
-                    self._remove_log(name, partition)
+                    try:
+                        self._remove_log(name, partition)
+                    except LogError as error:
+                        self._tell(name, partition, "cannot be removed", error)
+                        undeleted.add(name)
+                        continue
+                    self._told.pop((name, partition), None)
                 if state.leader == self._view.broker_id:
                     epoch = state.leader_epoch + 1
                     gone[name, partition] = PartitionState(
                         state.replicas, NO_LEADER, epoch, (), state.controller_epoch, state.version
                     )
+        self._undeleted = undeleted
         if gone:
             await self._ask(self._coordinator.set_leader_states, gone)
         if self._view.controller_id != self._view.broker_id:
@@ -191,7 +228,8 @@ class StateKeeper(Watcher):
         complete = [
             name
             for name, topic in deleting.items()
-            if all(
+            if name not in undeleted
+            and all(
                 state.leader == NO_LEADER or (name, partition) in gone
                 for partition, state in topic.partitions.items()
             )

@@ -362,10 +362,7 @@ class TransactionRunner:
         async with turns:
             try:
                 await self._until_done(transaction)
-                now_ms = self._node.clock.now_ms()
-                transition = self.coordinator.complete(now_ms, transaction.transactional_id)
-                if transition is not None:
-                    await self._store(transition)
+                await self._complete(transaction)
             except ApiError as error:
                 _LOG.error(
                     "the transaction of %s stays incomplete: %s",
@@ -388,6 +385,34 @@ class TransactionRunner:
                 if not is_told:
                     _LOG.warning(
                         "the transaction of %s waits: %s",
+                        shown(transaction.transactional_id),
+                        shown(error, MESSAGE_CHARS),
+                    )
+                is_told = True
+                self._offsets.blocked.update(transaction.offsets)
+            await asyncio.sleep(_RETRY_S)
+
+    async def _complete(self, transaction: Transaction) -> None:
+        """Stores that nothing is left to do, again and again while the disk takes no writes: until then the id is busy.
+
+        Raises:
+            ApiError: Another broker coordinates the id now.
+        """
+        is_told = False
+        while True:
+            now_ms = self._node.clock.now_ms()
+            transition = self.coordinator.complete(now_ms, transaction.transactional_id)
+            if transition is None:
+                return
+            try:
+                await self._store(transition)
+                return
+            except ApiError as error:
+                if error.code is not ErrorCode.coordinator_not_available:
+                    raise
+                if not is_told:
+                    _LOG.warning(
+                        "the transaction of %s waits to be complete: %s",
                         shown(transaction.transactional_id),
                         shown(error, MESSAGE_CHARS),
                     )
