@@ -100,42 +100,82 @@ def test_lost_offsets_are_told_by_the_broker_and_the_doctor(
     assert f"t-0 of broker-1 has lost offsets {start} to {end - 1}" in found.detail
 
 
+def fetch(client: WireClient, offset: int) -> tuple[ErrorCode, int]:
+    partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+    answer = client.ask(
+        FETCH,
+        11,
+        replica_id=-1,
+        max_wait=0,
+        min_bytes=1,
+        max_bytes=1 << 20,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[{"topic": "t", "partitions": [partition]}],
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+    found = answer.responses[0].partitions[0]
+    return found.error_code, found.log_start_offset
+
+
+def earliest(client: WireClient, version: int = 4) -> int:
+    partition = {"partition_index": 0, "timestamp": -2}
+    if version == 0:
+        asked = [{"name": "t", "partitions": [{**partition, "max_num_offsets": 1}]}]
+        answer = client.ask(LIST_OFFSETS, 0, replica_id=-1, topics=asked)
+        return int(answer.topics[0].partitions[0].old_style_offsets[0])
+    topics = [{"name": "t", "partitions": [partition]}]
+    answer = client.ask(LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics)
+    return int(answer.topics[0].partitions[0].offset)
+
+
+@pytest.mark.parametrize("version", [0, 4])
 def test_lost_offset_is_out_of_range_and_the_earliest_is_behind_it_for_who_was_told(
-    damaged: tuple[RunningBroker, int, int],
+    damaged: tuple[RunningBroker, int, int], version: int
 ) -> None:
     running, start, end = damaged
-
-    def fetch(client: WireClient, offset: int) -> tuple[ErrorCode, int]:
-        partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
-        answer = client.ask(
-            FETCH,
-            11,
-            replica_id=-1,
-            max_wait=0,
-            min_bytes=1,
-            max_bytes=1 << 20,
-            isolation_level=0,
-            session_id=0,
-            session_epoch=-1,
-            topics=[{"topic": "t", "partitions": [partition]}],
-            forgotten_topics_data=[],
-            rack_id="",
-        )
-        found = answer.responses[0].partitions[0]
-        return found.error_code, found.log_start_offset
-
-    def earliest(client: WireClient) -> int:
-        topics = [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -2}]}]
-        answer = client.ask(LIST_OFFSETS, 4, replica_id=-1, isolation_level=0, topics=topics)
-        offset: int = answer.topics[0].partitions[0].offset
-        return offset
-
-    with WireClient(running.bootstrap) as told, WireClient(running.bootstrap) as other:
+    with WireClient(running.bootstrap, "told") as told, WireClient(running.bootstrap, "other") as other:
         for offset in (start, end - 1):
             assert fetch(told, offset) == (ErrorCode.offset_out_of_range, end)
-        assert earliest(other) == 0
-        assert earliest(told) == end
-        assert earliest(told) == 0
+        assert earliest(other, version) == 0
+        assert earliest(told, version) == end
+        assert earliest(told, version) == 0
         assert fetch(told, start) == (ErrorCode.offset_out_of_range, end)
         assert fetch(told, end) == (ErrorCode.none, 0)
-        assert earliest(told) == 0
+        assert earliest(told, version) == 0
+
+
+def test_client_that_asks_over_another_connection_than_it_fetches_with_goes_on_the_second_time(
+    damaged: tuple[RunningBroker, int, int],
+) -> None:
+    """Before it is known for one, it begins anew where the log does, as any client that was just started."""
+    running, start, end = damaged
+    with (
+        WireClient(running.bootstrap, "two") as fetching,
+        WireClient(running.bootstrap, "two") as asking,
+        WireClient(running.bootstrap, "other") as other,
+    ):
+        assert fetch(fetching, start)[0] == ErrorCode.offset_out_of_range
+        assert earliest(asking) == 0
+        assert fetch(fetching, 0)[0] == ErrorCode.none
+        assert fetch(fetching, start)[0] == ErrorCode.offset_out_of_range
+        assert earliest(other) == 0
+        assert earliest(asking) == end
+        assert earliest(asking) == 0
+        assert fetch(fetching, end)[0] == ErrorCode.none
+
+
+def test_client_that_comes_after_one_that_was_told_and_left_begins_at_the_beginning(
+    damaged: tuple[RunningBroker, int, int],
+) -> None:
+    running, start, _ = damaged
+    with WireClient(running.bootstrap, "same") as first:
+        for _ in range(2):
+            assert fetch(first, start)[0] == ErrorCode.offset_out_of_range
+    with WireClient(running.bootstrap, "same") as second:
+        deadline = time.monotonic() + TIMEOUT_S
+        while earliest(second) != 0:  # the broker has not seen it leave yet, and there is but one such answer
+            assert time.monotonic() < deadline
+        assert earliest(second) == 0

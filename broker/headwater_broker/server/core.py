@@ -9,13 +9,14 @@ answers sent: nothing is acknowledged before it is written.
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import LogError, PartitionLog
 from headwater_broker.server.connection import Connection, Deferred
+from headwater_broker.server.resets import Resets
 from headwater_broker.server.slices import Work
 from headwater_broker.server.turns import Timed, Turns
 from headwater_broker.wire import APIS, Api, MalformedFrame, RequestHeader, parse_request_header
@@ -116,6 +117,7 @@ class Core:
         tick: Number of ticks that have ended.
         turns: Who has to wait because it asks for much.
         work: What takes longer than others should wait.
+        resets: Where clients go on behind offsets that are lost.
     """
 
     def __init__(self, loop: Loop) -> None:
@@ -123,6 +125,7 @@ class Core:
         self.meter: Meter | None = None
         self.turns = Turns(loop.call_soon)
         self.work = Work(self.turns)
+        self.resets = Resets(monotonic)
         self._loop = loop
         self._is_scheduled = False
         self._answers: dict[tuple[Any, ...], memoryview] = {}  # of this tick, to be shared

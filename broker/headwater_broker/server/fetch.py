@@ -131,6 +131,7 @@ class FetchHandler:
         self._turns = core.turns
         self._work = core.work
         self._touch = core.touch
+        self._resets = core.resets
         self._parked: dict[PartitionLog, dict[_Parked, None]] = {}
         self._parked_of: dict[Connection, _Parked] = {}
         core.on_written(self.wake)
@@ -157,7 +158,7 @@ class FetchHandler:
                     encode_fetch_response(header.correlation_id, version, [], error_code=begun)
                 )
                 return
-        found = self._look(request, version, connection)
+        found = self._look(request, header, connection)
         if request.max_wait_ms <= 0 or not request.partitions or _is_enough(request, found):
             if version < BATCHES_FROM:
                 work = _converted(header, request, found)
@@ -189,7 +190,7 @@ class FetchHandler:
         if parked.deferred.is_done:
             return
         started_s = perf_counter()
-        found = self._look(parked.request, parked.header.api_version, parked.connection)
+        found = self._look(parked.request, parked.header, parked.connection)
         if _is_enough(parked.request, found):
             self._answer_parked(parked, found)
         if parked.is_wide:
@@ -203,7 +204,7 @@ class FetchHandler:
         if parked.deferred.is_done:
             return
         started_s = perf_counter()
-        self._answer_parked(parked, self._look(parked.request, parked.header.api_version, parked.connection))
+        self._answer_parked(parked, self._look(parked.request, parked.header, parked.connection))
         if parked.is_wide:
             self._turns.charge(parked.connection, started_s, perf_counter() - started_s)
 
@@ -244,8 +245,8 @@ class FetchHandler:
                 if not waiting:
                     del self._parked[log]
 
-    def _look(self, request: FetchRequest, version: int, connection: Connection) -> _Found:
-        found = _Found()
+    def _look(self, request: FetchRequest, header: RequestHeader, connection: Connection) -> _Found:
+        found, version = _Found(), header.api_version
         isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
         room = request.max_bytes
         for partition in request.partitions:
@@ -263,13 +264,13 @@ class FetchHandler:
             except LogError as error:
                 start = log.log_start_offset
                 if isinstance(error, MissingOffsetsError):
-                    # A client that begins anew at the earliest offset would come back here again and again. It takes
-                    # that offset from here, or asks for it over the same connection.
-                    start = connection.resets[log.topic, log.partition] = error.next_offset
+                    # Some clients take the earliest offset from here; the others ask for it.
+                    start = error.next_offset
+                    self._resets.tell(connection, header.client_id, log.topic, log.partition, start)
                 _add_error(found, partition, error_code(error), start)
                 continue
             if connection.resets:
-                connection.resets.pop((log.topic, log.partition), None)
+                self._resets.forget(connection, log.topic, log.partition)
             found.results.append(
                 FetchResult(
                     partition.topic,

@@ -7,7 +7,6 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.log import Isolation, LogError, PartitionLog, Slices, TimestampAndOffset
-from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
@@ -59,7 +58,7 @@ class OffsetApis:
                     raise ApiError(ErrorCode.unsupported_version, f"{partition.timestamp} is no timestamp")
                 log = self._log(topic.name, index, epoch)
                 if request.version == 0:
-                    offsets = self._find_by_files(log, partition.timestamp)[
+                    offsets = self._find_by_files(request, log, partition.timestamp)[
                         : max(0, partition.max_num_offsets)
                     ]
                     return {
@@ -68,8 +67,8 @@ class OffsetApis:
                         "old_style_offsets": offsets,
                     }
                 found = yield from _find(log, partition.timestamp, isolation)
-                if partition.timestamp == _EARLIEST and request.connection.resets:
-                    found = _after_a_loss(log, found, request.connection)
+                if partition.timestamp == _EARLIEST and log.missing:
+                    found = self._after_a_loss(log, found, request)
             except (LogError, ApiError) as error:
                 return {"partition_index": index, "error_code": error_code(error)}
             return {
@@ -89,9 +88,22 @@ class OffsetApis:
             topics.append({"name": topic.name, "partitions": partitions})
         return {"topics": topics}
 
-    def _find_by_files(self, log: PartitionLog, timestamp_ms: int) -> list[int]:
+    def _after_a_loss(
+        self, log: PartitionLog, found: TimestampAndOffset, request: Request
+    ) -> TimestampAndOffset:
+        """What is the earliest offset for a client that has just been told that those where it was are lost.
+
+        It has read, or may have, what is before them: once, it goes on behind them.
+        """
+        client_id = request.header.client_id
+        offset = self._node.core.resets.take(request.connection, client_id, log.topic, log.partition)
+        if offset is None or offset <= found.offset:
+            return found
+        return TimestampAndOffset(found.timestamp_ms, offset, log.epoch_at(offset))
+
+    def _find_by_files(self, request: Request, log: PartitionLog, timestamp_ms: int) -> list[int]:
         if timestamp_ms == _EARLIEST:
-            return [log.earliest().offset]
+            return [self._after_a_loss(log, log.earliest(), request).offset]
         before_ms = _EVER_MS if timestamp_ms == _LATEST else timestamp_ms
         return log.offsets_before(before_ms, now_ms=self._node.clock.now_ms())
 
@@ -157,17 +169,6 @@ def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Slices[
     if timestamp_ms == _LATEST_TIERED:
         return _NOTHING
     return (yield from log.find_timestamp(timestamp_ms, isolation)) or _NOTHING
-
-
-def _after_a_loss(log: PartitionLog, found: TimestampAndOffset, connection: Connection) -> TimestampAndOffset:
-    """What is the earliest offset for a client that has just been told that those where it was are lost.
-
-    It has read, or may have, what is before them: once, it goes on behind them.
-    """
-    offset = connection.resets.pop((log.topic, log.partition), None)
-    if offset is None or offset <= found.offset:
-        return found
-    return TimestampAndOffset(found.timestamp_ms, offset, log.epoch_at(offset))
 
 
 def _each(

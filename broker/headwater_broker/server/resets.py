@@ -1,0 +1,86 @@
+"""Where clients go on that were told that an offset is lost, once they ask for the earliest one.
+
+The log still begins where it did. A client that begins anew at the earliest offset would come to the lost ones again
+and again: after it was told of them, the earliest offset is for once the one behind them.
+
+Most clients ask over the connection that they fetch with. Some have one for fetches alone: such a client is known by
+its address and name as the one that has come to the same lost offsets twice, that does not ask there, and that asks
+over another connection at once.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwater_broker.server.connection import Connection
+
+_AT_ONCE_S = 5.0
+_MOST = 1000
+_TWICE = 2
+
+_Key = tuple[str, bytes | None, str, int]
+
+
+@dataclass(slots=True)
+class _Told:
+    """What a client was told.
+
+    Attributes:
+        offset: Behind the lost ones.
+        connection: The one that it fetches with.
+        at_s: When it was told last.
+        times: How often.
+    """
+
+    offset: int
+    connection: Connection
+    at_s: float
+    times: int = 1
+
+
+class Resets:
+    """All of one broker."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        """Begins with nobody.
+
+        Args:
+            now_s: A monotonic clock.
+        """
+        self._now_s = now_s
+        self._told: OrderedDict[_Key, _Told] = OrderedDict()
+
+    def tell(
+        self, connection: Connection, client_id: bytes | None, topic: str, partition: int, offset: int
+    ) -> None:
+        """A client is told that offsets are lost, and `offset` is behind them."""
+        connection.resets[topic, partition] = offset
+        key = connection.host, client_id, topic, partition
+        told = self._told.pop(key, None)
+        if told is None or told.offset != offset:
+            told = _Told(offset, connection, self._now_s())
+        else:
+            told.times += 1
+            told.connection, told.at_s = connection, self._now_s()
+        self._told[key] = told
+        if len(self._told) > _MOST:
+            self._told.popitem(last=False)
+
+    def forget(self, connection: Connection, topic: str, partition: int) -> None:
+        """A client reads on."""
+        connection.resets.pop((topic, partition), None)
+
+    def take(self, connection: Connection, client_id: bytes | None, topic: str, partition: int) -> int | None:
+        """Where a client goes on that asks for the earliest offset; None: where the log begins."""
+        key = connection.host, client_id, topic, partition
+        offset = connection.resets.pop((topic, partition), None)
+        if offset is not None:
+            self._told.pop(key, None)
+            return offset
+        told = self._told.get(key)
+        if told is None or told.times < _TWICE or told.connection is connection:
+            return None
+        if told.connection.is_closed or self._now_s() - told.at_s > _AT_ONCE_S:
+            return None
+        del self._told[key]
+        return told.offset
