@@ -63,7 +63,7 @@ class Fixture:
         topics = {name: self.coordinator.create_topic(name, {0: [1], 1: [1]}, {}, uuid4()) for name in "tu"}
         view.apply(Snapshot(brokers={1: me}, topics=topics))
         settings = parse_settings({"offsets.retention.minutes": "10"})
-        core = SimpleNamespace(register=lambda *_: None)
+        core = SimpleNamespace(register=lambda *_: None, on_written=lambda _: None)
         self.node = Node(
             LiveSettings(settings), me, self.clock, cast(Any, core), cast(Any, None), view, cast(Any, None),
             self.coordinator, helpers, cast(Any, None),

@@ -11,7 +11,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Topi
 from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption, print_line
 from headwater.cli._kafka import Cluster, resolve_offset
 from headwater_broker.log.unreadable import UNREADABLE_HEADER
-from headwater_broker.shown import escaped, escaped_data, escaped_json
+from headwater_broker.shown import escaped_data, escaped_json
 from headwater_broker.wire.fetch import PAST_UNREADABLE
 from headwater_streams.plural import counted
 
@@ -117,7 +117,7 @@ class _Printer:
                         sys.stdout.buffer.write(self._line(message))
                         left = None if left is None else left - 1
                     else:
-                        print(f"headwater: {self._topic} {number}: {escaped(unreadable)}", file=sys.stderr)
+                        print_line(f"headwater: {self._topic} {number}: {unreadable}", file=sys.stderr)
                 if end is not None and message.offset() + 1 >= end:
                     open_partitions.discard(number)
             sys.stdout.buffer.flush()
