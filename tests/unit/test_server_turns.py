@@ -68,6 +68,35 @@ def test_turns_cheap_work_of_many_fits_into_one_round() -> None:
     assert rounds.next() == names
 
 
+def test_turns_of_work_that_goes_on_are_one_a_round() -> None:
+    """Each round began one more than had ended: soon a thousand in a row, and nobody else in between."""
+    rounds = Rounds()
+    connection = rounds.connection("a")
+
+    def go_on() -> None:
+        rounds.served.append("a")
+        rounds.turns.charge(connection, 0.0, 0.003)
+        rounds.turns.wait(connection, go_on)
+
+    rounds.turns.wait(connection, go_on)
+    assert [rounds.next() for _ in range(10)] == [["a"]] * 10
+    assert len(rounds.soon) == 1
+
+
+def test_turns_go_on_behind_work_that_fails() -> None:
+    rounds = Rounds()
+
+    def fail() -> None:
+        raise ValueError
+
+    rounds.turns.spent_s = SECOND
+    rounds.turns.wait(rounds.connection("bad"), fail)
+    rounds.must_wait(rounds.connection("good", 1.0))
+    with pytest.raises(ValueError, match=r"^$"):
+        rounds.next()
+    assert rounds.next() == ["good"]
+
+
 def test_turns_who_asks_while_others_wait_waits_behind_them() -> None:
     rounds = Rounds()
     rounds.turns.spent_s = SECOND

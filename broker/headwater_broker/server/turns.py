@@ -66,15 +66,18 @@ class Turns:
         self._call_soon(self._serve)
 
     def _serve(self) -> None:
-        self._is_scheduled = False
         self.spent_s = 0.0
-        for resume, connection in sorted(self._waiting.items(), key=_charged_until):
-            if self.spent_s >= _ROUND_S:
-                break
-            if self._waiting.pop(resume, connection) is connection and not connection.is_closed:
-                resume()
-        if self._waiting:
-            self._schedule()
+        try:
+            for resume, connection in sorted(self._waiting.items(), key=_charged_until):
+                if self.spent_s >= _ROUND_S:
+                    break
+                if self._waiting.pop(resume, connection) is connection and not connection.is_closed:
+                    resume()
+        finally:
+            # Not before: who waits again within the round would have one more round begun with each that ends.
+            self._is_scheduled = False
+            if self._waiting:
+                self._schedule()
 
 
 class Timed:
