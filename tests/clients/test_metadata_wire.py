@@ -69,3 +69,27 @@ def test_metadata_by_id_before_there_were_answers_to_it_is_refused(
         )
         assert [each.error_code for each in answer.topics] == [ErrorCode.invalid_request] * 2
         assert [each.name for each in answer.topics] == [topic["name"] or "", named["name"]]
+
+
+def test_one_request_about_thousands_of_topics_lets_others_be_answered_first(
+    any_broker: RunningBroker,
+) -> None:
+    """Its answer is that of a request about each alone, and comes in its connection's order."""
+    name = f"topic-{uuid4().hex[:8]}"
+    topic = {"name": name, "num_partitions": 2, "replication_factor": 1, "assignments": [], "configs": []}
+    resource = {"resource_type": 2, "resource_name": name, "configuration_keys": None}
+    described = {"include_synonyms": True, "include_documentation": False}
+    named = {"allow_auto_topic_creation": False}
+    with WireClient(any_broker.bootstrap) as many, WireClient(any_broker.bootstrap) as other:
+        many.ask(apis.CREATE_TOPICS, 4, topics=[topic], timeout=DEADLINE_S * 1000, validate_only=False)
+        [alone] = many.ask(apis.DESCRIBE_CONFIGS, 4, resources=[resource], **described).results
+        [shown] = many.ask(apis.METADATA, 4, topics=[{"name": name}], **named).topics
+        many.send(apis.DESCRIBE_CONFIGS, 4, resources=[resource] * 2000, **described)
+        many.send(apis.METADATA, 4, topics=[{"name": name}] * 2000, **named)
+        many.send(apis.API_VERSIONS, 0)
+        for _ in range(5):
+            assert other.ask(apis.API_VERSIONS, 0).error_code is ErrorCode.none
+        assert not many.has_answer()
+        assert set(many.receive().results) == {alone}
+        assert set(many.receive().topics) == {shown}
+        assert many.receive().error_code is ErrorCode.none

@@ -15,9 +15,18 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 
 from amount import amount, drawn_seed
+from headwater_broker.log import finished
 from headwater_broker.wire import APIS, Api, MalformedFrame, parse_request_header
 from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
-from headwater_broker.wire.codec import build, decode_request, encode_response, message_type, milliseconds
+from headwater_broker.wire.codec import (
+    build,
+    decode_request,
+    encode_response,
+    encode_response_slices,
+    is_heavy,
+    message_type,
+    milliseconds,
+)
 from headwater_broker.wire.fetch import FetchResult, encode_fetch_response, parse_fetch
 from headwater_broker.wire.primitives import read_uvarint, skip_tags, write_uvarint
 from headwater_broker.wire.produce import (
@@ -173,6 +182,35 @@ def test_writer_responses_are_frames_that_kio_reads(api: Api, version: int, rng:
     back, read = entity_reader(entity_type)(frame, start)
     assert back == message
     assert start + read == len(frame)
+    assert finished(encode_response_slices(api, version, 77, plain(message))) == frame
+
+
+def test_writer_in_slices_yields_between_entries_and_cuts_what_is_too_long() -> None:
+    topics = [
+        {
+            "error_code": 0,
+            "name": "x" * (40_000 if number == 7 else 5),
+            "partitions": [],
+            "is_internal": False,
+        }
+        for number in range(1000)
+    ]
+    values = {"brokers": [], "cluster_id": "c", "controller_id": 1, "topics": topics}
+    assert is_heavy(values)
+    slices = encode_response_slices(APIS[METADATA], 4, 1, values)
+    count = 0
+    while True:
+        try:
+            next(slices)
+            count += 1
+        except StopIteration as end:
+            frame = end.value
+            break
+    assert count == 1000
+    answer = read_message(message_type("metadata", 4, "response"), memoryview(frame), 8)
+    assert [len(each.name) for each in answer.topics] == [5] * 7 + [2**15 - 1] + [5] * 992
+    assert not is_heavy({**values, "topics": topics[:100]})
+    assert is_heavy({"results": [{"configs": [{}] * 100}] * 4})
 
 
 def plain(message: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from headwater_broker.server.slices import Work
 from headwater_broker.server.turns import Timed, Turns
 from headwater_broker.wire import APIS, Api, MalformedFrame, RequestHeader, parse_request_header
 from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS, METADATA
-from headwater_broker.wire.codec import decode_request, encode_response
+from headwater_broker.wire.codec import decode_request, encode_response, encode_response_slices, is_heavy
 
 _LOG = logging.getLogger(__name__)
 _COLD_REQUEST_BYTES = 4096  # what a request off the hot path counts for beside its answer: some 20 us
@@ -319,6 +319,9 @@ class Core:
         else:
             if self.meter is not None:
                 answer = self.meter.after_cold(connection, header, answer, perf_counter() - started_s)
+            if is_heavy(answer):
+                self._encode(api, header, connection.defer(exclusive=True), connection, answer)
+                return
             encoded = encode_response(api, version, header.correlation_id, answer)
             connection.output.append(encoded)
             connection.debt_bytes += len(encoded) + _COLD_REQUEST_BYTES
@@ -358,13 +361,34 @@ class Core:
             values = await answer
             if self.meter is not None:
                 values = self.meter.after_cold(connection, header, values, took_s)
-            deferred.resolve([encode_response(api, header.api_version, header.correlation_id, values)])
+            self._encode(api, header, deferred, connection, values)
+        except Exception as error:
+            self._failed(api, connection, error)
+
+    def _encode(
+        self, api: Api, header: RequestHeader, deferred: Deferred, connection: Connection, values: Response
+    ) -> None:
+        """Answers with a message, once it is encoded: others come first where that takes long."""
+
+        def then(encoded: bytes | None, error: Exception | None) -> None:
+            if encoded is None:
+                self._failed(api, connection, error)
+                return
+            deferred.resolve([encoded])
             if self.meter is not None:
                 self.meter.mute(connection, values)
-        except Exception:
-            _LOG.exception("answering %s of %s failed", api.name, connection.peer)
-            connection.close_reason = "the broker failed to answer (see above)"
-            self.touch(connection)
+
+        version, correlation_id = header.api_version, header.correlation_id
+        if is_heavy(values):
+            slices = encode_response_slices(api, version, correlation_id, values)
+            self.work.run(connection, slices, then, is_begun=True)
+        else:
+            then(encode_response(api, version, correlation_id, values), None)
+
+    def _failed(self, api: Api, connection: Connection, error: Exception | None) -> None:
+        _LOG.error("answering %s of %s failed", api.name, connection.peer, exc_info=error)
+        connection.close_reason = "the broker failed to answer (see above)"
+        self.touch(connection)
 
     # -- the end of the tick ---------------------------------------------------------------------------
 

@@ -54,6 +54,8 @@ class Work:
         slices: Slices[_Result],
         then: Then,
         drop: Callable[[], object] = lambda: None,
+        *,
+        is_begun: bool = False,
     ) -> None:
         """Works until it is done, at once if that is soon.
 
@@ -62,12 +64,15 @@ class Work:
             slices: The work.
             then: Called with the result, or with the error.
             drop: Called where the work is dropped.
+            is_begun: It goes on with what other work has made, which is held until then: it is the next to be begun.
         """
         work = _Work(connection, slices, then, drop)
         work.step = lambda: self._step(work)
         if len(self._running) < _AT_ONCE:
             self._running.add(work)
             self._step(work)
+        elif is_begun:
+            self._waiting.appendleft(work)
         else:
             self._waiting.append(work)
 

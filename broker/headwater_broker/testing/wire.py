@@ -1,5 +1,6 @@
 """A client that says one request at a time, in the version that a test wants."""
 
+import select
 import socket
 import struct
 from collections.abc import Iterable
@@ -70,6 +71,10 @@ class WireClient:
         api = APIS[api_key]
         has_tags = api.is_flexible(version) and api_key != API_VERSIONS
         return read_message(message_type(api.name, version, "response"), frame, 5 if has_tags else 4)
+
+    def has_answer(self) -> bool:
+        """Whether something has come that was not received yet."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def close(self) -> None:
         """Ends the connection."""

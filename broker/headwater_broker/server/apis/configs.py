@@ -1,13 +1,13 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import Change, ChangeKind, ConfigKind, CoordinationError
-from headwater_broker.log import CONFIG_KEYS, InvalidConfigError, LogConfig, format_value
+from headwater_broker.log import CONFIG_KEYS, InvalidConfigError, LogConfig, Slices, finished, format_value
 from headwater_broker.server.apis.topics import check_topic_name
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.described import Describer, Entry, list_elements
@@ -24,6 +24,9 @@ _BROKER_LOGGER = 8
 
 _FROM_LOGGER = 6
 """Kafka's DYNAMIC_BROKER_LOGGER_CONFIG."""
+
+_FEW = 8
+"""So many resources are described at once."""
 
 _SET, _DELETE, _APPEND, _SUBTRACT = range(4)
 
@@ -46,15 +49,23 @@ class ConfigApis:
 
     # -- describing ------------------------------------------------------------------------------------
 
-    def describe_configs(self, request: Request) -> Response:
-        """Answers DescribeConfigs, each resource for itself."""
+    def describe_configs(self, request: Request) -> Response | Awaitable[Response]:
+        """Answers DescribeConfigs, each resource for itself; others come first where there are many."""
+        slices = self._describe_all(request)
+        if len(request.body.resources) <= _FEW:
+            return finished(slices)
+        return self._node.core.work.answer(request.connection, slices)
+
+    def _describe_all(self, request: Request) -> Slices[Response]:
         synonyms = request.get("include_synonyms", False)
         documentation = request.get("include_documentation", False)
         results = []
+        # Most topics have the same few settings of their own.
+        known: dict[tuple[tuple[str, str], ...], list[Entry]] = {}
         for resource in request.body.resources:
             code, message, configs = ErrorCode.none, None, []
             try:
-                configs = self._describe(resource, synonyms=synonyms, documentation=documentation)
+                configs = self._describe(resource, known, synonyms=synonyms, documentation=documentation)
             except ApiError as error:
                 code, message = error.code, str(error)
             results.append(
@@ -66,16 +77,28 @@ class ConfigApis:
                     "configs": configs,
                 }
             )
+            yield
         return {"results": results}
 
-    def _describe(self, resource: Any, *, synonyms: bool, documentation: bool) -> list[Entry]:
+    def _describe(
+        self,
+        resource: Any,
+        known: dict[tuple[tuple[str, str], ...], list[Entry]],
+        *,
+        synonyms: bool,
+        documentation: bool,
+    ) -> list[Entry]:
         describer = self._describer
         name: str = resource.resource_name
         if resource.resource_type == _TOPIC:
             check_topic_name(name)
             self._check_topic(name)
             own = self._node.cluster.topic_configs.get(name, {})
-            described = describer.topic(own, synonyms=synonyms, documentation=documentation)
+            key = tuple(sorted(own.items()))
+            found = known.get(key)
+            if found is None:
+                found = known[key] = describer.topic(own, synonyms=synonyms, documentation=documentation)
+            described = found
         elif resource.resource_type == _BROKER and not name:
             described = describer.all_brokers(synonyms=synonyms, documentation=documentation)
         elif resource.resource_type == _BROKER:

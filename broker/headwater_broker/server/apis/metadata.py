@@ -1,7 +1,7 @@
 """ApiVersions, Metadata, DescribeCluster and FindCoordinator: who is there and who leads what."""
 
 import logging
-from collections.abc import Awaitable, Set
+from collections.abc import Awaitable, Iterator, Set
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -13,6 +13,7 @@ from headwater_broker.coordination import (
     PartitionState,
     TopicState,
 )
+from headwater_broker.log import Slices
 from headwater_broker.server.answers import names_topics, no_coordinator
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.core import Request, Response
@@ -29,6 +30,9 @@ _BROKER_ENDPOINTS, _CONTROLLER_ENDPOINTS = 1, 2
 _GROUP_KEY = 0
 _TRANSACTION_KEY = 1
 
+
+_FEW = 100
+"""So many topics are described at once."""
 
 _NOBODY: frozenset[int] = frozenset()
 
@@ -60,8 +64,8 @@ class MetadataApis:
             ]
             return self._metadata(request, described)
         if asked is None or (request.version == 0 and not asked):
-            described = [self._describe(topic) for _, topic in sorted(cluster.topics.items())]
-            return self._metadata(request, described)
+            topics = [topic for _, topic in sorted(cluster.topics.items())]
+            return self._answer(request, len(topics), map(self._describe, topics))
         may_create = self._node.settings.auto_create_topics_enable and request.get(
             "allow_auto_topic_creation", True
         )
@@ -75,7 +79,23 @@ class MetadataApis:
             ]
             if missing:
                 return self._create_and_describe(request, missing)
-        return self._metadata(request, [self._describe_asked(each, {}) for each in asked])
+        return self._answer(request, len(asked), (self._describe_asked(each, {}) for each in asked))
+
+    def _answer(
+        self, request: Request, count: int, topics: Iterator[Response]
+    ) -> Response | Awaitable[Response]:
+        """Others come first where there are thousands of topics."""
+        if count <= _FEW:
+            return self._metadata(request, list(topics))
+
+        def slices() -> Slices[Response]:
+            described = []
+            for topic in topics:
+                described.append(topic)
+                yield
+            return self._metadata(request, described)
+
+        return self._node.core.work.answer(request.connection, slices())
 
     async def _create_and_describe(self, request: Request, missing: list[str]) -> Response:
         """Whoever makes a topic by asking for it is told to ask again.
