@@ -293,36 +293,46 @@ def test_group_moves_to_another_broker_and_back_when_its_coordinator_goes_and_co
         coordinator = MemoryCoordinator(cluster=cluster)
         return broker(tmp_path / str(broker_id), coordinator=coordinator, broker_id=broker_id)
 
-    with run(1) as first, WireClient(first.bootstrap) as client:
+    with run(1) as first, WireClient(first.bootstrap) as client, ExitStack() as others:
+        others.enter_context(run(2))
         admin = AdminClient({"bootstrap.servers": first.bootstrap}, logger=_LOG)
-        admin.create_topics([NewTopic("moving", 6, 1)])["moving"].result(DEADLINE_S)
+        admin.create_topics([NewTopic("moving", 6, replica_assignment=[[1]] * 6)])["moving"].result(
+            DEADLINE_S
+        )
         # librdkafka 2 asks for the coordinator behind its fetches: a commit that it repeats before the answer makes
         # it give up the coordinator that it has just found, again and again, until its session is over.
         config = {"reconnect.backoff.max.ms": 200, "fetch.wait.max.ms": 20, "session.timeout.ms": 3000}
-        members = [Member(first, "moving", "moving", **config) for _ in range(2)]
 
-        def is_settled_at(is_right: Callable[[int], bool]) -> bool:
-            answer = client.ask(FIND_COORDINATOR, 3, key="moving", key_type=0)
-            if not is_right(answer.node_id):
+        def coordinator_of(name: str) -> tuple[int, str]:
+            answer = client.ask(FIND_COORDINATOR, 3, key=name, key_type=0)
+            return answer.node_id, f"{answer.host}:{answer.port}"
+
+        group = next(
+            name for name in (f"moving-{number}" for number in range(50)) if coordinator_of(name)[0] == 2
+        )
+        members = [Member(first, group, "moving", **config) for _ in range(2)]
+
+        def is_settled_at(broker_id: int) -> bool:
+            found_id, address = coordinator_of(group)
+            if found_id != broker_id:
                 return False
-            with WireClient(f"{answer.host}:{answer.port}") as coordinator:
-                (group,) = coordinator.ask(
-                    DESCRIBE_GROUPS, 0, groups=["moving"], include_authorized_operations=False
+            with WireClient(address) as coordinator:
+                (described,) = coordinator.ask(
+                    DESCRIBE_GROUPS, 0, groups=[group], include_authorized_operations=False
                 ).groups
-            return (group.group_state, len(group.members)) == ("Stable", 2)
+            return (described.group_state, len(described.members)) == ("Stable", 2)
 
-        until(lambda: is_settled_at(lambda broker_id: broker_id == 1), "the group at the first", *members)
-        with ExitStack() as others:
-            for broker_id in (2, 3, 4, 5):  # of which one gets the group
-                others.enter_context(run(broker_id))
-            until(lambda: is_settled_at(lambda broker_id: broker_id != 1), "the group elsewhere", *members)
-            until_shared([3, 3], *members)
-            until(lambda: is_committed(members[0], 0, 5), "a commit", *members)
-        until(lambda: is_settled_at(lambda broker_id: broker_id == 1), "the group at the first", *members)
+        until(lambda: is_settled_at(2), "the group at the second", *members)
+        others.close()
+        until(lambda: is_settled_at(1), "the group at the first", *members)
+        until_shared([3, 3], *members)
+        until(lambda: is_committed(members[0], 0, 5), "a commit", *members)
+        others.enter_context(run(2))
+        until(lambda: is_settled_at(2), "the group at the second again", *members)
         until_shared([3, 3], *members)
         until(lambda: is_committed(members[0], 1, 6), "a commit", *members)
         for member in members:
             member.consumer.close()
-        found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions("moving")])["moving"]
+        found = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])[group]
         offsets = found.result(DEADLINE_S).topic_partitions
         assert [(each.partition, each.offset) for each in offsets] == [(0, 5), (1, 6)]

@@ -7,6 +7,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -328,6 +329,38 @@ def test_topic_of_several_brokers_has_every_group() -> None:
             consumer.close()
         expected = {(f"g{index}", "t", 0): (index, "") for index in range(12)}
         until(lambda: read(first.bootstrap).offsets == expected)
+        groups = read(first.bootstrap).partitions
+        assert groups == {group: {partition_for(group, 50)} for group, _, _ in expected}
+
+
+def test_topic_of_several_brokers_has_every_group_again_when_a_broker_is_back(tmp_path: Path) -> None:
+    """Each group's records are in Kafka's partition for it alone, whoever coordinated it meanwhile."""
+    shared = MemoryCluster()
+    groups = [f"g{index}" for index in range(12)]
+
+    def second() -> AbstractContextManager[RunningBroker]:
+        return broker(tmp_path, broker_id=2, coordinator=MemoryCoordinator(cluster=shared))
+
+    def commit_all(bootstrap: str, offset: int) -> None:
+        for group in groups:
+            consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
+            consumer.commit(offsets=[TopicPartition("t", 0, offset)], asynchronous=False)
+            consumer.close()
+
+    with broker(broker_id=1, coordinator=MemoryCoordinator(cluster=shared)) as first:
+        with second() as other:
+            admin = AdminClient({"bootstrap.servers": first.bootstrap})
+            admin.create_topics([NewTopic("t", 1, 1)])["t"].result(DEADLINE_S)
+            commit_all(other.bootstrap, 1)
+            until(lambda: len(read_if_there(first).offsets) == len(groups))
+        commit_all(first.bootstrap, 2)
+        with second() as other:
+            expected = {(group, "t", 0): (2, "") for group in groups}
+            until(lambda: read(other.bootstrap).offsets == expected)
+            commit_all(other.bootstrap, 3)
+            expected = {(group, "t", 0): (3, "") for group in groups}
+            until(lambda: read(other.bootstrap).offsets == expected)
+            assert read(other.bootstrap).partitions == {group: {partition_for(group, 50)} for group in groups}
 
 
 def test_what_a_full_disk_did_not_take_is_in_the_topic_once_there_is_room(

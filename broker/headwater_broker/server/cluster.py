@@ -9,8 +9,18 @@ from zlib import crc32
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.coordination import BrokerInfo, Change, ChangeKind, ConfigKind, Coordinator, TopicState
+from headwater_broker.coordination import (
+    NO_LEADER,
+    BrokerInfo,
+    Change,
+    ChangeKind,
+    ConfigKind,
+    Coordinator,
+    TopicState,
+)
 from headwater_broker.log import PartitionLog
+from headwater_broker.server.internal_topics import OFFSETS_TOPIC
+from headwater_broker.transactions import partition_for
 
 _EVERYTHING = frozenset(
     {
@@ -126,6 +136,33 @@ class Absences(Protocol):
         """A topic's name by the 16 bytes of its id."""
 
 
+@dataclass(frozen=True)
+class GroupPlaces:
+    """Which broker coordinates which group.
+
+    Attributes:
+        brokers: Live brokers by id.
+        leaders: Who leads each partition of `__consumer_offsets`; empty while there is no such topic.
+    """
+
+    brokers: Mapping[int, BrokerInfo] = field(default_factory=dict)
+    leaders: Mapping[int, int] = field(default_factory=dict)
+
+    def coordinator_of(self, group: str) -> BrokerInfo | None:
+        """Whoever leads the group's partition, as in Kafka, where its records then are; else one of the others.
+
+        Rendezvous hashing: when a broker comes or goes, only the groups that it had or gets are moved.
+        """
+        if not self.brokers:
+            return None
+        if self.leaders:
+            leader = self.brokers.get(self.leaders.get(partition_for(group, len(self.leaders)), NO_LEADER))
+            if leader is not None:
+                return leader
+        best = max(self.brokers, key=lambda broker_id: (crc32(f"{broker_id}/{group}".encode()), broker_id))
+        return self.brokers[best]
+
+
 class ClusterView:
     """Brokers, topics and their settings, for answering without asking.
 
@@ -139,6 +176,7 @@ class ClusterView:
         topic_configs: Settings of topics that have some.
         broker_configs: What was changed of brokers' settings.
         missing: Partitions that this broker has no log of, because a disk fails.
+        group_places: What decides who coordinates a group; another object once that may be another.
     """
 
     def __init__(self, broker_id: int, cluster_id: str) -> None:
@@ -151,6 +189,7 @@ class ClusterView:
         self.topic_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
         self.broker_configs: Mapping[str, Mapping[str, str]] = MappingProxyType({})
         self.missing: set[tuple[str, int]] = set()
+        self.group_places = GroupPlaces()
         self._names_by_id: dict[bytes, bytes] = {}
 
     def apply(self, snapshot: Snapshot) -> None:
@@ -176,6 +215,11 @@ class ClusterView:
         self.topics = {name: topic for name, topic in known.items() if topic and name not in pending}
         self.deleting = {name: topic for name, topic in known.items() if topic and name in pending}
         self._names_by_id = {topic.topic_id.bytes: name.encode() for name, topic in self.topics.items()}
+        offsets = self.topics.get(OFFSETS_TOPIC)
+        states = offsets.partitions.items() if offsets is not None else ()
+        places = GroupPlaces(self.brokers, {partition: state.leader for partition, state in states})
+        if places != self.group_places:
+            self.group_places = places
 
     def name_of(self, topic_id: bytes) -> bytes | None:
         """A topic's name by the 16 bytes of its id."""
@@ -213,20 +257,9 @@ class ClusterView:
 
     def group_coordinator(self, group: str) -> BrokerInfo | None:
         """The live broker that coordinates a group, the same on every broker."""
-        return coordinator_of(group, self.brokers)
+        return self.group_places.coordinator_of(group)
 
     def coordinates(self, group: str) -> bool:
         """Whether this broker coordinates a group."""
         broker = self.group_coordinator(group)
         return broker is not None and broker.broker_id == self.broker_id
-
-
-def coordinator_of(group: str, brokers: Mapping[int, BrokerInfo]) -> BrokerInfo | None:
-    """Which of some brokers coordinates a group.
-
-    Rendezvous hashing: when a broker comes or goes, only the groups that it had or gets are moved.
-    """
-    if not brokers:
-        return None
-    best = max(brokers, key=lambda broker_id: (crc32(f"{broker_id}/{group}".encode()), broker_id))
-    return brokers[best]

@@ -3,11 +3,13 @@
 Committed offsets are kept in shared state, and what a group goes on from is read there. The topic is a copy in
 Kafka's own records, as Kafka's tools and monitors of lag read them: the broker appends each commit that shared state
 has taken, each generation of a group, and tombstones for what is forgotten. It is made, beside the requests, when
-the first group has something to be told; what was committed before then is copied into it.
+the first group has something to be told, and among several brokers when the first client asks who coordinates one;
+what was committed before then is copied into it.
 
-A group's records are in Kafka's partition for it, if this broker leads that one; otherwise, among several brokers, in
-one that it does lead. Offsets that a ZooKeeper consumer or a streaming job commits by itself go past the broker: they
-are not in the topic.
+A group's records are in Kafka's partition for it, whose leader coordinates the group. While that broker is away
+another one does, and the partition takes nothing; who takes groups over, or back, copies what shared state has of
+them. Offsets that a ZooKeeper consumer or a streaming job commits by itself go past the broker: they are not in the
+topic.
 """
 
 import asyncio
@@ -93,6 +95,7 @@ class GroupRecords:
         self._make: Callable[[], Awaitable[None]] | None = None
         self._is_making = False
         self._is_checked = False
+        self._is_copy_old = False
         self._noted = _Noted()
         self._appended: dict[PartitionLog, tuple[int, _Noted]] = {}
         self._behind: set[int] = set()
@@ -258,16 +261,17 @@ class GroupRecords:
             self._ensure()
             return None
         self._is_checked = True
-        count = len(topic.partitions)
-        log = self._node.logs.get(OFFSETS_TOPIC, partition_for(group, count))
-        if log is None:
-            mine = self._logs(topic.partitions)
-            log = mine[partition_for(group, len(mine))] if mine else None
-        return log
+        return self._node.logs.get(OFFSETS_TOPIC, partition_for(group, len(topic.partitions)))
 
     def _logs(self, partitions: Iterable[int]) -> list[PartitionLog]:
         found = (self._node.logs.get(OFFSETS_TOPIC, partition) for partition in sorted(partitions))
         return [log for log in found if log is not None]
+
+    def copy(self) -> None:
+        """Has all groups that this broker coordinates copied, where there is a topic: some may have been another's."""
+        if OFFSETS_TOPIC in self._node.cluster.topics:
+            self._is_copy_old = True
+            self._ensure()
 
     def _ensure(self) -> None:
         if self._make is not None and not self._is_making:
@@ -280,7 +284,10 @@ class GroupRecords:
             if OFFSETS_TOPIC not in self._node.cluster.topics and self._make is not None:
                 await self._make()
             self._is_checked = True
-            await self._copy()
+            self._is_copy_old = True
+            while self._is_copy_old:
+                self._is_copy_old = False
+                await self._copy()
         except (ApiError, CoordinationError) as error:
             _LOG.warning("%s cannot be made for now: %s", OFFSETS_TOPIC, error)
             self._is_checked = False

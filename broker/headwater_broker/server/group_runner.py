@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.coordination import BrokerInfo, CoordinationError
+from headwater_broker.coordination import CoordinationError
 from headwater_broker.groups import (
     GroupConfig,
     GroupCoordinator,
@@ -19,7 +19,7 @@ from headwater_broker.groups import (
     decode_group,
     encode_group,
 )
-from headwater_broker.server.cluster import coordinator_of
+from headwater_broker.server.cluster import GroupPlaces
 from headwater_broker.server.group_records import GroupRecords
 from headwater_broker.server.group_turns import GroupTurns
 from headwater_broker.server.node import Node
@@ -67,8 +67,9 @@ class GroupRunner:
         self._grace_ends_ms: int | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._saves: set[asyncio.Task[None]] = set()
-        self._brokers = node.cluster.brokers
-        self._loaded: Mapping[int, BrokerInfo] = {}
+        self._places = GroupPlaces()
+        self._loaded = GroupPlaces()
+        self._is_asked = asyncio.Event()
         self.run(self._follow_brokers())
         self.run(self.records.follow_topics())
 
@@ -86,16 +87,18 @@ class GroupRunner:
             # No broker is registered, this one neither: its session has ended and is being replaced.
             return GroupError.NONE if group_id in self.groups else GroupError.COORDINATOR_NOT_AVAILABLE
         if broker.broker_id == self._node.cluster.broker_id:
-            is_here = group_id in self.groups or self._has_loaded(group_id)
-            return GroupError.NONE if is_here else GroupError.COORDINATOR_LOAD_IN_PROGRESS
+            if group_id in self.groups or self._has_loaded(group_id):
+                return GroupError.NONE
+            self._is_asked.set()
+            return GroupError.COORDINATOR_LOAD_IN_PROGRESS
         self.deliver(self.groups.unload(group_id, self.now_ms()))
         return GroupError.NOT_COORDINATOR
 
     @property
     def is_loading(self) -> bool:
         """Whether this broker may coordinate groups that it does not know yet."""
-        brokers = self._node.cluster.brokers
-        return bool(brokers) and brokers.keys() != self._loaded.keys()
+        places = self._node.cluster.group_places
+        return bool(places.brokers) and places != self._loaded
 
     async def load(self) -> None:
         """Takes over the groups that this broker coordinates now and did not before.
@@ -103,12 +106,12 @@ class GroupRunner:
         Raises:
             CoordinationError: Shared state does not answer.
         """
-        brokers = self._node.cluster.brokers
+        places = self._node.cluster.group_places
         kept = await self._node.ask(self._node.coordinator.kept_groups)
         now_ms, time_of_day_ms = self.now_ms(), self._node.clock.now_ms()
         replies = []
         for group_id, data in kept.items():
-            if not self._is_mine(group_id, brokers) or self._has_loaded(group_id):
+            if not self._is_mine(group_id, places) or self._has_loaded(group_id):
                 continue
             try:
                 group, since_ms = decode_group(group_id, data)
@@ -120,7 +123,7 @@ class GroupRunner:
                 )
                 continue
             replies += self.groups.load(now_ms, group, max(0, time_of_day_ms - since_ms))
-        self._loaded = brokers
+        self._loaded = places
         self.deliver(replies)
 
     def deliver(self, replies: list[Reply]) -> None:
@@ -187,8 +190,8 @@ class GroupRunner:
                 is_kept = False
         self.deliver(self.groups.saved(self.now_ms(), save, is_kept=is_kept))
 
-    def _is_mine(self, group_id: str, brokers: Mapping[int, BrokerInfo]) -> bool:
-        broker = coordinator_of(group_id, brokers)
+    def _is_mine(self, group_id: str, places: GroupPlaces) -> bool:
+        broker = places.coordinator_of(group_id)
         return broker is not None and broker.broker_id == self._node.cluster.broker_id
 
     def _has_loaded(self, group_id: str) -> bool:
@@ -214,9 +217,13 @@ class GroupRunner:
         Members of the former do not ask here again while their JoinGroup is parked.
         """
         while True:
-            await asyncio.sleep(_LOOK_EVERY_S)
-            if self._node.cluster.brokers is not self._brokers:
-                self._brokers = self._node.cluster.brokers
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._is_asked.wait(), _LOOK_EVERY_S)
+            self._is_asked.clear()
+            if self._node.cluster.group_places is not self._places:
+                self._places = self._node.cluster.group_places
+                if len(self._places.brokers) > 1:
+                    self.records.copy()
                 for group_id in self.groups.group_ids():
                     self.refusal(group_id)
             if self.is_loading:
@@ -224,3 +231,4 @@ class GroupRunner:
                     await self.load()
                 except CoordinationError as error:
                     _LOG.warning("groups cannot be loaded, trying again: %s", shown(error, MESSAGE_CHARS))
+                    await asyncio.sleep(_LOOK_EVERY_S)

@@ -18,7 +18,7 @@ from headwater_broker.server.answers import names_topics, no_coordinator
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
-from headwater_broker.server.internal_topics import INTERNAL_TOPICS, TRANSACTION_TOPIC
+from headwater_broker.server.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater_broker.server.node import Node
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.shown import MESSAGE_CHARS, shown
@@ -184,16 +184,20 @@ class MetadataApis:
     def find_coordinator(self, request: Request) -> Response | Awaitable[Response]:
         """The brokers that coordinate groups, or transactional ids."""
         key_type = request.get("key_type", _GROUP_KEY)
-        if key_type == _TRANSACTION_KEY and TRANSACTION_TOPIC not in self._node.cluster.topics:
-            return self._create_and_find(request)
+        topics = self._node.cluster.topics
+        if key_type == _TRANSACTION_KEY and TRANSACTION_TOPIC not in topics:
+            return self._create_and_find(request, TRANSACTION_TOPIC, key_type)
+        # Of several brokers, who leads a group's partition coordinates it: else it would move as soon as it has one.
+        if key_type == _GROUP_KEY and OFFSETS_TOPIC not in topics and len(self._node.cluster.brokers) > 1:
+            return self._create_and_find(request, OFFSETS_TOPIC, key_type)
         return self._find_coordinator(request, key_type)
 
-    async def _create_and_find(self, request: Request) -> Response:
+    async def _create_and_find(self, request: Request, topic: str, key_type: int) -> Response:
         try:
-            await self._topics.create_internal(TRANSACTION_TOPIC)
+            await self._topics.create_internal(topic)
         except (ApiError, CoordinationError) as error:
-            _LOG.warning("%s cannot be created: %s", TRANSACTION_TOPIC, shown(error, MESSAGE_CHARS))
-        return self._find_coordinator(request, _TRANSACTION_KEY)
+            _LOG.warning("%s cannot be created: %s", topic, shown(error, MESSAGE_CHARS))
+        return self._find_coordinator(request, key_type)
 
     def _find_coordinator(self, request: Request, key_type: int) -> Response:
         keys = request.get("coordinator_keys")
