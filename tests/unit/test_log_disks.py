@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import struct
@@ -353,4 +354,64 @@ def test_crash_at_every_rename_of_a_move_leaves_one_whole_log(tmp_path: Path) ->
         steps += 1
     assert steps > 5
     fs.left = 1 << 30
+    manager.close()
+
+
+def test_new_partition_goes_to_the_next_directory_where_the_emptiest_takes_it_not(tmp_path: Path) -> None:
+    fs = FaultyFileSystem()
+    manager = opened(tmp_path / "a", tmp_path / "b", fs=fs)
+    fs.fault = lambda operation, path: (
+        no_space(operation, path) if path.startswith(f"{tmp_path}/a/") else None
+    )
+    made = [manager.create("t", number, bytes(16)) for number in range(2)]
+    assert {log.directory.rpartition("/")[0] for log in made} == {f"{tmp_path}/b"}
+    fs.fault = no_space
+    with pytest.raises(StorageError, match=r"cannot make .*/b/t-2: No space left"):
+        manager.create("t", 2, bytes(16))
+    fs.fault = None
+    assert manager.create("t", 2, bytes(16)).directory == f"{tmp_path}/a/t-2"
+    manager.close()
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    assert len(list(manager)) == 3
+    manager.close()
+
+
+def test_directory_whose_permission_is_taken_away_is_read_and_written_as_far_as_it_is_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is open stays so; what needs a name is refused in a sentence, and done once it may be."""
+    fs = FaultyFileSystem()
+    manager = opened(tmp_path / "a", tmp_path / "b", fs=fs)
+    logs = [manager.create("t", number, None) for number in range(2)]
+    for log in logs:
+        write(log)
+    refused, other = sorted(logs, key=lambda log: log.directory)
+    whole = not_allowed(f"{tmp_path}/a")
+    fs.fault = lambda operation, path: whole(operation, path) if operation not in ("write", "read") else None
+    written = 1
+    with contextlib.suppress(StorageError):
+        while written < 20:
+            write(refused)
+            written += 1
+    assert "cannot begin a segment in" in str(refused.refusal)
+    assert "Permission denied" in str(refused.refusal)
+    assert len(values(refused)) == written
+    assert written > 3
+    for now_ms in range(0, 700_000, 50_000):
+        manager.tick(now_ms)
+    for _ in range(20):
+        write(other)
+    assert len(values(other)) == 21
+    with pytest.raises(StorageError, match=r"cannot rename .*/a/t-[01]: Permission denied"):
+        manager.delete(refused.topic, refused.partition)
+    assert manager.create("fresh", 0, None).directory.startswith(f"{tmp_path}/b/")
+    fs.fault = None
+    for now_ms in range(700_000, 703_000, 1000):
+        manager.tick(now_ms)
+    write(refused)
+    assert len(values(refused)) == written + 1
+    assert [each for each in caplog.records if each.exc_info] == []
+    manager.close()
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    assert sorted(len(values(log)) for log in manager if log.topic == "t") == [written + 1, 21]
     manager.close()

@@ -332,13 +332,7 @@ class LogManager:
                 raise LogDirError(f"{topic!r} with partition {partition} cannot be a partition's name")
             if (topic, partition) in self._checkpointed:
                 self.checkpoint()  # else a start would miss in the new log what an older one of that name had
-            chosen = self._chosen.pop((topic, partition), None) or self._emptiest_directory()
-            path = paths.partition_directory(chosen, topic, partition)
-            try:
-                self._fs.make_dir(path)
-                self._write_topic_id(path, topic_id)
-            except OSError as error:
-                raise StorageError(f"cannot make {path}: {error.strerror}") from error
+            path = self._make_partition(topic, partition, topic_id)
             log = self._open(path, (topic, partition))
             log.topic_id = topic_id
         elif log.topic_id is None and topic_id is not None:
@@ -355,8 +349,33 @@ class LogManager:
             )
         return log
 
-    def _emptiest_directory(self) -> str:
-        """The directory with the fewest partitions.
+    def _make_partition(self, topic: str, partition: int, topic_id: bytes | None) -> str:
+        """Makes the directory of a new partition, where it is to be or in the first of the emptiest that takes it.
+
+        Raises:
+            StorageError: None does.
+        """
+        chosen = self._chosen.pop((topic, partition), None)
+        for directory in [chosen] if chosen else self._emptiest_directories():
+            path = paths.partition_directory(directory, topic, partition)
+            is_made = False
+            try:
+                self._fs.make_dir(path)
+                is_made = True
+                self._write_topic_id(path, topic_id)
+            except OSError as error:
+                failure = StorageError(f"cannot make {path}: {error.strerror}")
+                try:
+                    if is_made:
+                        self._fs.remove_dir(path)
+                except OSError:
+                    break  # in two directories a start would not know which one it is
+            else:
+                return path
+        raise failure
+
+    def _emptiest_directories(self) -> list[str]:
+        """The directories that can be used, those with the fewest partitions first.
 
         Raises:
             StorageError: None can be used.
@@ -369,7 +388,7 @@ class LogManager:
                 path = log.directory.rpartition("/")[0]
                 if path in counts:
                     counts[path] += 1
-        return min(counts, key=lambda path: counts[path])
+        return sorted(counts, key=lambda path: counts[path])
 
     def _write_topic_id(self, path: str, topic_id: bytes | None) -> None:
         if topic_id is not None:
