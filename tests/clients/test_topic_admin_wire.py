@@ -331,3 +331,23 @@ def test_alter_configs_of_kerberos_are_taken_for_one_broker_only(client: WireCli
         assert alter(client, BROKER, "", configs={key: "58000"}) is ErrorCode.invalid_request
     finally:
         assert alter(client, BROKER, "1") is ErrorCode.none
+
+
+def test_names_that_collide_are_told_apart_within_a_request_and_with_topics(client: WireClient) -> None:
+    """Kafka's metrics have underscores for periods."""
+    unique = uuid4().hex[:8]
+    assert create(client, f"a.{unique}").error_code is ErrorCode.none
+    names = [f"a_{unique}", f"b.{unique}.c", f"b_{unique}_c", f"b_{unique}.d", f"e{unique}"]
+    topics = [
+        {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+        for name in names
+    ]
+    answers = client.ask(CREATE_TOPICS, 7, topics=topics, timeout=5000, validate_only=True).topics
+    messages = {each.name: each.error_message for each in answers}
+    assert messages == {
+        names[0]: f"Topic '{names[0]}' collides with existing topics: a.{unique}",
+        names[1]: None,
+        names[2]: f"Topic '{names[2]}' collides with existing topics: {names[1]}",
+        names[3]: None,
+        names[4]: None,
+    }

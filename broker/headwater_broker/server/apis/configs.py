@@ -1,6 +1,7 @@
 """DescribeConfigs, AlterConfigs and IncrementalAlterConfigs."""
 
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -142,11 +143,11 @@ class ConfigApis:
     async def _alter(self, request: Request, merge: Merge, *, loggers: bool = False) -> Response:
         answers = []
         resources = request.body.resources
-        named = [(each.resource_type, each.resource_name) for each in resources]
+        named = Counter((each.resource_type, each.resource_name) for each in resources)
         for resource in resources:
             code, message = ErrorCode.none, None
             try:
-                if named.count((resource.resource_type, resource.resource_name)) > 1:
+                if named[resource.resource_type, resource.resource_name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Each resource must appear at most once.")
                 if loggers and resource.resource_type == _BROKER_LOGGER:
                     self._alter_loggers(resource, validate_only=request.body.validate_only)
@@ -265,8 +266,10 @@ def _changed_list(config: Any, present: str | None) -> str:
     _default_list(config.name, verb)
     given = list_elements(config.value)
     if config.config_operation == _APPEND:
-        return ",".join([*elements, *(each for each in given if each not in elements)])
-    return ",".join(each for each in elements if each not in given)
+        present_ones = set(elements)
+        return ",".join([*elements, *(each for each in given if each not in present_ones)])
+    gone = set(given)
+    return ",".join(each for each in elements if each not in gone)
 
 
 def _default_list(name: str, verb: str) -> Sequence[str]:

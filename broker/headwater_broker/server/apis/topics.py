@@ -47,6 +47,23 @@ class _NewTopic:
     configs: Mapping[str, str]
 
 
+class _Alike:
+    """Names of topics by what they are where periods are underscores, as in the names of Kafka's metrics."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._by_look: dict[str, list[str]] = {}
+        for name in names:
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Adds one."""
+        self._by_look.setdefault(name.replace(".", "_"), []).append(name)
+
+    def to(self, name: str) -> list[str]:
+        """Other names that look the same."""
+        return [each for each in self._by_look.get(name.replace(".", "_"), ()) if each != name]
+
+
 class TopicAdmin:
     """Makes and removes topics in shared state; the logs follow from there."""
 
@@ -72,7 +89,8 @@ class TopicAdmin:
             except CoordinationError as error:
                 raise ApiError(ErrorCode.leader_not_available, str(error)) from error
             return
-        self._check_name(name)
+        may_collide = "_" in name or "." in name
+        _check_name(name, _Alike(self._node.cluster.topics if may_collide else ()))
         assignment = self._assign(name, settings.num_partitions, settings.default_replication_factor)
         try:
             await self._create(name, assignment, {})
@@ -105,16 +123,18 @@ class TopicAdmin:
         quota = self._quota(request, strict_from=6)
         answers: list[Response] = []
         planned: dict[str, _NewTopic] = {}
+        alike = _Alike(self._node.cluster.topics)
         for topic in body.topics:
             try:
                 if names[topic.name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Found multiple entries for this topic.")
-                plan = self._plan(topic, planned)
+                plan = self._plan(topic, alike)
                 quota.pay(len(plan.assignment))
             except (ApiError, InvalidConfigError) as error:
                 answers.append(_refused(topic.name, error))
             else:
                 planned[topic.name] = plan
+                alike.add(topic.name)
                 answers.append(self._created(topic.name, plan, None))
         if not request.get("validate_only", False):
             made = await self._create_all(planned)
@@ -150,7 +170,7 @@ class TopicAdmin:
             request.connection, request.client_id, is_strict=request.version >= strict_from
         )
 
-    def _plan(self, topic: Any, others: Iterable[str]) -> _NewTopic:
+    def _plan(self, topic: Any, alike: _Alike) -> _NewTopic:
         """What is to be created for a topic of a request.
 
         Raises:
@@ -161,7 +181,7 @@ class TopicAdmin:
         if name == _KRAFT_TOPIC:
             message = f"Creation of internal topic {name} is prohibited."
             raise ApiError(ErrorCode.invalid_request, message)
-        self._check_name(name, others)
+        _check_name(name, alike)
         if name in self._node.cluster.topics or name in self._node.cluster.deleting:
             raise ApiError(ErrorCode.topic_already_exists, f"Topic '{name}' already exists.")
         nulls = [config.name for config in topic.configs if config.value is None]
@@ -213,20 +233,6 @@ class TopicAdmin:
         ]
         if changes:
             await self._node.state.settle(*chain.from_iterable(changes))
-
-    def _check_name(self, name: str, others: Iterable[str] = ()) -> None:
-        check_topic_name(name)
-        alike = name.replace(".", "_")
-        if "_" not in alike:
-            return
-        colliding = [
-            other
-            for other in chain(self._node.cluster.topics, others)
-            if other != name and other.replace(".", "_") == alike
-        ]
-        if colliding:
-            message = f"Topic '{name}' collides with existing topics: {', '.join(colliding)}"
-            raise ApiError(ErrorCode.invalid_topic_exception, message)
 
     def _assign(
         self, name: str, partitions: int, replicas: int, *, first: int = 0
@@ -437,6 +443,14 @@ def check_topic_name(name: str) -> None:
     else:
         problem = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     raise ApiError(ErrorCode.invalid_topic_exception, f"Topic name is invalid: {problem}")
+
+
+def _check_name(name: str, alike: _Alike) -> None:
+    check_topic_name(name)
+    colliding = alike.to(name)
+    if colliding:
+        message = f"Topic '{name}' collides with existing topics: {', '.join(colliding)}"
+        raise ApiError(ErrorCode.invalid_topic_exception, message)
 
 
 def _check_number(partitions: int) -> None:

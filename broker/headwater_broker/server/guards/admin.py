@@ -31,6 +31,7 @@ def _configs(operation: Operation, answered: str, **fields: Any) -> Guard:
     """Settings of a topic are the topic's, all others the cluster's."""
 
     def guard(caller: Caller, request: Request, handler: Handler) -> Answer:
+        allowed: list[Any] = []
         refused: list[tuple[Any, ErrorCode]] = []
         for resource in request.body.resources:
             if resource.resource_type == _TOPIC_CONFIG:
@@ -38,15 +39,16 @@ def _configs(operation: Operation, answered: str, **fields: Any) -> Guard:
             elif resource.resource_type in _BROKER_CONFIGS:
                 kind, name = _CLUSTER, CLUSTER_NAME
             else:
-                continue  # the handler knows no others
-            if not caller.may(operation, kind, name):
+                allowed.append(resource)  # the handler knows no others
+                continue
+            if caller.may(operation, kind, name):
+                allowed.append(resource)
+            else:
                 refused.append((resource, CODES[kind]))
         if not refused:
             return handler(request)
-        gone = [resource for resource, _ in refused]
-        allowed = tuple(resource for resource in request.body.resources if resource not in gone)
         return then(
-            handler(narrowed(request, resources=allowed)),
+            handler(narrowed(request, resources=tuple(allowed))),
             lambda answer: adding(
                 answer,
                 answered,

@@ -246,7 +246,8 @@ def _add_partitions_to_txn(caller: Caller, request: Request, handler: Handler) -
     if not refused:
         return handler(request)
     # All or none of them.
-    return answer(lambda topic: CODES[_TOPIC] if topic in refused else ErrorCode.operation_not_attempted)
+    names = {topic.name for topic in refused}
+    return answer(lambda topic: CODES[_TOPIC] if topic.name in names else ErrorCode.operation_not_attempted)
 
 
 def _describe_producers_refused(topic: Any, code: ErrorCode) -> Response:
