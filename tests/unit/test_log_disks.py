@@ -300,6 +300,15 @@ def test_move_of_a_log_that_is_deleted_meanwhile_leaves_nothing(tmp_path: Path) 
     manager.close()
 
 
+def test_choose_remembers_a_bounded_number_of_partitions_that_are_not_there(tmp_path: Path) -> None:
+    manager = opened(tmp_path / "a", tmp_path / "b")
+    for number in range(10_100):
+        manager.choose("t", number, str(tmp_path / "b"))
+    manager.choose("x" * 100_000, 0, str(tmp_path / "b"))
+    assert list(manager._chosen) == [("t", number) for number in range(100, 10_100)]
+    manager.close()
+
+
 def test_choose_before_the_partition_is_there_places_it(tmp_path: Path) -> None:
     manager = opened(tmp_path / "a", tmp_path / "b")
     for number in range(4):

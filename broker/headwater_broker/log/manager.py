@@ -28,6 +28,8 @@ _LOGGER = logging.getLogger(__name__)
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _MAX_NAME_CHARACTERS = 255
 _LOOK_EVERY_TICKS = 5
+_CHOSEN = 10_000
+"""Choices for partitions that are not there that are remembered, the newest; of most nobody ever hears again."""
 
 
 class LogManager:
@@ -533,7 +535,11 @@ class LogManager:
             raise StorageError(directory.failure)
         log = self.get(topic, partition)
         if log is None:
-            self._chosen[topic, partition] = directory.path
+            if _TOPIC_NAME.fullmatch(topic):
+                self._chosen.pop((topic, partition), None)
+                self._chosen[topic, partition] = directory.path
+                if len(self._chosen) > _CHOSEN:
+                    del self._chosen[next(iter(self._chosen))]
             return None
         if log.offline is not None:
             raise log.offline
