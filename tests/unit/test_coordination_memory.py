@@ -89,3 +89,14 @@ def test_memory_lease_lost_publishes_no_more() -> None:
         lease.publish({("flights", 0): 10})
     with pytest.raises(LeaseLost):
         lease.claim([("flights", 0)])
+
+
+def test_memory_settings_that_are_taken_away_leave_nothing(tmp_path: Path) -> None:
+    one = MemoryCoordinator(tmp_path / "state")
+    one.set_config(ConfigKind.CLIENT, "gone", {"producer_byte_rate": "1"})
+    for name in ("gone", "never-there"):
+        one.set_config(ConfigKind.CLIENT, name, {})
+    kept = (tmp_path / "state" / "coordinator.json").read_text()
+    assert "gone" not in kept
+    assert "never-there" not in kept
+    one.stop()

@@ -291,7 +291,10 @@ class MemoryCoordinator(MemorySecurity):
     def set_config(self, kind: ConfigKind, name: str, values: Mapping[str, str]) -> None:
         """See `Coordinator.set_config`."""
         with self._cluster.changing():
-            self._cluster.durable.configs[kind.value, name] = dict(values)
+            if values:
+                self._cluster.durable.configs[kind.value, name] = dict(values)
+            else:
+                self._cluster.durable.configs.pop((kind.value, name), None)
         self._cluster.report(ChangeKind.CONFIGS, f"{kind.value}/{name}")
 
     def allocate_producer_ids(self) -> tuple[int, int]:

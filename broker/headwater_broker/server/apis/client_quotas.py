@@ -113,8 +113,8 @@ class ClientQuotaApis:
             changes[change.key] = _number(change.key, change.value, is_whole=known[change.key])
         node = self._node
         values = await node.ask(node.coordinator.get_config, kind, name)
-        if not validate_only:
-            merged = {key: value for key, value in {**values, **changes}.items() if value is not None}
+        merged = {key: value for key, value in {**values, **changes}.items() if value is not None}
+        if not validate_only and merged != values:
             await node.ask(node.coordinator.set_config, kind, name, merged)
 
 
