@@ -351,3 +351,20 @@ def test_names_that_collide_are_told_apart_within_a_request_and_with_topics(clie
         names[3]: None,
         names[4]: None,
     }
+
+
+def test_topics_of_one_request_are_held_to_a_number_of_partitions_together(client: WireClient) -> None:
+    unique = uuid4().hex[:8]
+    topics = [
+        {
+            "name": f"{unique}-{number}",
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [],
+        }
+        for number, partitions in enumerate((9_000, 1_001, 1_000, 1))
+    ]
+    answers = client.ask(CREATE_TOPICS, 7, topics=topics, timeout=5000, validate_only=True).topics
+    too_many = "a request makes at most 10000 partitions, of all topics together"
+    assert [each.error_message for each in answers] == [None, too_many, None, too_many]

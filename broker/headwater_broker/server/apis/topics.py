@@ -35,6 +35,8 @@ _MAX_NAME_LENGTH = 249
 _NAME = re.compile(rf"[a-zA-Z0-9._-]{{1,{_MAX_NAME_LENGTH}}}")
 _MAX_PARTITIONS = 10_000  # of one topic: each is a directory with three open files
 _POLL_S = 0.02
+_PLANNED_AT_ONCE = 20
+"""Topics of a request whose plans take some ten milliseconds, with the description of their settings."""
 
 T = TypeVar("T")
 
@@ -124,12 +126,19 @@ class TopicAdmin:
         answers: list[Response] = []
         planned: dict[str, _NewTopic] = {}
         alike = _Alike(self._node.cluster.topics)
-        for topic in body.topics:
+        room = _MAX_PARTITIONS
+        for number, topic in enumerate(body.topics):
+            if number % _PLANNED_AT_ONCE == _PLANNED_AT_ONCE - 1:
+                await asyncio.sleep(0)  # others are served between
             try:
                 if names[topic.name] > 1:
                     raise ApiError(ErrorCode.invalid_request, "Found multiple entries for this topic.")
                 plan = self._plan(topic, alike)
+                if len(plan.assignment) > room:
+                    message = f"a request makes at most {_MAX_PARTITIONS} partitions, of all topics together"
+                    raise ApiError(ErrorCode.invalid_partitions, message)
                 quota.pay(len(plan.assignment))
+                room -= len(plan.assignment)
             except (ApiError, InvalidConfigError) as error:
                 answers.append(_refused(topic.name, error))
             else:
