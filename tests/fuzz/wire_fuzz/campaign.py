@@ -17,7 +17,7 @@ from wire_fuzz.control import Control
 from wire_fuzz.conversation import Conversation
 from wire_fuzz.corpus import ANY_API, Corpus, Outcome
 from wire_fuzz.schemas import VERSIONS
-from wire_fuzz.sessions import SASL, Session, Writer
+from wire_fuzz.sessions import PLAIN, SASL, Session, Writer
 from wire_fuzz.target import Target
 from wire_fuzz.values import World
 
@@ -34,6 +34,9 @@ _LOOK_EVERY = 200
 _MORE_MB = 200
 _SETTLE_S = 10.0
 _MORE_DESCRIPTORS = 40
+_LOG = -1
+"""In place of an API's key, for errors in the log."""
+
 _CLOSED = "closed: "
 _CLOSING = "closing the connection of : "
 _PEER = re.compile(r"127\.0\.0\.1:(\d+)")
@@ -65,13 +68,13 @@ class Campaign:
         self._aside: list[Conversation] = []
         self._by_port: OrderedDict[int, Conversation] = OrderedDict()
         self._reasons: dict[int, str] = {}  # why the broker closed connections, by their ports
-        self._idle_mb = 0.0
+        self._idle_mb = self._after_mb = 0.0
         self._idle_descriptors = 0
 
     def run(self, seconds: float) -> None:
         """Each version once, then what is kept, then new sessions for so long; a broker that dies ends it."""
         self._control.start()
-        for listener in ("plain", SASL):
+        for listener in (PLAIN, SASL):
             for api, version in VERSIONS:
                 self._send(self._writer.ordinary(api, version, listener))
         self._end_aside()
@@ -99,18 +102,16 @@ class Campaign:
                 f"{code} {count}" for code, count in sorted(codes.items(), key=lambda x: -x[1])[:6]
             )
             lines.append(f"  {api.name} {api.lowest}-{api.highest}: {counts}; {len(codes)} outcomes: {best}")
-        others = sum(
-            count for key, count in self.sent.items() if key not in {(a.key, v) for a, v in VERSIONS}
-        )
+        advertised = {(api.key, version) for api, version in VERSIONS}
+        others = sum(count for key, count in self.sent.items() if key not in advertised)
         control = self._control
         longest_s = max(control.latencies_s, default=0.0)
         lines += [
             f"  of no version that is advertised: {others}",
-            f"memory: {self._idle_mb:.0f} MB before, {self._target.resident_mb():.0f} MB after"
-            if "the broker died" not in self.findings
-            else "the broker died",
+            f"memory: {self._idle_mb:.0f} MB before, {self._after_mb:.0f} MB after",
             f"control: {control.records} records, p99 {control.p99_s:.3f} s, longest {longest_s:.3f} s",
             f"corpus: {len(self.corpus.sessions)} sessions",
+            *(f"logged {count} times: {text}" for (key, text), count in self.outcomes.items() if key == _LOG),
             f"{len(self.findings)} findings",
             *(f"--- {kind}\n{detail}" for kind, detail in self.findings.items()),
         ]
@@ -151,16 +152,16 @@ class Campaign:
             return True
 
     def _wait(self, conversation: Conversation) -> None:
-        """Waits for an answer that must come, over a new connection if this one's client had been told to wait."""
+        """Waits for an answer that must come; where its client may have been told to wait, over a new connection."""
         if not self._advance(conversation, _PATIENCE_S):
+            self._end(conversation)
+            self._end_aside()  # a quota may have been behind a request that took its time
             self._put_in_order()
-            if not self._advance(conversation, _PATIENCE_S):
-                self._end(conversation)
-                session = conversation.session
-                conversation = Conversation(session, self._target.ports[session.listener])
-                head = None if self._advance(conversation, _ANSWER_S) else conversation.answers.head
-                if head is not None and not head.may_wait:
-                    self._find(f"no answer to {head.key} {head.version}", f"{head}", session)
+            session = conversation.session
+            conversation = Conversation(session, self._target.ports[session.listener])
+            head = None if self._advance(conversation, _ANSWER_S) else conversation.answers.head
+            if head is not None and not head.may_wait:
+                self._find(f"no answer to {head.key} {head.version}", f"{head}", session)
         self._end(conversation)
 
     def _end(self, conversation: Conversation) -> None:
@@ -210,7 +211,7 @@ class Campaign:
             if peer:
                 self._reasons[int(peer[1])] = _kind(_PEER.sub("", line.text)).removeprefix(_CLOSING)
             if line.level in ("ERROR", "CRITICAL"):
-                self.outcomes[-1, f"{line.level} {line.logger} {_kind(line.text)}"] += 1
+                self.outcomes[_LOG, f"{line.level} {line.logger} {_kind(line.text)}"] += 1
 
     def _look(self) -> None:
         """The process lives, does not grow without a bound, and the other client is content."""
@@ -234,7 +235,8 @@ class Campaign:
             self._find(f"operator: {_kind(str(error))}", repr(error), None)
 
     def _finish(self) -> None:
-        """Nothing is left of connections that are closed, and each record of the other client is there."""
+        """Nothing is left of connections that are closed; each record of the other client is there, also after a start
+        with all that was stored meanwhile."""
         self._end_aside()
         self._look()
         if "the broker died" in self.findings:
@@ -245,10 +247,13 @@ class Campaign:
             time.sleep(0.1)
         if held:
             self._find("descriptors", "\n".join(held), None)
+        self._after_mb = self._target.resident_mb()
         try:
             self._control.stop()
+            self._target.restart()
+            self._control.check()
         except (OSError, AssertionError) as error:
-            self._find("records of the control", repr(error), None)
+            self._find("records of the control, or the broker's next start", repr(error), None)
         self._complain()
         self._read_log()
 

@@ -21,6 +21,7 @@ _FETCH_BYTES = 1 << 20
 _PINNED = {
     "retention.ms": "-1",
     "retention.bytes": "-1",
+    "max.message.bytes": "1048588",
     "compression.type": "producer",
     "cleanup.policy": "delete",
 }
@@ -58,6 +59,10 @@ class Control:
         """Ends, and reads every record again."""
         self._stopping.set()
         self._thread.join()
+        self.check()
+
+    def check(self) -> None:
+        """Reads every record that was acknowledged."""
         with self._target.client() as client:
             position = 0
             while position < len(self._stored):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterable
+from itertools import accumulate
 from pathlib import Path
 
 from headwater_broker.wire import APIS
@@ -12,6 +13,10 @@ from wire_fuzz.sessions import Session
 
 FOLDER = Path(__file__).resolve().parents[1] / "corpus"
 _LARGEST_BYTES = 400
+"""Of a session that is kept."""
+
+_MOST_BYTES = 270_000
+"""Of all that are kept, as they are written."""
 
 ANY_API = -1
 
@@ -53,12 +58,19 @@ class Corpus:
                 self._kept[outcome] = session
 
     def save(self, folder: Path = FOLDER) -> None:
-        """Writes the files anew."""
-        lines: dict[str, list[str]] = {}
-        for outcome, session in sorted(self._kept.items(), key=lambda each: each[0]):
+        """Writes the files anew; where they would become too large, without the largest sessions."""
+        lines = {outcome: _line(outcome, session) for outcome, session in self._kept.items()}
+        by_size = sorted(lines, key=lambda outcome: (len(lines[outcome]), outcome))
+        sizes = accumulate(len(lines[outcome]) for outcome in by_size)
+        kept = [outcome for outcome, size in zip(by_size, sizes, strict=True) if size <= _MOST_BYTES]
+        files: dict[str, list[str]] = {}
+        for outcome in sorted(kept):
             name = APIS[outcome[0]].name if outcome[0] in APIS else "any"
-            fields = {"outcome": outcome, **session.to_json()}
-            lines.setdefault(name, []).append(json.dumps(fields, separators=(",", ":")) + "\n")
+            files.setdefault(name, []).append(lines[outcome])
         folder.mkdir(parents=True, exist_ok=True)
-        for name, of_api in lines.items():
+        for name, of_api in files.items():
             (folder / f"{name}.jsonl").write_text("".join(of_api), encoding="ascii")
+
+
+def _line(outcome: Outcome, session: Session) -> str:
+    return json.dumps({"outcome": outcome, **session.to_json()}, separators=(",", ":")) + "\n"

@@ -78,6 +78,12 @@ class Target:
         )
         self.put_in_order()
 
+    def restart(self) -> None:
+        """Stops it, which it does in good order, and starts it again with what it has stored."""
+        status = self.process.stop()
+        assert status == 0, f"exit status {status}"
+        self.start()
+
     def client(self) -> WireClient:
         """A client that may do everything, on a listener that is not fuzzed."""
         client = WireClient(f"127.0.0.1:{self.ports[CONTROL]}", CONTROL)

@@ -20,7 +20,11 @@ _CONFIGS = (
     "compression.type",
     "max.message.bytes",
     "segment.bytes",
+    "leader.replication.throttled.replicas",
     "no.such",
+    "log.retention.ms",
+    "log.cleaner.threads",
+    "message.max.bytes",
 )
 _QUOTAS = ("producer_byte_rate", "consumer_byte_rate", "request_percentage", "connection_creation_rate")
 
