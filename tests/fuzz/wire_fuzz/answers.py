@@ -41,7 +41,7 @@ class Asked(NamedTuple):
     key: int
     version: int
     correlation_id: int
-    may_be_silent: bool
+    is_silent: bool
 
     @property
     def may_wait(self) -> bool:
@@ -55,7 +55,7 @@ class Asked(NamedTuple):
         return api is not None and api.lowest <= self.version <= api.highest
 
 
-_NONE = Asked(_RAW, 0, 0, may_be_silent=False)
+_NONE = Asked(_RAW, 0, 0, is_silent=False)
 
 
 class WrongAnswerError(Exception):
@@ -75,18 +75,18 @@ def asked_in(data: bytes, *, is_sasl: bool) -> Iterator[Asked]:
             return
         position += 4 + size
         if is_raw:
-            yield Asked(_RAW, 0, 0, may_be_silent=True)
+            yield Asked(_RAW, 0, 0, is_silent=True)
             continue
         try:
             header = parse_request_header(frame)
         except MalformedFrame:
             yield _NONE
             return
-        asked = Asked(header.api_key, header.api_version, header.correlation_id, may_be_silent=False)
+        asked = Asked(header.api_key, header.api_version, header.correlation_id, is_silent=False)
         if asked.key == apis.PRODUCE and asked.is_known:
             with suppress(MalformedFrame):
                 is_silent = parse_produce(frame, header.body_position, asked.version).acks == 0
-                asked = asked._replace(may_be_silent=is_silent)
+                asked = asked._replace(is_silent=is_silent)
         yield asked
         is_raw = is_sasl and (asked.key, asked.version) == (apis.SASL_HANDSHAKE, 0)
 
@@ -105,13 +105,13 @@ class Answers:
         self.outcomes: list[tuple[int, int, str]] = []
         self.entities: list[Any] = []
         self._waiting = deque(asked)
-        self.has_raw = any(each.key == _RAW and each.may_be_silent for each in self._waiting)
+        self.has_raw = any(each.key == _RAW and each.is_silent for each in self._waiting)
         self._received = bytearray()
 
     @property
     def head(self) -> Asked | None:
         """The next request that must be answered, if the connection stays open."""
-        return next((each for each in self._waiting if not each.may_be_silent), None)
+        return next((each for each in self._waiting if not each.is_silent), None)
 
     def receive(self, data: bytes) -> None:
         """Takes what came.
@@ -144,11 +144,12 @@ class Answers:
         (correlation_id,) = struct.unpack_from(">i", frame)
         while self._waiting:
             asked = self._waiting.popleft()
-            if asked.correlation_id == correlation_id and asked.key in APIS:
-                self._read(asked, frame)
-                return
-            if not asked.may_be_silent:
+            if asked.is_silent:
+                continue
+            if asked.correlation_id != correlation_id or asked.key not in APIS:
                 raise WrongAnswerError(f"the answer to {asked} has the correlation id {correlation_id}")
+            self._read(asked, frame)
+            return
         raise WrongAnswerError(f"an answer with the correlation id {correlation_id}, which nobody asked for")
 
     def _read(self, asked: Asked, frame: bytes) -> None:

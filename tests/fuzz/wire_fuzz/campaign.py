@@ -34,7 +34,7 @@ _LOOK_EVERY = 200
 _MORE_MB = 200
 _SETTLE_S = 10.0
 _MORE_DESCRIPTORS = 40
-_LOG = -1
+_LOG = -100_000
 """In place of an API's key, for errors in the log."""
 
 _CLOSED = "closed: "
@@ -175,7 +175,7 @@ class Campaign:
         if conversation.is_closed and answers.head is not None:
             head = answers.head
             outcomes.append((head.key, head.version, f"{_CLOSED}{reason}"))
-            is_failure_silent = any(each.may_be_silent for each in conversation.asked)
+            is_failure_silent = any(each.is_silent for each in conversation.asked)
             if session.is_ordinary and session.listener != SASL and not is_failure_silent:
                 self._find(f"closed: {head.key} {head.version} {reason}", "an ordinary request", session)
         for entity in answers.entities:
