@@ -14,7 +14,15 @@ import pytest
 from headwater_broker.log.compression import GZIP
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.testing.batches import build_batch
-from headwater_broker.wire.apis import CREATE_TOPICS, FETCH, LIST_OFFSETS, METADATA, PRODUCE
+from headwater_broker.wire.apis import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+)
 
 TIMEOUT_S = 30.0
 TOPICS = 200
@@ -141,6 +149,32 @@ def test_answers_to_the_same_question_are_the_same_and_each_has_its_own_correlat
         answers = [answer(sock) for _ in requests]
     assert [struct.unpack(">i", each[:4])[0] for each in answers] == list(range(20))
     assert len({each[4:] for each in answers}) == 1
+
+
+def amounts_meanwhile(running: RunningBroker, asking: WireClient, topic: str) -> set[int]:
+    """How many logs of a topic were there each time another client had an answer, until `asking` has its own."""
+    batch = bytes(build_batch([b"x"]))
+    amounts = set()
+    with connected(running) as good:
+        while not asking.has_answer():
+            good.sendall(produce(b"topic-2", batch))
+            answer(good)
+            names = [path.name for path in running.data_dir.glob(f"{topic}-*")]
+            amounts.add(sum(not name.endswith("-delete") for name in names))
+    return amounts
+
+
+def test_logs_of_many_partitions_are_made_and_removed_while_others_are_served(running: RunningBroker) -> None:
+    create(running, 1, "many")
+    with WireClient(running.bootstrap) as asking:
+        more = [{"name": "many", "count": 600, "assignments": None}]
+        asking.send(CREATE_PARTITIONS, 1, topics=more, timeout=30_000, validate_only=False)
+        # One answer was on its way when the work began, and one may come between it and this client's own.
+        assert len(amounts_meanwhile(running, asking, "many") - {1, 600}) > 2
+        assert asking.receive().results[0].error_code == 0
+        asking.send(DELETE_TOPICS, 3, topic_names=["many"], timeout=30_000)
+        assert len(amounts_meanwhile(running, asking, "many") - {600, 0}) > 2
+        assert asking.receive().responses[0].error_code == 0
 
 
 IDLE = {"connections.max.idle.ms": "300"}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.testing import RunningBroker, WireClient
+from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.wire.apis import (
     ALTER_CONFIGS,
     CREATE_PARTITIONS,
@@ -368,3 +369,47 @@ def test_topics_of_one_request_are_held_to_a_number_of_partitions_together(clien
     answers = client.ask(CREATE_TOPICS, 7, topics=topics, timeout=5000, validate_only=True).topics
     too_many = "a request makes at most 10000 partitions, of all topics together"
     assert [each.error_message for each in answers] == [None, too_many, None, too_many]
+
+
+# -- what happens while many logs are made -------------------------------------------------------------
+
+MANY = 600
+
+
+def ask_for_many(client: WireClient, directory: Path, name: str) -> None:
+    """Returns while they are being made."""
+    more = [{"name": name, "count": MANY, "assignments": None}]
+    client.send(CREATE_PARTITIONS, 1, topics=more, timeout=30_000, validate_only=False)
+    while not (directory / f"{name}-5").exists():
+        time.sleep(0.001)
+
+
+def directories_of(directory: Path, name: str) -> int:
+    return len(list(directory.glob(f"{name}-*")))
+
+
+def test_topic_that_is_deleted_and_made_again_while_its_logs_are_made_is_the_new_one(tmp_path: Path) -> None:
+    with broker(tmp_path) as running, WireClient(running.bootstrap) as asking:
+        create(asking, "t")
+        ask_for_many(asking, tmp_path, "t")
+        with WireClient(running.bootstrap) as client:
+            (deleted,) = client.ask(DELETE_TOPICS, 3, topic_names=["t"], timeout=30_000).responses
+            assert deleted.error_code is ErrorCode.none
+            assert create(client, "t").error_code is ErrorCode.none
+            assert partitions(client, "t") == 1
+            assert asking.receive().results[0].error_code is ErrorCode.none
+            deadline = time.monotonic() + 30
+            while directories_of(tmp_path, "t") > 1:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert (tmp_path / "t-0").is_dir()
+
+
+def test_broker_that_stops_while_logs_are_made_makes_the_others_when_it_starts(tmp_path: Path) -> None:
+    with broker(tmp_path) as running, WireClient(running.bootstrap) as asking:
+        create(asking, "t")
+        ask_for_many(asking, tmp_path, "t")
+    assert 5 < directories_of(tmp_path, "t") < MANY
+    with broker(tmp_path) as running, WireClient(running.bootstrap) as client:
+        assert partitions(client, "t") == MANY
+        assert directories_of(tmp_path, "t") == MANY

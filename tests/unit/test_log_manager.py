@@ -170,6 +170,22 @@ def test_delete_renames_at_once_and_removes_later(tmp_path: Path) -> None:
     manager.close()
 
 
+def test_upkeep_passes_over_what_is_deleted_between_its_slices(tmp_path: Path) -> None:
+    manager = opened(tmp_path, retention_check_interval_ms=0, producer_id_check_interval_ms=0)
+    for number in range(10):
+        manager.create("a", number, TOPIC_ID)
+        write(manager, "a", number)
+    upkeep = manager.upkeep(now_ms=10_000_000)
+    for number in range(10):
+        next(upkeep)
+        manager.delete("a", 9 - number)
+    manager.create("a", 9, bytes(16))
+    assert sum(1 for _ in upkeep) > 10
+    manager.tick(now_ms=10_000_000)
+    assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a-9"]
+    manager.close()
+
+
 def test_load_removes_what_was_being_deleted(tmp_path: Path) -> None:
     manager = opened(tmp_path)
     manager.create("a", 0, None)

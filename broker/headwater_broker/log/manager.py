@@ -21,6 +21,7 @@ from headwater_broker.log.health import is_passing
 from headwater_broker.log.logdir import LogDirectory
 from headwater_broker.log.move import Move
 from headwater_broker.log.partition import PartitionLog
+from headwater_broker.log.record_stream import Slices, finished
 from headwater_broker.log.recovery import LogLoader
 
 _LOGGER = logging.getLogger(__name__)
@@ -88,7 +89,7 @@ class LogManager:
         self._failed_at_start: dict[str, str] = {}
         self._by_name: dict[str, dict[int, PartitionLog]] = {}
         self._by_wire_name: dict[bytes, dict[int, PartitionLog]] = {}
-        self._removals: list[str] = []
+        self._removals: dict[str, None] = {}
         self._ticks = 0
         self._checkpointed: set[TopicPartition] = set()
         self._refused_removals: set[str] = set()
@@ -423,7 +424,7 @@ class LogManager:
             del self._by_name[topic]
             del self._by_wire_name[topic.encode()]
         # Who is sending from its files holds them open: there is nothing to wait for.
-        self._removals.append(target)
+        self._removals[target] = None
         return True
 
     def configure(self, *, producer_id_expiration_ms: int, cleaner: CleanerConfig) -> None:
@@ -435,17 +436,27 @@ class LogManager:
 
     def reconfigure(self, topic: str) -> None:
         """Asks `config_for` again and gives the answer to every partition of the topic."""
-        for log in self._by_name.get(topic, {}).values():
-            log.configure(self._config_for(topic))
+        logs = self._by_name.get(topic)
+        if logs:
+            config = self._config_for(topic)
+            for log in logs.values():
+                log.configure(config)
 
     def tick(self, now_ms: int) -> None:
-        """Upkeep, to be called about once a second.
+        """All of `upkeep` in one go."""
+        finished(self.upkeep(now_ms))
+
+    def upkeep(self, now_ms: int) -> Slices[None]:
+        """Upkeep, to be called about once a second; partitions may come and go between its slices.
 
         Does what is due of: rolling by age, retention, removing what was deleted, checkpoints, idle
         producers.
         """
         self._ticks += 1
         for number, log in enumerate(list(self)):
+            yield
+            if not self._has(log):
+                continue
             with suppress(PartitionOfflineError):  # the log says so
                 log.roll_if_old(now_ms)
                 if (number + self._ticks) % _LOOK_EVERY_TICKS == 0 and log.look_at_files(now_ms):
@@ -453,18 +464,25 @@ class LogManager:
             log.remove_deleted(now_ms)
             log.store_indexes()
         self._probe_directories(now_ms)
-        if self._removals:
-            self._removals = [path for path in self._removals if not self._remove_directory(path)]
+        for path in list(self._removals):
+            yield
+            if self._remove_directory(path):
+                self._removals.pop(path, None)
         if now_ms >= self._next_retention_ms:
             self._next_retention_ms = now_ms + self._retention_check_interval_ms
-            self._apply_retention(now_ms)
+            yield from self._apply_retention(now_ms)
         if now_ms >= self._next_producer_check_ms:
             self._next_producer_check_ms = now_ms + self._producer_id_check_interval_ms
-            for log in self:
+            for log in list(self):
+                yield
                 log.expire_producers(now_ms - self._producer_id_expiration_ms)
         if now_ms >= self._next_checkpoint_ms:
             self._next_checkpoint_ms = now_ms + self._checkpoint_interval_ms
+            yield
             self.checkpoint()
+
+    def _has(self, log: PartitionLog) -> bool:
+        return self.get(log.topic, log.partition) is log
 
     def _probe_directories(self, now_ms: int) -> None:
         """Where a partition's disk failed, finds out whether it is the disk's fault or the file's, and for how long."""
@@ -500,8 +518,11 @@ class LogManager:
                 ]
                 directory.write_missing("".join(sorted(lines)))
 
-    def _apply_retention(self, now_ms: int) -> None:
+    def _apply_retention(self, now_ms: int) -> Slices[None]:
         for log in list(self):
+            yield
+            if not self._has(log):
+                continue
             log.release_idle()
             try:
                 log.apply_retention(now_ms)
@@ -553,7 +574,7 @@ class LogManager:
             if log.move is move:
                 log.move = None
             if left:
-                self._removals.append(left)
+                self._removals[left] = None
                 self.checkpoint()
                 for each in self._directories:
                     self._cleanings.save(each)

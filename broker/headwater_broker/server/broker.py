@@ -23,7 +23,7 @@ from headwater_broker.log import (
     LogConfig,
     LogError,
     LogManager,
-    PartitionLog,
+    Slices,
     SystemClock,
 )
 from headwater_broker.server.apis import register_apis
@@ -46,13 +46,14 @@ from headwater_broker.server.quotas import Meter
 from headwater_broker.server.sasl import SaslSettings
 from headwater_broker.server.security import ClientConfigs, SecurityState
 from headwater_broker.server.settings import BrokerSettings
+from headwater_broker.server.slices import Pieces
 from headwater_broker.server.state import StateKeeper, topic_config
 from headwater_broker.server.tls import TlsSettings
 from headwater_broker.shown import MESSAGE_CHARS, shown
 
 _LOG = logging.getLogger(__name__)
 _UPKEEP_S = 1.0
-_BUSY_TICK_S = 0.2
+_BUSY_PIECE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,21 +371,20 @@ async def _upkeep(node: Node, flusher: Flusher, listener: Listener) -> None:
         await asyncio.sleep(min(_UPKEEP_S, flush_every_s))
         started = node.clock.monotonic()
         now_ms = node.clock.now_ms()
+        pieces = Pieces()
         try:
             if started >= next_flush_s:
                 next_flush_s = started + flush_every_s
-                for log in node.logs:
-                    _flush_if_due(log, flusher, now_ms)
-            node.logs.tick(now_ms)
+                await pieces.run(_start_flushes(node.logs, flusher, now_ms))
+            await pieces.run(node.logs.upkeep(now_ms))
         except LogError as error:
             _LOG.error("upkeep of the logs: %s", error)
         except Exception:
             # Retention and flushes must go on, whatever one turn of them ran into.
             _LOG.exception("upkeep of the logs failed")
         listener.tick()
-        took_s = node.clock.monotonic() - started
-        if took_s > _BUSY_TICK_S:
-            _LOG.info("upkeep took %.2f s", took_s)
+        if pieces.longest_s > _BUSY_PIECE_S:
+            _LOG.info("upkeep kept the clients waiting for %.2f s", pieces.longest_s)
 
 
 def _cleaner_config(settings: BrokerSettings) -> CleanerConfig:
@@ -423,9 +423,11 @@ def _reachable(host: str) -> str:
     return socket.gethostname() if host in (ALL_ADDRESSES, "::") else host
 
 
-def _flush_if_due(log: PartitionLog, flusher: Flusher, now_ms: int) -> None:
-    if log.offline is None:
-        flusher.written(log, now_ms)
+def _start_flushes(logs: LogManager, flusher: Flusher, now_ms: int) -> Slices[None]:
+    for log in list(logs):
+        yield
+        if log.offline is None:
+            flusher.written(log, now_ms)
 
 
 def _refused(error: CoordinationError) -> ServerError:

@@ -18,6 +18,41 @@ _AT_ONCE = 8
 """So many requests hold what they have made so far, a few MB each; the others have not begun."""
 
 _Result = TypeVar("_Result")
+
+
+class Pieces:
+    """Long work of the broker's own, in pieces between which everybody is served.
+
+    Attributes:
+        longest_s: What the longest piece so far took.
+    """
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def run(self, slices: Slices[_Result]) -> _Result:
+        """Works until it is done, and returns the result; all that is looked at may be another after each slice.
+
+        Raises:
+            Exception: What the work raises.
+        """
+        try:
+            while True:
+                started_s = now_s = perf_counter()
+                try:
+                    while now_s - started_s < _SLICE_S:
+                        next(slices)
+                        now_s = perf_counter()
+                finally:
+                    self.longest_s = max(self.longest_s, perf_counter() - started_s)
+                await asyncio.sleep(0)
+        except StopIteration as end:
+            result: _Result = end.value
+            return result
+        finally:
+            slices.close()
+
+
 Then = Callable[[Any, Exception | None], None]
 
 

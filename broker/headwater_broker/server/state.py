@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from headwater_broker.coordination import (
     NO_LEADER,
@@ -11,6 +11,7 @@ from headwater_broker.coordination import (
     CoordinationError,
     Coordinator,
     PartitionState,
+    TopicState,
 )
 from headwater_broker.log import (
     InvalidConfigError,
@@ -19,9 +20,12 @@ from headwater_broker.log import (
     LogError,
     LogManager,
     PartitionLog,
+    Slices,
 )
 from headwater_broker.server.cluster import ClusterView, Wanted
+from headwater_broker.server.internal_topics import INTERNAL_TOPICS
 from headwater_broker.server.live import LiveSettings
+from headwater_broker.server.slices import Pieces
 from headwater_broker.server.watcher import RETRY_S, Ask, Watcher
 from headwater_broker.shown import MESSAGE_CHARS, shown
 
@@ -114,7 +118,9 @@ class StateKeeper(Watcher):
             self._view.apply(snapshot)
             configs = self._view.broker_configs
             self._live.take(configs.get(ALL_BROKERS, {}), configs.get(str(self._view.broker_id), {}))
-            self._open_logs(None if snapshot.topics is not None else snapshot.changed_topics.keys())
+            # What has changed meanwhile is read once all of this is done: nothing else changes the view.
+            changed = None if snapshot.topics is not None else snapshot.changed_topics.keys()
+            await Pieces().run(self._open_logs(changed))
             self._configure_logs()
             await self._delete_topics()
             if self._view.missing or self._undeleted:
@@ -146,29 +152,34 @@ class StateKeeper(Watcher):
 
     # -- acting ----------------------------------------------------------------------------------------
 
-    def _open_logs(self, changed: Collection[str] | None) -> None:
-        """Opens the logs of some topics, by default of all, and of those that could not be opened before."""
-        me = self._view.broker_id
+    def _open_logs(self, changed: Collection[str] | None) -> Slices[None]:
+        """Opens the logs of some topics, by default of all, and of those that could not be opened before.
+
+        A partition whose turn has not come is not here yet, as far as clients are told.
+        """
         topics = self._view.topics
         names = topics.keys() if changed is None else {*changed, *(name for name, _ in self._view.missing)}
-        for name in names & topics.keys():
+        for name in sorted(names & topics.keys(), key=_is_of_clients):
             topic = topics[name]
             for partition, state in topic.partitions.items():
-                if me not in state.replicas:
-                    continue
-                try:
-                    log = self._manager.get(name, partition)
-                    if log is None or log.topic_id != topic.topic_id.bytes:
-                        log = self._create_log(name, partition, topic.topic_id.bytes, log)
-                    log.become_leader(state.leader_epoch)
-                    self._view.missing.discard((name, partition))
-                    self._told.pop((name, partition), None)
-                except LogError as error:
-                    self._tell(name, partition, "cannot be led", error)
-                    if self._manager.get(name, partition) is None:
-                        self._view.missing.add((name, partition))
-                self._seen.add((name, partition, topic.topic_id.bytes))
+                if self._view.broker_id in state.replicas:
+                    self._open_log(name, partition, topic.topic_id.bytes, state.leader_epoch)
+                    yield
         self._has_opened = True
+
+    def _open_log(self, name: str, partition: int, topic_id: bytes, leader_epoch: int) -> None:
+        try:
+            log = self._manager.get(name, partition)
+            if log is None or log.topic_id != topic_id:
+                log = self._create_log(name, partition, topic_id, log)
+            log.become_leader(leader_epoch)
+            self._view.missing.discard((name, partition))
+            self._told.pop((name, partition), None)
+        except LogError as error:
+            self._tell(name, partition, "cannot be led", error)
+            if self._manager.get(name, partition) is None:
+                self._view.missing.add((name, partition))
+        self._seen.add((name, partition, topic_id))
 
     def _create_log(
         self, name: str, partition: int, topic_id: bytes, present: PartitionLog | None
@@ -203,23 +214,7 @@ class StateKeeper(Watcher):
         partitions are like that, the controller takes the topic itself away.
         """
         deleting = dict(self._view.deleting)
-        undeleted: set[str] = set()
-        gone: dict[tuple[str, int], PartitionState] = {}
-        for name, topic in deleting.items():
-            for partition, state in topic.partitions.items():
-                if self._view.broker_id in state.replicas:
-                    try:
-                        self._remove_log(name, partition)
-                    except LogError as error:
-                        self._tell(name, partition, "cannot be removed", error)
-                        undeleted.add(name)
-                        continue
-                    self._told.pop((name, partition), None)
-                if state.leader == self._view.broker_id:
-                    epoch = state.leader_epoch + 1
-                    gone[name, partition] = PartitionState(
-                        state.replicas, NO_LEADER, epoch, (), state.controller_epoch, state.version
-                    )
+        gone, undeleted = await Pieces().run(self._remove_logs(deleting))
         self._undeleted = undeleted
         if gone:
             await self._ask(self._coordinator.set_leader_states, gone)
@@ -238,6 +233,30 @@ class StateKeeper(Watcher):
             if isinstance(each, BaseException):
                 raise each
 
+    def _remove_logs(
+        self, deleting: Mapping[str, TopicState]
+    ) -> Slices[tuple[dict[tuple[str, int], PartitionState], set[str]]]:
+        """Returns the states of the partitions that this broker leads no longer, and topics that keep some."""
+        gone: dict[tuple[str, int], PartitionState] = {}
+        undeleted: set[str] = set()
+        for name, topic in deleting.items():
+            for partition, state in topic.partitions.items():
+                yield
+                if self._view.broker_id in state.replicas:
+                    try:
+                        self._remove_log(name, partition)
+                    except LogError as error:
+                        self._tell(name, partition, "cannot be removed", error)
+                        undeleted.add(name)
+                        continue
+                    self._told.pop((name, partition), None)
+                if state.leader == self._view.broker_id:
+                    epoch = state.leader_epoch + 1
+                    gone[name, partition] = PartitionState(
+                        state.replicas, NO_LEADER, epoch, (), state.controller_epoch, state.version
+                    )
+        return gone, undeleted
+
     async def _complete_deletion(self, name: str) -> None:
         await self._ask(self._coordinator.complete_topic_deletion, name)
         self._view.deleting.pop(name, None)
@@ -248,6 +267,10 @@ class StateKeeper(Watcher):
         if log is not None:
             self._manager.delete(name, partition)
             self._on_log_gone(log)
+
+
+def _is_of_clients(topic: str) -> bool:
+    return topic not in INTERNAL_TOPICS
 
 
 def topic_config(view: ClusterView, base: LogConfig, name: str) -> LogConfig:
