@@ -8,8 +8,10 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from headwater_broker.log.compression import GZIP
 from headwater_broker.testing import RunningBroker, WireClient, broker
@@ -17,10 +19,11 @@ from headwater_broker.testing.batches import build_batch
 from headwater_broker.wire.apis import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
-    DELETE_TOPICS,
+    DESCRIBE_CONFIGS,
     FETCH,
     LIST_OFFSETS,
     METADATA,
+    OFFSET_COMMIT,
     PRODUCE,
 )
 
@@ -151,30 +154,87 @@ def test_answers_to_the_same_question_are_the_same_and_each_has_its_own_correlat
     assert len({each[4:] for each in answers}) == 1
 
 
-def amounts_meanwhile(running: RunningBroker, asking: WireClient, topic: str) -> set[int]:
-    """How many logs of a topic were there each time another client had an answer, until `asking` has its own."""
+def test_logs_of_many_partitions_are_made_while_others_are_served(running: RunningBroker) -> None:
     batch = bytes(build_batch([b"x"]))
-    amounts = set()
-    with connected(running) as good:
+    create(running, 1, "many")
+    with WireClient(running.bootstrap) as asking, connected(running) as good:
+        more = [{"name": "many", "count": 1000, "assignments": None}]
+        asking.send(CREATE_PARTITIONS, 1, topics=more, timeout=30_000, validate_only=False)
+        amounts = set()
         while not asking.has_answer():
             good.sendall(produce(b"topic-2", batch))
             answer(good)
-            names = [path.name for path in running.data_dir.glob(f"{topic}-*")]
-            amounts.add(sum(not name.endswith("-delete") for name in names))
-    return amounts
-
-
-def test_logs_of_many_partitions_are_made_and_removed_while_others_are_served(running: RunningBroker) -> None:
-    create(running, 1, "many")
-    with WireClient(running.bootstrap) as asking:
-        more = [{"name": "many", "count": 600, "assignments": None}]
-        asking.send(CREATE_PARTITIONS, 1, topics=more, timeout=30_000, validate_only=False)
-        # One answer was on its way when the work began, and one may come between it and this client's own.
-        assert len(amounts_meanwhile(running, asking, "many") - {1, 600}) > 2
+            amounts.add(len(list(running.data_dir.glob("many-*"))))
+        # One answer was on its way when the work began.
+        assert len(amounts - {1, 1000}) > 2
         assert asking.receive().results[0].error_code == 0
-        asking.send(DELETE_TOPICS, 3, topic_names=["many"], timeout=30_000)
-        assert len(amounts_meanwhile(running, asking, "many") - {600, 0}) > 2
-        assert asking.receive().responses[0].error_code == 0
+
+
+def large(kind: str) -> tuple[int, int, dict[str, Any]]:
+    """API, version and fields of a request of some hundreds of kilobytes."""
+    names = [f"large-{number}" for number in range(20_000)]
+    if kind == "metadata":
+        return METADATA, 5, {"topics": [{"name": name} for name in names], "allow_auto_topic_creation": False}
+    if kind == "configs":
+        resources = [
+            {"resource_type": 2, "resource_name": name, "configuration_keys": None} for name in names
+        ]
+        return DESCRIBE_CONFIGS, 1, {"resources": resources, "include_synonyms": False}
+    partitions = [
+        {"partition_index": number, "committed_offset": 1, "committed_metadata": ""}
+        for number in range(30_000)
+    ]
+    topics = [{"name": "wide", "partitions": partitions}]
+    asked = {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "", "retention_time": -1}
+    return OFFSET_COMMIT, 2, {**asked, "topics": topics}
+
+
+@pytest.mark.parametrize("kind", ["metadata", "configs", "commit"])
+def test_large_requests_let_the_others_in_and_keep_the_order_of_their_connection(
+    running: RunningBroker, kind: str
+) -> None:
+    key, version, asked = large(kind)
+    batch = bytes(build_batch([b"x"]))
+    with WireClient(running.bootstrap) as asking, connected(running) as good:
+        good.sendall(produce(b"topic-3", batch))
+        answer(good)
+        asking.send(key, version, **asked)
+        asking.send(METADATA, 1, topics=[])
+        answered = 0
+        while not asking.has_answer():
+            good.sendall(produce(b"topic-3", batch))
+            answer(good)
+            answered += 1
+        # One may be answered before the request is there, one while its answer is on its way.
+        assert answered > 4
+        first = asking.receive()
+        if kind == "commit":
+            codes = [each.error_code for each in first.topics[0].partitions]
+            assert codes == [ErrorCode.none] * 500 + [ErrorCode.unknown_topic_or_partition] * 29_500
+        else:
+            entries = first.topics if kind == "metadata" else first.results
+            assert {each.error_code for each in entries} == {ErrorCode.unknown_topic_or_partition}
+            assert len(entries) == 20_000
+        assert asking.receive().brokers
+
+
+def test_large_request_that_is_malformed_at_its_end_lets_the_others_in_and_closes_its_connection(
+    running: RunningBroker,
+) -> None:
+    """Nothing but the reading takes time."""
+    names = b"".join(struct.pack(">h", 5) + b"topic" for _ in range(200_000))
+    batch = bytes(build_batch([b"x"]))
+    with connected(running) as good, connected(running) as bad:
+        good.sendall(produce(b"topic-3", batch))
+        answer(good)
+        bad.sendall(frame(METADATA, 1, struct.pack(">i", 200_001) + names))
+        answered = 0
+        while not select.select([bad], [], [], 0)[0]:
+            good.sendall(produce(b"topic-3", batch))
+            answer(good)
+            answered += 1
+        assert is_closed(bad)
+        assert answered > 4
 
 
 IDLE = {"connections.max.idle.ms": "300"}

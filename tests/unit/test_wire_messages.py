@@ -17,10 +17,12 @@ from kio.serial import entity_reader, entity_writer
 from amount import amount, drawn_seed
 from headwater_broker.log import finished
 from headwater_broker.wire import APIS, Api, MalformedFrame, parse_request_header
-from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
+from headwater_broker.wire import codec as codec_module
+from headwater_broker.wire.apis import API_VERSIONS, FETCH, METADATA, OFFSET_COMMIT, PRODUCE
 from headwater_broker.wire.codec import (
     build,
     decode_request,
+    decode_request_slices,
     encode_response,
     encode_response_slices,
     is_heavy,
@@ -114,6 +116,7 @@ def test_reader_random_requests_read_as_kio_reads_them(api: Api, version: int, r
         theirs, _ = entity_reader(entity_type)(data, 0)
         frame = memoryview(b"xyz" + data)
         assert decode_request(api, version, frame, 3) == theirs
+        assert finished(decode_request_slices(api, version, frame, 3)) == theirs
 
 
 @each_version
@@ -122,6 +125,8 @@ def test_reader_truncated_anywhere_is_malformed(api: Api, version: int, rng: ran
     for end in range(len(data)):
         with pytest.raises(MalformedFrame):
             decode_request(api, version, memoryview(data)[:end], 0)
+        with pytest.raises(MalformedFrame):
+            finished(decode_request_slices(api, version, memoryview(data)[:end], 0))
 
 
 @each_version
@@ -144,6 +149,26 @@ def test_reader_random_bytes_are_read_or_malformed(api: Api, version: int, rng: 
 def test_reader_count_of_billions_is_malformed_and_allocates_nothing(version: int, count: bytes) -> None:
     with pytest.raises(MalformedFrame, match="array of"):
         decode_request(APIS[METADATA], version, memoryview(count), 0)
+
+
+def test_reader_in_slices_yields_within_arrays_of_either_depth() -> None:
+    body = (
+        b"\0\0\0\1\0\1t"
+        + struct.pack(">i", 1000)
+        + b"".join(struct.pack(">iqh", n, n, 0) for n in range(1000))
+    )
+    request = b"\0\1g\0\0\0\1\0\1m" + bytes(8) + body
+    slices = decode_request_slices(APIS[OFFSET_COMMIT], 2, memoryview(request), 0)
+    yields = 0
+    while True:
+        try:
+            next(slices)
+            yields += 1
+        except StopIteration as end:
+            read = end.value
+            break
+    assert yields == 10
+    assert [each.partition_index for each in read.topics[0].partitions] == list(range(1000))
 
 
 def test_reader_unknown_tagged_field_is_passed_over() -> None:
@@ -171,7 +196,9 @@ def test_reader_null_where_none_is_allowed_is_malformed() -> None:
 @pytest.mark.parametrize(
     ("api", "version"), [(api, version) for api, version in VERSIONS if api.key not in (PRODUCE, FETCH)]
 )
-def test_writer_responses_are_frames_that_kio_reads(api: Api, version: int, rng: random.Random) -> None:
+def test_writer_responses_are_frames_that_kio_reads(
+    api: Api, version: int, rng: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entity_type = message_type(api.name, version, "response")
     message = random_message(entity_type, rng)
     frame = encode_response(api, version, 77, plain(message))
@@ -182,7 +209,9 @@ def test_writer_responses_are_frames_that_kio_reads(api: Api, version: int, rng:
     back, read = entity_reader(entity_type)(frame, start)
     assert back == message
     assert start + read == len(frame)
-    assert finished(encode_response_slices(api, version, 77, plain(message))) == frame
+    for few in (0, 3):
+        monkeypatch.setattr(codec_module, "_STRUCTURES_AT_ONCE", few)
+        assert finished(encode_response_slices(api, version, 77, plain(message))) == frame
 
 
 def test_writer_in_slices_yields_between_entries_and_cuts_what_is_too_long() -> None:
@@ -211,6 +240,15 @@ def test_writer_in_slices_yields_between_entries_and_cuts_what_is_too_long() -> 
     assert [len(each.name) for each in answer.topics] == [5] * 7 + [2**15 - 1] + [5] * 992
     assert not is_heavy({**values, "topics": topics[:100]})
     assert is_heavy({"results": [{"configs": [{}] * 100}] * 4})
+
+
+def test_writer_in_slices_yields_within_a_single_entry() -> None:
+    partitions = [{"partition_index": number, "error_code": 0} for number in range(1000)]
+    values = {"topics": [{"name": "t", "partitions": partitions}]}
+    assert is_heavy(values)
+    assert sum(1 for _ in encode_response_slices(APIS[OFFSET_COMMIT], 8, 1, values)) > 1000
+    frame = finished(encode_response_slices(APIS[OFFSET_COMMIT], 8, 1, values))
+    assert frame == encode_response(APIS[OFFSET_COMMIT], 8, 1, values)
 
 
 def plain(message: Any) -> dict[str, Any]:

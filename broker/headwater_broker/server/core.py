@@ -14,17 +14,25 @@ from typing import Any, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import LogError, PartitionLog
+from headwater_broker.log import LogError, PartitionLog, Slices
 from headwater_broker.server.connection import Connection, Deferred
 from headwater_broker.server.resets import Resets
 from headwater_broker.server.slices import Work
 from headwater_broker.server.turns import Timed, Turns
 from headwater_broker.wire import APIS, Api, MalformedFrame, RequestHeader, parse_request_header
 from headwater_broker.wire.apis import API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS, METADATA
-from headwater_broker.wire.codec import decode_request, encode_response, encode_response_slices, is_heavy
+from headwater_broker.wire.codec import (
+    decode_request,
+    decode_request_slices,
+    encode_response,
+    encode_response_slices,
+    is_heavy,
+)
 
 _LOG = logging.getLogger(__name__)
 _COLD_REQUEST_BYTES = 4096  # what a request off the hot path counts for beside its answer: some 20 us
+_LARGE_REQUEST_BYTES = 32 * 1024
+"""A request off the hot path takes up to a second for a megabyte to be read: some ten milliseconds."""
 
 _SHARED = frozenset({API_VERSIONS, METADATA, DESCRIBE_CLUSTER, DESCRIBE_CONFIGS})
 """What only asks for what is there, so that who asks the same in the same tick may have the same answer."""
@@ -125,6 +133,7 @@ class Core:
         self.meter: Meter | None = None
         self.turns = Turns(loop.call_soon)
         self.work = Work(self.turns)
+        self._reading = Work(self.turns, at_once=1)  # else the memory is that of several at once
         self.resets = Resets(monotonic)
         self._loop = loop
         self._is_scheduled = False
@@ -190,6 +199,7 @@ class Core:
         self._touched.pop(connection, None)
         self.turns.forget(connection)
         self.work.forget(connection)
+        self._reading.forget(connection)
         for callback in self._on_detached:
             callback(connection)
 
@@ -296,6 +306,9 @@ class Core:
                 )
             connection.output.append(self._unsupported_api_versions(api, header))
             return
+        if len(frame) > _LARGE_REQUEST_BYTES:
+            self._read_large(api, handler, header, connection, frame)
+            return
         asked: tuple[Any, ...] | None = None
         if api.key not in _SHARED or self.meter is not None:
             self._answers.clear()  # which may be wrong after this request
@@ -329,6 +342,56 @@ class Core:
                 self._answers[asked] = memoryview(encoded)
             if self.meter is not None:
                 self.meter.mute(connection, answer)
+
+    def _read_large(
+        self, api: Api, handler: Handler, header: RequestHeader, connection: Connection, frame: memoryview
+    ) -> None:
+        """Answers a request that takes long to be read: others come first, but for those of its connection."""
+        deferred = connection.defer(exclusive=True)
+        # The receive buffer is filled again meanwhile.
+        copy = memoryview(bytes(frame))
+        spent: list[float] = []
+        slices = _measured(decode_request_slices(api, header.api_version, copy, header.body_position), spent)
+
+        def then(body: Any, error: Exception | None) -> None:
+            if error is None:
+                try:
+                    self._answer_large(api, handler, header, deferred, connection, body, sum(spent))
+                    return
+                except Exception as failure:
+                    error = failure
+            if isinstance(error, MalformedFrame):
+                connection.close_reason = f"a malformed request: {error}"
+                self.touch(connection)
+            else:
+                self._failed(api, connection, error)
+
+        self._reading.run(connection, slices, then)
+
+    def _answer_large(
+        self,
+        api: Api,
+        handler: Handler,
+        header: RequestHeader,
+        deferred: Deferred,
+        connection: Connection,
+        body: Any,
+        took_s: float,
+    ) -> None:
+        if api.key not in _SHARED:
+            self._answers.clear()
+        started_s = perf_counter()
+        answer = handler(Request(header, body, connection))
+        handled_s = perf_counter() - started_s
+        took_s += handled_s
+        self.turns.charge(connection, started_s, handled_s)
+        if inspect.isawaitable(answer):
+            timed = Timed(answer, connection, self.turns)
+            self._loop.spawn(self._answer_later(api, header, deferred, connection, timed, took_s))
+            return
+        if self.meter is not None:
+            answer = self.meter.after_cold(connection, header, answer, took_s)
+        self._encode(api, header, deferred, connection, answer)
 
     def _unsupported_api_versions(self, api: Api, header: RequestHeader) -> bytes:
         # KIP-511: a client newer than the broker gets a version 0 body with the list, and asks again.
@@ -438,3 +501,16 @@ class Core:
                     connection.close_reason = f"{log.topic}-{log.partition} could not be written"
         for callback in self._on_written:
             callback(log)
+
+
+def _measured(slices: Slices[Any], spent: list[float]) -> Slices[Any]:
+    """The same work, with how long each slice of it takes."""
+    while True:
+        started_s = perf_counter()
+        try:
+            next(slices)
+        except StopIteration as end:
+            return end.value
+        finally:
+            spent.append(perf_counter() - started_s)
+        yield

@@ -5,7 +5,7 @@ import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from time import perf_counter
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from headwater_broker.log import Slices
 from headwater_broker.server.connection import Connection
@@ -76,10 +76,11 @@ def _nothing() -> None:
 
 
 class Work:
-    """All of it that is under way."""
+    """All of it that is under way, for so many requests at once."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: Turns, at_once: int = _AT_ONCE) -> None:
         self._turns = turns
+        self._at_once = at_once
         self._running: set[_Work] = set()
         self._waiting: deque[_Work] = deque()
 
@@ -103,7 +104,7 @@ class Work:
         """
         work = _Work(connection, slices, then, drop)
         work.step = lambda: self._step(work)
-        if len(self._running) < _AT_ONCE:
+        if len(self._running) < self._at_once:
             self._running.add(work)
             self._step(work)
         elif is_begun:
@@ -137,6 +138,16 @@ class Work:
         if error is not None:
             raise error
         return result
+
+    async def done(self, connection: Connection, slices: Slices[_Result]) -> _Result:
+        """The result, for a coroutine.
+
+        Raises:
+            Exception: What the work raises.
+        """
+        result = self.answer(connection, slices)
+        # What has taken no time is there already, and what is not there is a future.
+        return await result if isinstance(result, asyncio.Future) else cast(_Result, result)
 
     def forget(self, connection: Connection) -> None:
         """Drops the work of a closed connection."""

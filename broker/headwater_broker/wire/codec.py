@@ -7,7 +7,7 @@ A request is kio's own frozen class of that version, so a field that the version
 A response is given as plain values for the newest version, and each version takes the fields that it has.
 """
 
-from collections.abc import Callable, Generator, Hashable, Mapping
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
 from dataclasses import Field, fields, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -24,15 +24,13 @@ from kio.static.primitive import i32
 
 from headwater_broker.wire.apis import API_VERSIONS, Api
 from headwater_broker.wire.older import older_type
-from headwater_broker.wire.reader import read_message, without_none
+from headwater_broker.wire.reader import read_message, read_message_slices, without_none
 
 _FRAME_START = Struct(">ii")
 _SIZE_BYTES = 4
 _CUT_MESSAGE_CHARS = 255
 _STRUCTURES_AT_ONCE = 300
 """Three to five milliseconds."""
-_ENTRIES_AT_LEAST = 4
-"""Of fewer, each is a piece of work that nothing is won by dividing."""
 
 LEGACY_STRING_BYTES = 2**15 - 1
 """The longest text before the compact strings, and in Kafka's own records: its length is an int16."""
@@ -58,6 +56,17 @@ def decode_request(api: Api, version: int, frame: memoryview, position: int) -> 
     return read_message(message_type(api.name, version, "request"), frame, position)
 
 
+def decode_request_slices(
+    api: Api, version: int, frame: memoryview, position: int
+) -> Generator[None, None, Any]:
+    """As `decode_request`, put aside now and then where the request is large.
+
+    Raises:
+        MalformedFrame: The bytes are no such request.
+    """
+    return read_message_slices(message_type(api.name, version, "request"), frame, position)
+
+
 def encode_response(api: Api, version: int, correlation_id: int, values: Mapping[str, Any]) -> bytes:
     """Writes a whole response frame, length prefix and header included.
 
@@ -80,44 +89,60 @@ def encode_response(api: Api, version: int, correlation_id: int, values: Mapping
 def encode_response_slices(
     api: Api, version: int, correlation_id: int, values: Mapping[str, Any]
 ) -> Generator[None, None, bytes]:
-    """As `encode_response`, put aside between the entries of the message's longest array."""
-    entity_type = message_type(api.name, version, "response")
-    arrays = {name: element for name, element in _arrays(cast(Hashable, entity_type)) if values.get(name)}
-    if not arrays:
-        return encode_response(api, version, correlation_id, values)
-    name = max(arrays, key=lambda each: len(values[each]))
-    entries = values[name]
-    # Of an empty array and one of a single entry, the last byte of the count is the first one that differs.
-    empty, one = (
-        memoryview(encode_response(api, version, correlation_id, {**values, name: entries[:count]}))[
-            _SIZE_BYTES:
-        ]
-        for count in (0, 1)
-    )
-    count_end = (
-        next(at for at, (left, right) in enumerate(zip(empty, one, strict=False)) if left != right) + 1
-    )
-    is_compact = api.is_flexible(version)
-    count_bytes = 1 if is_compact else 4
+    """As `encode_response`, put aside between the entries of the message's longest array, and of theirs."""
     frame = BytesIO()
-    frame.write(bytes(_SIZE_BYTES))
-    frame.write(empty[: count_end - count_bytes])
-    (write_compact_array_length if is_compact else write_legacy_array_length)(frame, i32(len(entries)))
-    write = entity_writer(arrays[name])
-    for each in entries:
-        message, start = build(arrays[name], each), frame.tell()
-        try:
-            write(frame, message)
-        except OutOfBoundValue:
-            frame.seek(start)
-            frame.truncate()
-            write(frame, _fitting(message))
-        yield
-    frame.write(empty[count_end:])
+    frame.write(_FRAME_START.pack(0, correlation_id))
+    if api.is_flexible(version) and api.key != API_VERSIONS:
+        frame.write(b"\x00")
+    yield from _write_slices(frame, message_type(api.name, version, "response"), values)
     size = frame.tell() - _SIZE_BYTES
     frame.seek(0)
     frame.write(size.to_bytes(_SIZE_BYTES, "big"))
     return frame.getvalue()
+
+
+def _write_slices(
+    frame: BytesIO, entity_type: type[Any], values: Mapping[str, Any]
+) -> Generator[None, None, None]:
+    """Writes a structure; what is too long for a text of this version is cut."""
+    arrays = dict(_arrays(cast(Hashable, entity_type)))
+    weights = {name: (_weight(values[name]), len(values[name])) for name in arrays if values.get(name)}
+    if sum(weight for weight, _ in weights.values()) <= _STRUCTURES_AT_ONCE:
+        frame.write(_written(entity_type, values))
+        return
+    name = max(weights, key=lambda each: weights[each])
+    entries = values[name]
+    # Of an empty array and one of a single entry, the last byte of the count is the first one that differs.
+    empty, one = (
+        memoryview(_written(entity_type, {**values, name: some}))
+        for some in ([], [_small(arrays[name], entries[0])])
+    )
+    count_end = (
+        next(at for at, (left, right) in enumerate(zip(empty, one, strict=False)) if left != right) + 1
+    )
+    is_compact = entity_type.__flexible__
+    frame.write(empty[: count_end - (1 if is_compact else 4)])
+    (write_compact_array_length if is_compact else write_legacy_array_length)(frame, i32(len(entries)))
+    for each in entries:
+        yield from _write_slices(frame, arrays[name], each)
+        yield
+    frame.write(empty[count_end:])
+
+
+def _small(entity_type: type[Any], values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """An entry like another one without what may be much of it."""
+    return {**values, **{name: [] for name, _ in _arrays(cast(Hashable, entity_type)) if name in values}}
+
+
+def _written(entity_type: type[Any], values: Mapping[str, Any]) -> bytes:
+    message, buffer = build(entity_type, values), BytesIO()
+    write = entity_writer(entity_type)
+    try:
+        write(buffer, message)
+    except OutOfBoundValue:
+        buffer = BytesIO()
+        write(buffer, _fitting(message))
+    return buffer.getvalue()
 
 
 @cache
@@ -137,15 +162,21 @@ def is_heavy(values: Mapping[str, Any]) -> bool:
     """Whether a message takes so long to encode that others should be let in between; by a quick count."""
     count = 0
     for entries in values.values():
-        if not isinstance(entries, list | tuple) or len(entries) < _ENTRIES_AT_LEAST:
-            continue
-        for entry in entries:
-            count += 1
-            if isinstance(entry, Mapping):
-                count += sum(len(each) for each in entry.values() if isinstance(each, list | tuple))
-            if count > _STRUCTURES_AT_ONCE:
-                return True
-    return False
+        if isinstance(entries, list | tuple):
+            count += _weight(entries)
+    return count > _STRUCTURES_AT_ONCE
+
+
+def _weight(entries: Sequence[Any]) -> int:
+    """How many structures, or other values in arrays, entries are together; it is not counted far beyond many."""
+    count = 0
+    for entry in entries:
+        count += 1
+        if isinstance(entry, Mapping):
+            count += sum(len(each) for each in entry.values() if isinstance(each, list | tuple))
+        if count > _STRUCTURES_AT_ONCE:
+            break
+    return count
 
 
 def _response_frame(api: Api, version: int, correlation_id: int, message: Any) -> bytes:

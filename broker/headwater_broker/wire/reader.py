@@ -6,7 +6,7 @@ tagged fields that it does not know, which KIP-482 says to pass over (both seen 
 allocates as it reads, and agrees with kio's on everything that is well formed; the tests compare them.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Generator, Hashable
 from dataclasses import Field, fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -22,6 +22,9 @@ from headwater_broker.wire.primitives import StructError, read_uvarint
 
 Read = Callable[[memoryview, int], tuple[Any, int]]
 """Reads one value at a position of a frame; returns it and the position after it."""
+
+ReadSlices = Callable[[memoryview, int], Generator[None, None, tuple[Any, int]]]
+"""The same, put aside between elements of arrays."""
 
 _SHORT = Struct(">h")
 _INT = Struct(">i")
@@ -41,6 +44,10 @@ _SCALARS = {
 }
 _NULL_STRUCTURE = 0xFF
 _NO_UUID = bytes(16)
+_ELEMENTS_AT_ONCE = 100
+"""Half a millisecond."""
+
+_WRONG = (StructError, IndexError, UnicodeDecodeError, OverflowError, ValueError)
 _LONGEST_MS = -(timedelta.min // timedelta(milliseconds=1))
 
 
@@ -57,12 +64,31 @@ def read_message(entity_type: type[Any], frame: memoryview, position: int) -> An
     """
     try:
         return _entity_reader(entity_type)(frame, position)[0]
-    except (StructError, IndexError) as error:
-        raise MalformedFrame(
-            f"{entity_type.__name__} ends early, in {len(frame) - position} bytes"
-        ) from error
-    except (UnicodeDecodeError, OverflowError, ValueError) as error:
-        raise MalformedFrame(f"{entity_type.__name__} holds no such value: {error}") from error
+    except _WRONG as error:
+        raise _malformed(entity_type, len(frame) - position, error) from error
+
+
+def read_message_slices(
+    entity_type: type[Any], frame: memoryview, position: int
+) -> Generator[None, None, Any]:
+    """As `read_message`, put aside now and then where its arrays are long.
+
+    Raises:
+        MalformedFrame: The bytes are no such message.
+    """
+    read = _entity_slices(entity_type)
+    try:
+        if read is None:
+            return _entity_reader(entity_type)(frame, position)[0]
+        return (yield from read(frame, position))[0]
+    except _WRONG as error:
+        raise _malformed(entity_type, len(frame) - position, error) from error
+
+
+def _malformed(entity_type: type[Any], size: int, error: Exception) -> MalformedFrame:
+    if isinstance(error, StructError | IndexError):
+        return MalformedFrame(f"{entity_type.__name__} ends early, in {size} bytes")
+    return MalformedFrame(f"{entity_type.__name__} holds no such value: {error}")
 
 
 def without_none(field_type: Any) -> tuple[Any, bool]:
@@ -75,6 +101,40 @@ def without_none(field_type: Any) -> tuple[Any, bool]:
 def _entity_reader(entity_type: Any) -> Read:
     key: Hashable = entity_type  # a class is hashable, whatever mypy makes of `type[Any]`
     return _compile(key)
+
+
+def _entity_slices(entity_type: Any) -> ReadSlices | None:
+    """None for a structure without arrays, which is read at once."""
+    key: Hashable = entity_type
+    return _compile_slices(key)
+
+
+@cache
+def _compile_slices(entity_type: Any) -> ReadSlices | None:
+    flexible: bool = entity_type.__flexible__
+    plain: list[tuple[str, Read, ReadSlices | None]] = []
+    tagged: dict[int, tuple[str, Read]] = {}
+    for field in fields(entity_type):
+        read = _field_reader(field, flexible)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = (field.name, read)
+        else:
+            plain.append((field.name, read, _array_slices(field, flexible)))
+    if all(in_slices is None for _, _, in_slices in plain):
+        return None
+
+    def read_entity(frame: memoryview, position: int) -> Generator[None, None, tuple[Any, int]]:
+        values = {}
+        for name, read, in_slices in plain:
+            if in_slices is None:
+                values[name], position = read(frame, position)
+            else:
+                values[name], position = yield from in_slices(frame, position)
+        if flexible:
+            position = _read_tagged(frame, position, tagged, values)
+        return entity_type(**values), position
+
+    return read_entity
 
 
 @cache
@@ -118,15 +178,17 @@ def _read_tagged(
 def _field_reader(field: Field[Any], flexible: bool) -> Read:
     field_type, nullable = without_none(field.type)
     if get_origin(field_type) is tuple:
-        element = without_none(get_args(field_type)[0])[0]
-        one = (
-            _entity_reader(element) if is_dataclass(element) else _primitive_reader(field, flexible, nullable)
-        )
-        return _array_reader(one, flexible, nullable)
+        return _array_reader(_element_reader(field, flexible), flexible, nullable)
     if is_dataclass(field_type):
         whole = _entity_reader(field_type)
         return _nullable_reader(whole) if nullable and "tag" not in field.metadata else whole
     return _primitive_reader(field, flexible, nullable)
+
+
+def _element_reader(field: Field[Any], flexible: bool) -> Read:
+    field_type, nullable = without_none(field.type)
+    element = without_none(get_args(field_type)[0])[0]
+    return _entity_reader(element) if is_dataclass(element) else _primitive_reader(field, flexible, nullable)
 
 
 def _primitive_reader(field: Field[Any], flexible: bool, nullable: bool) -> Read:
@@ -190,18 +252,9 @@ def _read_uuid(frame: memoryview, position: int) -> tuple[UUID | None, int]:
 
 def _array_reader(one: Read, flexible: bool, nullable: bool) -> Read:
     def read_array(frame: memoryview, position: int) -> tuple[tuple[Any, ...] | None, int]:
-        if flexible:
-            count, position = read_uvarint(frame, position)
-            count -= 1
-        else:
-            (count,) = _INT.unpack_from(frame, position)
-            position += 4
+        count, position = _read_count(frame, position, flexible, nullable)
         if count < 0:
-            if not nullable:
-                raise MalformedFrame("an array that must not be null is")
             return None, position
-        if count > len(frame) - position:  # no element takes less than a byte
-            raise MalformedFrame(f"an array of {count} elements in {len(frame) - position} bytes")
         elements = []
         for _ in range(count):
             element, position = one(frame, position)
@@ -209,6 +262,52 @@ def _array_reader(one: Read, flexible: bool, nullable: bool) -> Read:
         return tuple(elements), position
 
     return read_array
+
+
+def _array_slices(field: Field[Any], flexible: bool) -> ReadSlices | None:
+    """None for what is no array."""
+    field_type, nullable = without_none(field.type)
+    if get_origin(field_type) is not tuple:
+        return None
+    one = _element_reader(field, flexible)
+    element_type = without_none(get_args(field_type)[0])[0]
+    in_slices = _entity_slices(element_type) if is_dataclass(element_type) else None
+
+    def read_array(
+        frame: memoryview, position: int
+    ) -> Generator[None, None, tuple[tuple[Any, ...] | None, int]]:
+        count, position = _read_count(frame, position, flexible, nullable)
+        if count < 0:
+            return None, position
+        elements = []
+        for number in range(count):
+            if in_slices is None:
+                element, position = one(frame, position)
+            else:
+                element, position = yield from in_slices(frame, position)
+            elements.append(element)
+            if number % _ELEMENTS_AT_ONCE == _ELEMENTS_AT_ONCE - 1:
+                yield
+        return tuple(elements), position
+
+    return read_array
+
+
+def _read_count(frame: memoryview, position: int, flexible: bool, nullable: bool) -> tuple[int, int]:
+    """How many elements an array has, -1 for none at all, and where they begin."""
+    if flexible:
+        count, position = read_uvarint(frame, position)
+        count -= 1
+    else:
+        (count,) = _INT.unpack_from(frame, position)
+        position += 4
+    if count < 0:
+        if not nullable:
+            raise MalformedFrame("an array that must not be null is")
+        return -1, position
+    if count > len(frame) - position:  # no element takes less than a byte
+        raise MalformedFrame(f"an array of {count} elements in {len(frame) - position} bytes")
+    return count, position
 
 
 def _nullable_reader(whole: Read) -> Read:
