@@ -7,9 +7,10 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import Committed, CoordinationError, TopicPartition
 from headwater_broker.groups import NO_GENERATION, UNKNOWN_MEMBER_ID, GroupError
+from headwater_broker.log import Slices, finished
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError
-from headwater_broker.server.group_offsets import NO_RETENTION_MS, Committer, GroupOffsets
+from headwater_broker.server.group_offsets import NO_RETENTION_MS, PARTITIONS_AT_ONCE, Committer, GroupOffsets
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
 from headwater_broker.server.transaction_runner import TransactionRunner
@@ -48,11 +49,15 @@ class GroupOffsetApis:
         )
         retention = request.get("retention_time")
         retention_ms = NO_RETENTION_MS if retention is None else milliseconds(retention)
-        admission = self._offsets.admit(committer, body.topics, retention_ms)
+        work = self._node.core.work
+        slices = self._offsets.admit_slices(committer, body.topics, retention_ms)
+        are_many = sum(len(topic.partitions) for topic in body.topics) > PARTITIONS_AT_ONCE
+        admission = await work.done(request.connection, slices) if are_many else finished(slices)
         stored = await self._offsets.store(
             body.group_id, admission.offsets, unless_registered=committer.is_stranger
         )
-        return _committed(body.topics, admission.errors, stored)
+        answer = _committed(body.topics, admission.errors, stored)
+        return await work.done(request.connection, answer) if are_many else finished(answer)
 
     # -- fetch -----------------------------------------------------------------------------------------
 
@@ -131,22 +136,17 @@ class GroupOffsetApis:
         return {"error_code": ErrorCode.none, "topics": _by_topic(answers)}
 
 
-def _committed(topics: Any, errors: Mapping[TopicPartition, ErrorCode], code: ErrorCode) -> Response:
-    return {
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": partition.partition_index,
-                        "error_code": errors.get((topic.name, partition.partition_index), code),
-                    }
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in topics
-        ]
-    }
+def _committed(topics: Any, errors: Mapping[TopicPartition, ErrorCode], code: ErrorCode) -> Slices[Response]:
+    answers = []
+    for topic in topics:
+        partitions = []
+        for number, partition in enumerate(topic.partitions):
+            if number % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+                yield
+            index = partition.partition_index
+            partitions.append({"partition_index": index, "error_code": errors.get((topic.name, index), code)})
+        answers.append({"name": topic.name, "partitions": partitions})
+    return {"topics": answers}
 
 
 def _as_from_zookeeper(answer: Response) -> Response:

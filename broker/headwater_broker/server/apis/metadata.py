@@ -13,7 +13,7 @@ from headwater_broker.coordination import (
     PartitionState,
     TopicState,
 )
-from headwater_broker.log import Slices
+from headwater_broker.log import Slices, finished
 from headwater_broker.server.answers import names_topics, no_coordinator
 from headwater_broker.server.apis.topics import TopicAdmin
 from headwater_broker.server.core import Request, Response
@@ -69,17 +69,32 @@ class MetadataApis:
         may_create = self._node.settings.auto_create_topics_enable and request.get(
             "allow_auto_topic_creation", True
         )
+        if may_create and len(asked) > _FEW:
+            return self._make_and_describe_many(request)
         if may_create:
-            missing = [
-                each.name
-                for each in asked
-                if getattr(each, "topic_id", None) is None
-                and each.name is not None
-                and each.name not in cluster.topics
-            ]
+            missing = finished(self._missing(request))
             if missing:
                 return self._create_and_describe(request, missing)
         return self._answer(request, len(asked), (self._describe_asked(each, {}) for each in asked))
+
+    def _missing(self, request: Request) -> Slices[list[str]]:
+        """Topics that are to be made."""
+        missing = []
+        for number, each in enumerate(request.body.topics):
+            if number % _FEW == _FEW - 1:
+                yield
+            is_named = getattr(each, "topic_id", None) is None and each.name is not None
+            if is_named and each.name not in self._node.cluster.topics:
+                missing.append(each.name)
+        return missing
+
+    async def _make_and_describe_many(self, request: Request) -> Response:
+        missing = await self._node.core.work.done(request.connection, self._missing(request))
+        if missing:
+            return await self._create_and_describe(request, missing)
+        asked = request.body.topics
+        answer = self._answer(request, len(asked), (self._describe_asked(each, {}) for each in asked))
+        return await answer if isinstance(answer, Awaitable) else answer
 
     def _answer(
         self, request: Request, count: int, topics: Iterator[Response]
@@ -109,8 +124,9 @@ class MetadataApis:
                 await self._topics.create_automatically(name)
             except ApiError as error:
                 errors[name] = error_code(error)
-        topics = [self._describe_asked(each, errors) for each in request.body.topics]
-        return self._metadata(request, topics)
+        asked = request.body.topics
+        answer = self._answer(request, len(asked), (self._describe_asked(each, errors) for each in asked))
+        return await answer if isinstance(answer, Awaitable) else answer
 
     def _describe_asked(self, asked: Any, errors: dict[str, ErrorCode]) -> Response:
         cluster = self._node.cluster

@@ -28,7 +28,7 @@ def guard_apis(node: Node) -> None:
     # These also tell the caller what it may do, which it may ask while everything is allowed.
     always: dict[int, Guard] = {
         apis.METADATA: MetadataGuard(
-            node.cluster, may_create_automatically=node.settings.auto_create_topics_enable
+            node.cluster, node.core.work, may_create_automatically=node.settings.auto_create_topics_enable
         ),
         apis.DESCRIBE_CLUSTER: describe_cluster,
         apis.DESCRIBE_GROUPS: describe_groups,

@@ -1,9 +1,12 @@
 """Guards of the APIs about topics and their records."""
 
+import inspect
+from collections.abc import Sequence
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from headwater_broker.log import Slices, finished
 from headwater_broker.security import Operation, ResourceType
 from headwater_broker.server.answers import names_topics
 from headwater_broker.server.cluster import ClusterView
@@ -19,12 +22,16 @@ from headwater_broker.server.guards.access import (
     split,
     then,
 )
+from headwater_broker.server.slices import Work
 from headwater_broker.wire.apis import (
     CREATE_PARTITIONS,
     DELETE_RECORDS,
     LIST_OFFSETS,
     OFFSET_FOR_LEADER_EPOCH,
 )
+
+_FEW = 100
+"""So many topics are looked at at once."""
 
 _TOPIC = ResourceType.TOPIC
 _REFUSED = CODES[_TOPIC]
@@ -71,31 +78,46 @@ _DESCRIBED_EPOCHS = each(
 class MetadataGuard:
     """Hides topics that the caller may not describe, and says what it may do with the others."""
 
-    def __init__(self, cluster: ClusterView, *, may_create_automatically: bool) -> None:
+    def __init__(self, cluster: ClusterView, work: Work, *, may_create_automatically: bool) -> None:
         self._cluster = cluster
+        self._work = work
         self._may_create = may_create_automatically
 
     def __call__(self, caller: Caller, request: Request, handler: Handler) -> Answer:
         asked = request.body.topics
         if asked is None or (request.version == 0 and not asked) or not names_topics(request):
             return then(handler(request), lambda answer: self._finish(caller, request, answer, []))
-        refused: list[Any] = []
-        allowed: list[Any] = []
-        for topic in asked:
-            name = self._name(topic)
-            (allowed if name is None or self._shows(caller, request, name) else refused).append(topic)
-        narrow = narrowed(request, topics=tuple(allowed))
-        # In version 0 no topics at all means every topic.
-        keep = bool(allowed) or request.version > 0
+        if len(asked) > _FEW:
+            return self._answer_many(caller, request, handler)
+        allowed, refused = finished(self._split(caller, request))
+        answer = handler(narrowed(request, topics=allowed))
         return then(
-            handler(narrow),
-            lambda answer: self._finish(
-                caller,
-                request,
-                answer if keep else {**answer, "topics": []},
-                [_hidden(each) for each in refused],
-            ),
+            answer, lambda answer: self._finish(caller, request, _about(answer, request, allowed), refused)
         )
+
+    async def _answer_many(self, caller: Caller, request: Request, handler: Handler) -> Response:
+        """Others come first."""
+        connection = request.connection
+        allowed, refused = await self._work.done(connection, self._split(caller, request))
+        answer = handler(narrowed(request, topics=allowed))
+        if inspect.isawaitable(answer):
+            answer = await answer
+        answer = _about(answer, request, allowed)
+        return await self._work.done(connection, self._finish_slices(caller, request, answer, refused))
+
+    def _split(self, caller: Caller, request: Request) -> Slices[tuple[tuple[Any, ...], list[Response]]]:
+        """Topics that the caller may know of, and answers about the others."""
+        allowed: list[Any] = []
+        refused: list[Response] = []
+        for number, topic in enumerate(request.body.topics):
+            if number % _FEW == _FEW - 1:
+                yield
+            name = self._name(topic)
+            if name is None or self._shows(caller, request, name):
+                allowed.append(topic)
+            else:
+                refused.append(_hidden(topic))
+        return tuple(allowed), refused
 
     def _name(self, topic: Any) -> str | None:
         """The name of a topic asked for by name or id; None for an id that there is not."""
@@ -119,25 +141,36 @@ class MetadataGuard:
         return caller.may_cluster(Operation.CREATE) or caller.may(Operation.CREATE, _TOPIC, name)
 
     @staticmethod
-    def _finish(caller: Caller, request: Request, answer: Response, refused: list[Response]) -> Response:
-        topics = [
-            topic
-            for topic in answer["topics"]
-            if topic["name"] is None
-            or topic["error_code"] != ErrorCode.none
-            or caller.may(Operation.DESCRIBE, _TOPIC, topic["name"])
-        ]
-        if request.get("include_topic_authorized_operations", False):
-            topics = [
-                {**topic, "topic_authorized_operations": caller.operations(_TOPIC, topic["name"])}
-                if topic["name"] is not None
-                else topic
-                for topic in topics
-            ]
+    def _finish_slices(
+        caller: Caller, request: Request, answer: Response, refused: list[Response]
+    ) -> Slices[Response]:
+        tells = request.get("include_topic_authorized_operations", False)
+        topics = []
+        for number, topic in enumerate(answer["topics"]):
+            if number % _FEW == _FEW - 1:
+                yield
+            name = topic["name"]
+            if (
+                name is not None
+                and topic["error_code"] == ErrorCode.none
+                and not caller.may(Operation.DESCRIBE, _TOPIC, name)
+            ):
+                continue
+            if tells and name is not None:
+                topic = {**topic, "topic_authorized_operations": caller.operations(_TOPIC, name)}
+            topics.append(topic)
         answer = {**answer, "topics": [*topics, *refused]}
         if request.get("include_cluster_authorized_operations", False):
             answer |= {"cluster_authorized_operations": cluster_operations(caller)}
         return answer
+
+    def _finish(self, *about: Any) -> Response:
+        return finished(self._finish_slices(*about))
+
+
+def _about(answer: Response, request: Request, allowed: Sequence[Any]) -> Response:
+    """The answer; in version 0 no topics at all means every topic."""
+    return answer if allowed or request.version > 0 else {**answer, "topics": []}
 
 
 def cluster_operations(caller: Caller) -> int:
