@@ -97,7 +97,9 @@ class GroupRunner:
     @property
     def is_loading(self) -> bool:
         """Whether this broker may coordinate groups that it does not know yet."""
-        places = self._node.cluster.group_places
+        places, me = self._node.cluster.group_places, {self._node.cluster.broker_id}
+        if places.brokers.keys() == self._loaded.brokers.keys() == me:
+            return False  # whatever partitions there are now, all groups were and are here
         return bool(places.brokers) and places != self._loaded
 
     async def load(self) -> None:
