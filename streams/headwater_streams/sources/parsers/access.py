@@ -52,8 +52,8 @@ SCHEMA = T.StructType(
     ]
 )
 """`request` is the request line as it was logged; `method` to `protocol` are null where it is no request line, as from
-scanners that speak TLS to a plain port. `bytes` is 0 where the log has `-`. Elsewhere `-` is null. `virtual_host` is as
-it was logged, with its port."""
+scanners that speak TLS to a plain port, and `path` where it is empty. `bytes` is 0 where the log has `-`. Elsewhere `-`
+is null. `virtual_host` is as it was logged, with its port."""
 
 _B = BLANKS
 _TIME = (
@@ -80,11 +80,13 @@ _NEXT = rf'{_B}(?:"|(?:{_TOOK}|-){_B}|[\w.-]++=)'
 _AGENT = rf'"((?:[^"\\]++|\\.|"(?!{_NEXT}|(?:{_B}{_TOOK}|{_SIZES})?[ \t]*+\r?\n?\z))*+)"'
 _RATIO = r'"[0-9]{1,9}\.[0-9]{1,9}"'
 _MORE = rf"(?:{_B}{QUOTED}{_B}{_AGENT}(?:{_B}(?:{_RATIO}|{QUOTED}))?(?:{_B}({_TOOK})|{_SIZES})?)?"
-# Two words are a request if the last is a protocol, or if they look like one of HTTP/0.9, which names none.
+# Two words are a request if the last is a protocol, or if they look like one of HTTP/0.9, which names none. nginx logs
+# `GET  HTTP/1.1` of a client that sent no path.
 _PROTOCOL = r"(?:HTTP|RTSP|SIP)/[0-9](?:\.[0-9])?"
 _REQUEST = (
     rf"(?=[A-Z]++{_B}(?:/|[a-z]++://)|.*[ \t]{_PROTOCOL}[ \t]*+\z)"
-    rf"([A-Za-z][A-Za-z_-]*+){_B}([^?]*?)(?:\?(.*?))?(?:{FIRST_BLANKS}({_PROTOCOL}))?(?:{FIRST_BLANKS})?"
+    rf"([A-Za-z][A-Za-z_-]*+)(?:{_B}(?!{_PROTOCOL}[ \t]*+\z)([^?]*?)(?:\?(.*?))?)?"
+    rf"(?:{FIRST_BLANKS}({_PROTOCOL}))?(?:{FIRST_BLANKS})?"
 )
 # One without blanks and escapes in its path is taken apart on the way, which saves most lines a second expression.
 _PLAIN = rf'([A-Z]++) ([^?"\\\s]++)(?:\?([^"\\\s]*+))? ({_PROTOCOL})(?=")'
@@ -149,7 +151,7 @@ def _build(fields: Sequence[Column], took_unit: str | None) -> Column:
             known["time"],
             unless(request, "-", ""),
             method,
-            path,
+            unless(path, ""),
             unless(query, ""),
             unless(protocol, ""),
             status.try_cast("int"),
