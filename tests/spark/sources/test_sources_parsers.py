@@ -1345,6 +1345,41 @@ def test_key_value_pairs_in_single_quotes_are_not_the_line_s(outcomes: Outcomes)
     assert outcomes(KEY_VALUE_AUDITD) == KEY_VALUE_AUDITD.expected
 
 
+_RESOLVED = (
+    "type=SYSCALL msg=audit(1364481363.243:24287): arch=c000003e pid=3538 auid=4294967295 key={}\x1d{}"
+)
+KEY_VALUE_AUDITD_RESOLVED = LineTable(
+    key_value("type STRING, pid INT, auid BIGINT, key STRING, ARCH STRING, AUID STRING, res STRING"),
+    "type pid auid key ARCH AUID res",
+    {
+        _RESOLVED.format("(null)", 'ARCH=x86_64 AUID="unset"'): (
+            *("SYSCALL", 3538, 4294967295, "(null)", "x86_64", "unset", None),
+        ),
+        _RESOLVED.format('"sshd_config"', 'ARCH=x86_64 AUID="unset"'): (
+            *("SYSCALL", 3538, 4294967295, "sshd_config", "x86_64", "unset", None),
+        ),
+        'type=LOGIN pid=5 res=1\x1dAUID="root"': ("LOGIN", 5, None, None, None, "root", "1"),
+        'pid=5\x1dAUID="root"\x1d': (None, 5, None, None, None, "root", None),
+        "key='op=login res=failed'\x1dAUID=\"root\"": (
+            None,
+            None,
+            None,
+            "op=login res=failed",
+            None,
+            "root",
+            None,
+        ),
+        "key=,\x1dAUID=a, \x1d res=": (None, None, None, None, None, "a", None),
+        'key="a\x1dAUID=b" pid=1': (None, 1, None, "a\x1dAUID=b", None, None, None),
+    },
+)
+
+
+def test_key_value_fields_that_auditd_resolved_are_fields_of_their_own(outcomes: Outcomes) -> None:
+    """auditd with `log_format = ENRICHED` writes the byte 1D between what the kernel said and the names of it."""
+    assert outcomes(KEY_VALUE_AUDITD_RESOLVED) == KEY_VALUE_AUDITD_RESOLVED.expected
+
+
 _NUMBERS = {
     "5": 5.0, "-5.25": -5.25, "+.5": 0.5, "1.": 1.0, "1.5e3": 1500.0, "1E-2": 0.01, "1e-400": 0.0,
     "1.7976931348623157e308": 1.7976931348623157e308, "Infinity": inf, "+Inf": inf, "-inf": -inf,

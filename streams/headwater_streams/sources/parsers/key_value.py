@@ -6,7 +6,8 @@ A value is a run without spaces or a quoted text with escapes: `\"`, `\\`, `\n`,
 other backslashes as they are. Quotes may be single ones, `msg='op=login res=failed'`: the next `'` before a blank or a
 line's end closes them, if no `='` is before it. Elsewhere a `'` is a character, as in `name=O'Brien`. Pairs in a quoted
 text are not the line's. A word without `=` is allowed and says nothing. A comma may stand behind a value, and syslog's
-priority before the line (`<189>date=2026-11-21, level=...`).
+priority before the line (`<189>date=2026-11-21, level=...`). Outside of quotes, the byte 1D is a blank: auditd writes
+it before the fields in which it resolves numbers to names, `uid=0\x1dUID="root"`.
 """
 
 import re
@@ -22,13 +23,15 @@ from headwater_streams.type_name import type_name
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _PRIORITY = "<[0-9]{1,3}>"
-_KEY = rf'(?:(?<!\S)(?!{_PRIORITY})|(?<=\A{_PRIORITY}))([^\s="]++)'
-_END = r"(?=,?(?!\S))"
-_RUN = r'(?!,(?!\S))[^\s"](?:[^\s,]++|,(?=\S))*+'
+_BLANK, _NO_BLANK = r"[\s\x1d]", r"[^\s\x1d]"
+_KEY = rf'(?:(?<!{_NO_BLANK})(?!{_PRIORITY})|(?<=\A{_PRIORITY}))([^\s\x1d="]++)'
+_END = f"(?=,?(?!{_NO_BLANK}))"
+_RUN = rf'(?!,(?!{_NO_BLANK}))[^\s\x1d"](?:[^\s\x1d,]++|,(?={_NO_BLANK}))*+'
 # To look no further than the next value that begins with a quote takes a time that grows with the line, not its square.
 _SINGLE = rf"'(?:[^'=\\]++|\\.|=(?!')|'(?!{_END}))*+'"
 _PAIR = rf"(?s:{_KEY}=({QUOTED.replace('(', '(?:', 1)}{_END}|{_SINGLE}{_END}|{_RUN}|{_END}))"
-_LINE = rf'(?s)\A(?:{_PRIORITY})?+\s*+(?:(?:{_PAIR}|[^\s="]++(?!\S)),?+\s*+)++\z'
+_WORD = rf'[^\s\x1d="]++(?!{_NO_BLANK})'
+_LINE = rf"(?s)\A(?:{_PRIORITY})?+{_BLANK}*+(?:(?:{_PAIR}|{_WORD}),?+{_BLANK}*+)++\z"
 _QUOTED_IN_DDL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NESTED_IN_DDL = re.compile(r"(\w+|`[^`]+`)\s*:?\s*\b(ARRAY|MAP|STRUCT)\s*<", re.IGNORECASE)
 
