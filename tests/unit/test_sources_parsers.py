@@ -111,3 +111,27 @@ def test_template_pattern_by_which_spark_reads_no_time_is_refused() -> None:
 def test_template_wrong_one_is_refused_by_name(text: str, message: str) -> None:
     with pytest.raises(JobDefinitionError, match=message):
         template(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("{a:word}{b:word}", "{a:word}{b:word}: nothing tells where {a:word} ends"),
+        ("x {a:int}{b:int}", "{a:int}{b:int}: nothing tells where {a:int} ends"),
+        ("{a:int}{b:double}", "{a:int}{b:double}: nothing tells"),
+        ("{a:double}{b:int}", "{a:double}{b:int}: nothing tells"),
+        ("{a:int}0", "{a:int}0: nothing tells"),
+        ("{a:double}5 {b}", "{a:double}5: nothing tells"),
+    ],
+)
+def test_template_placeholder_whose_end_nothing_tells_is_refused(text: str, where: str) -> None:
+    with pytest.raises(JobDefinitionError) as refused:
+        template(text)
+    assert str(refused.value).startswith(f"template: {where}")
+
+
+@pytest.mark.parametrize(
+    "text", ["{a:word}: {b}", "{a:word}{b}", "{a:int}{b:word}", "{a:int}ms", "{a:word}{b:int}"]
+)
+def test_template_placeholder_before_what_ends_it_is_taken(text: str) -> None:
+    assert template(text).variant == text

@@ -1055,6 +1055,37 @@ def test_template_blanks_in_a_row_stand_for_one_or_more(outcomes: Outcomes) -> N
         assert outcomes(table) == table.expected, table.parser.variant
 
 
+TEMPLATE_WORDS = [
+    LineTable(template(text), columns, lines)
+    for text, columns, lines in (
+        (
+            "[{level:word}] {msg}",
+            "level msg",
+            {"[INFO] a b": ("INFO", "a b"), "[a]b] c": ("a]b", "c"), "[] a": None, "[a b] c": None},
+        ),
+        ("{level:word}: {msg}", "level msg", {"WARN: it's: x": ("WARN", "it's: x"), "a:b: c": ("a:b", "c")}),
+        (
+            "{host:word}:{port:int} {msg}",
+            "host port msg",
+            {"2001:db8::1:80 x": ("2001:db8::1", 80, "x"), "h:p x": None},
+        ),
+        ("{path:word},{took:double}s", "path took", {"/a,b,1.5s": ("/a,b", 1.5), "/a,s": None}),
+        ("{unit:word}{n:int}", "unit n", {"vm12": ("vm", 12), "12": ("1", 2), "vm": None}),
+        ("{key:word}{text:quoted}", "key text", {'k="a b"': ("k=", "a b")}),
+        ("{a:word}{b}", "a b", {"one two": ("one", " two")}),
+        ("{a:word}\t{b:word}", "a b", {"one\ttwo": ("one", "two"), "one two": None}),
+        ("took {s:double}.", "s", {"took 3.": (3.0,), "took 3.5.": (3.5,)}),
+        ("{n:int}{unit:word}", "n unit", {"12ms": (12, "ms")}),
+        ("{{{a:word}}}", "a", {"{x}": ("x",), "{x}}": ("x}",)}),
+    )
+]
+
+
+def test_template_word_before_a_text_ends_where_that_begins(outcomes: Outcomes) -> None:
+    for table in TEMPLATE_WORDS:
+        assert outcomes(table) == table.expected, table.parser.variant
+
+
 TEMPLATE_YEARS = [
     LineTable(
         template(f"{{t:time {pattern}}} {{msg}}"),

@@ -28,9 +28,11 @@ from headwater_streams.sources.parsers.year import latest
 
 _DAY_AND_CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}\S*?"
 _OFFSET = r"(?:Z|UTC|GMT|[+-](?:0[0-9]|1[0-4])(?::?[0-9]{2})?)(?![\w.:+/-])"
+_WORD, _WORD_BEFORE = r"(\S++)", r"(\S+?)"
+"""A run without blanks, and one that ends where what the template has next begins."""
 _KINDS: dict[str, tuple[str, T.DataType]] = {
     "": ("(.*?)", T.StringType()),
-    "word": (r"(\S++)", T.StringType()),
+    "word": (_WORD, T.StringType()),
     "quoted": (QUOTED, T.StringType()),
     "int": (r"([+-]?[0-9]++|-)", T.LongType()),
     "double": (f"({NUMBER}|-)", T.DoubleType()),
@@ -41,6 +43,7 @@ _FREE = ("", "time")
 _READ_BY_SPARK = "GyMLdDHhKkmsSaVzOXxZ"
 """The letters of a pattern by which Spark reads a time; by others it only writes one."""
 _PLACEHOLDER = re.compile(r"\{([A-Za-z][A-Za-z0-9_]*)(?::([a-z]+)(?: +([^{} ][^{}]*?) *)?)?\}")
+_BLANK_CHARACTERS = " \t\n\v\f\r"
 _BLANKS = re.compile(r"[ \t]* [ \t]*")
 """A run of blanks with a space in it; one of tabs alone stands for itself."""
 
@@ -51,7 +54,7 @@ def template(text: str) -> Parser:
     | placeholder | takes | column |
     |---|---|---|
     | `{name}` | the shortest text up to what follows it | STRING |
-    | `{name:word}` | a run without spaces | STRING |
+    | `{name:word}` | a run without spaces; before a text, as in `{name:word}:`, the shortest | STRING |
     | `{name:quoted}` | a text in quotes, with escapes; the quotes are left out | STRING |
     | `{name:int}` | digits with or without a sign, or `-` for nothing | BIGINT |
     | `{name:double}` | a decimal number, as 1.5e3, NaN or Infinity, or `-` | DOUBLE |
@@ -74,8 +77,8 @@ def template(text: str) -> Parser:
         hw.template("[{at:time yyyy-MM-dd HH:mm:ss VV}] {level:word} {took_ms:int} {name}: {message}")
 
     Raises:
-        JobDefinitionError: A placeholder is not of these forms, a time's pattern leaves its date or its half of the day
-            open, or a name comes twice.
+        JobDefinitionError: A placeholder is not of these forms or nothing tells where it ends, a time's pattern leaves
+            its date or its half of the day open, or a name comes twice.
     """
     parts: list[tuple[str, bool]] = []
     begins: list[int] = []
@@ -99,8 +102,11 @@ def template(text: str) -> Parser:
                 _require_readable(found[0], argument)
                 _require_definite(found[0], name, argument)
             begins.append(len(parts))
-            parts.append((_group(kind, argument), kind in _FREE))
             at = found.end()
+            if _ends_with_next(found[0], kind, text[at:]):
+                parts.append((_WORD_BEFORE, True))
+            else:
+                parts.append((_group(kind, argument), kind in _FREE))
         elif text[at : at + 2] in ("{{", "}}"):
             parts.append((re.escape(text[at]), False))
             at += 2
@@ -167,6 +173,31 @@ def _whole(parts: Sequence[tuple[str, bool]]) -> str:
         runs[-1] += part
     first, *free = runs
     return first + "".join(f"(?>{run})" for run in free[:-1]) + "".join(free[-1:])
+
+
+def _ends_with_next(placeholder: str, kind: str, rest: str) -> bool:
+    """Whether a placeholder takes no more than it has to: a word that has no blank behind it.
+
+    Args:
+        placeholder: As it stands in the template.
+        kind: Its kind.
+        rest: The template behind it.
+
+    Raises:
+        JobDefinitionError: Its text would go on in what stands next.
+    """
+    following = _PLACEHOLDER.match(rest)
+    next_kind = None if following is None else following[2] or ""
+    is_number = kind in ("int", "double")
+    if (kind == next_kind == "word") or (
+        is_number and (next_kind in ("int", "double") or rest[:1].isdigit())
+    ):
+        behind = rest[:1] if following is None else following[0]
+        raise JobDefinitionError(
+            f"template: {placeholder}{behind}: nothing tells where {placeholder} ends; write what stands between them, "
+            "or take both as one column"
+        )
+    return kind == "word" and next_kind not in _FREE and rest[:1] not in ("", *_BLANK_CHARACTERS)
 
 
 def _group(kind: str, argument: str | None) -> str:
