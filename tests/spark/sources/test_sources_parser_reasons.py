@@ -122,6 +122,33 @@ def test_syslog_names_the_zone_that_is_not_known(reasons: Reasons) -> None:
     assert reasons[SYSLOG_ZONES] == SYSLOG_ZONES.expected
 
 
+SYSLOG_DATES = ReasonTable(
+    SYSLOG,
+    {
+        **{
+            line: f"its date, {date}, is in no calendar"
+            for line, date in {
+                "<34>Feb 30 22:14:15 CEST host su: text": "Feb 30",
+                "<34>Nov 31 22:14:15 IST host su: text": "Nov 31",
+                "Feb 30 22:14:15 DB host su: text": "Feb 30",
+                "<34>Jun 31 22:14:15 host su: text": "Jun 31",
+                "<34>Feb 29 2025 22:14:15 UTC host su: text": "Feb 29 2025",
+                "<34>2025 Feb 29 22:14:15 UTC host su: text": "2025 Feb 29",
+                "2026-02-30 10:00:00 WIB h a[1]: x": "2026-02-30",
+                "<189>29: sw01: 30: *Sep 31 18:48:50.483 UTC: %SYS-5-CONFIG_I: text": "Sep 31",
+            }.items()
+        },
+        "<34>Feb 29 22:14:15 CEST host su: text": None,
+        "<34>Feb 29 22:14:15 IST host su: text": f"IST {_NO_ZONE}",
+        "<34>Foo 30 22:14:15 CEST host su: text": "no form of its time and its host is known",
+    },
+)
+
+
+def test_syslog_names_a_date_that_is_none_whatever_its_zone(reasons: Reasons) -> None:
+    assert reasons[SYSLOG_DATES] == SYSLOG_DATES.expected
+
+
 KEYS_AND_TYPES = ReasonTable(
     key_value("level STRING, took_ms DOUBLE, at TIMESTAMP"),
     {

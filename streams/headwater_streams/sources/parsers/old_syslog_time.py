@@ -93,7 +93,27 @@ def time_of(groups: Sequence[Column], timestamp: Column, zone: str) -> Column:
 def unknown_zone(text: Column) -> Column:
     """The name behind a line's time that stands where a zone does and is none that is known; empty if there is none."""
     before = rf"(?s)\A[^%]{{0,80}}?{_ANY_CLOCK}(?:[.,][0-9]{{1,9}})?{_B}"
-    return F.regexp_extract(text, f"{before}({_OTHER_ZONE})", 1)
+    return F.regexp_extract(text, rf"{before}(?!(?:{_NAMES})[ \t])({_OTHER_ZONE})", 1)
+
+
+def wrong_date(text: Column) -> Column:
+    """The date before a line's time of day that no calendar has, as `Feb 30`; empty if there is none."""
+    year, day = r"(?:19|20)[0-9]{2}", "[0-9]{1,2}"
+    month = "(?i:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)"
+    by_name = rf"(?:{year}{_B})?{month}{_B}{day}(?:{_B}{year})?(?={_B}{_ANY_CLOCK})"
+    by_number = rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}(?=(?:T|{_B}){_ANY_CLOCK})"
+    found = F.regexp_extract(text, rf"(?s)\A[^%]{{0,80}}?(?<![A-Za-z0-9])({by_name}|{by_number})", 1)
+
+    def checked(date: Column) -> Column:
+        parts = [F.regexp_extract(date, each, 1) for each in (f"({year})", f"({month})", rf"\b({day})\b")]
+        # A date of no year is one if some year has it.
+        some_year = F.when(parts[0] == "", F.lit("2000")).otherwise(parts[0])
+        named = F.try_to_timestamp(F.concat_ws(" ", some_year, *parts[1:]), F.lit("yyyy MMM d"))
+        numbered = F.try_to_timestamp(date, F.lit("yyyy-MM-dd"))
+        is_date = F.when(F.contains(date, F.lit("-")), numbered.isNotNull()).otherwise(named.isNotNull())
+        return F.when(is_date, F.lit("")).otherwise(date)
+
+    return let(found, lambda date: F.when(date == "", date).otherwise(checked(date)))
 
 
 def _zone(text: Column, zone: str) -> Column:

@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.nearest import nearest
 from headwater_streams.sources.parsers.old_syslog import old_form
-from headwater_streams.sources.parsers.old_syslog_time import unknown_zone
+from headwater_streams.sources.parsers.old_syslog_time import unknown_zone, wrong_date
 from headwater_streams.sources.parsers.parser import Parser, let, match, unescaped, unless, why_of_parts
 
 _PARAMETER = T.StructType([T.StructField(name, T.StringType()) for name in ("id", "name", "value")])
@@ -100,10 +100,11 @@ def _require_zone(zone: str) -> None:
 
 def _why(text: Column) -> Column:
     new = why_of_parts(text, _PARTS, "time or priority")
-    zone = unknown_zone(text)
+    zone, date = unknown_zone(text), wrong_date(text)
     told = "is not the name of a zone that is known; let its sender write the offset, as +02:00, or UTC"
     named = F.when(zone != "", F.concat(zone, F.lit(f" behind its time {told}")))
-    old = F.coalesce(named, F.lit("no form of its time and its host is known"))
+    dated = F.when(date != "", F.concat(F.lit("its date, "), date, F.lit(", is in no calendar")))
+    old = F.coalesce(dated, named, F.lit("no form of its time and its host is known"))
     return F.when(text.rlike(rf"\A{_HEAD}"), new).otherwise(old)
 
 
