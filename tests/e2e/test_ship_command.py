@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -612,6 +613,68 @@ def test_ship_named_file_that_may_not_be_read_is_told(
     (tmp_path / "a.log").write_text("one\n")
     monkeypatch.setattr(os, "access", lambda *_: False)  # whoever is root may read all
     assert missing_file(str(tmp_path / "a.log")) == f"cannot read {tmp_path / 'a.log'}: permission denied"
+
+
+def test_ship_once_with_too_few_descriptors_names_what_it_did_not_ship(
+    tmp_path: Path, broker: RunningBroker
+) -> None:
+    for number in range(90):
+        (tmp_path / f"{number:02}.log").write_text(f"of {number}\n")
+    arguments = ["ship", "*.log", "--topic", "logs", "--once", "--bootstrap", broker.bootstrap]
+    done = subprocess.run(
+        ["sh", "-c", 'ulimit -n 90; exec "$@"', "sh", sys.executable, "-m", "headwater.cli", *arguments],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    shipped = values(records(broker.bootstrap, "logs"))
+    assert 0 < len(shipped) < 90
+    first, last = done.stderr.splitlines()
+    assert first.startswith(f"headwater: cannot read {tmp_path}")
+    assert first.endswith("this process may open 90 files; raise that, as with ulimit -n")
+    assert last.startswith(f"headwater: not shipped, as it could not be read: {tmp_path}")
+    assert last.endswith(f"and {90 - len(shipped) - 10} more")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can start it as a user that may not read the folder")
+def test_ship_once_with_a_folder_that_it_may_not_read_fails(tmp_path: Path, broker: RunningBroker) -> None:
+    with tempfile.TemporaryDirectory(dir="/tmp") as home:
+        Path(home).chmod(0o777)
+        locked = Path(home) / "locked"
+        for each in ("open", "locked"):
+            (Path(home) / each).mkdir()
+            (Path(home) / each / "a.log").write_text(f"{each}\n")
+        locked.chmod(0o700)
+        arguments = [
+            "ship",
+            "*/*.log",
+            "--topic",
+            "logs",
+            "--once",
+            "--name",
+            "n",
+            "--bootstrap",
+            broker.bootstrap,
+        ]
+        done = subprocess.run(
+            ["setpriv", "--reuid=65534", "--clear-groups", sys.executable, "-m", "headwater.cli", *arguments],
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+    if "Permission denied" in done.stderr:
+        pytest.skip("another user may not run this Python")
+    assert done.returncode == 1, done.stderr
+    assert values(records(broker.bootstrap, "logs")) == ["open"]
+    assert done.stderr.splitlines() == [
+        f"headwater: cannot read {locked}: permission denied",
+        f"headwater: not shipped, as it could not be read: {locked}",
+    ]
 
 
 def test_ship_topic_that_the_brokers_do_not_make_is_named(tmp_path: Path, headwater: Headwater) -> None:

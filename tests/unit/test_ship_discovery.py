@@ -1,17 +1,21 @@
 """Which files a path or a pattern of the command line names, and what of the command line is refused at once."""
 
+import errno
+import glob
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater.cli.ship import ship
 from headwater.errors import UsageError
 from headwater.ship.discovery import absolute, matches_nothing, matching_files, sizes_of
+from headwater.ship.expansion import Refused, paths_under
 
 
 def names_under(*patterns: str) -> list[str]:
-    return sorted(Path(match.path).name for match in matching_files(patterns)[0].values())
+    return sorted(Path(match.path).name for match in matching_files(patterns).files.values())
 
 
 def write(*paths: Path) -> None:
@@ -97,3 +101,56 @@ def test_ship_name_that_is_not_utf_8_is_refused(option: str) -> None:
     names = {"name": "here", "topic": "logs", option: os.fsdecode(b"\xff\xfe")}
     with pytest.raises(UsageError, match=rf"^--{option} is not UTF-8$"):
         ship(["app.log"], bootstrap="127.0.0.1:1", **names)
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["*", "*.log", ".*", "[ab].log", "?.log", "*/*.log", "a[[]1].log", "x*/[!b]*", "c/*.log/*", "a.log/*", "none/*",
+     "*/", "x.d/a.log", "[[]*", "*.[Ll]og"],
+)  # fmt: skip
+def test_discovery_pattern_matches_what_glob_has_it_match(tmp_path: Path, pattern: str) -> None:
+    for name in ("a.log", "b.log", ".hidden.log", "a[1].log", "x.d/a.log", "x.d/b.log", "c/d.log/e", "B.Log"):
+        write(tmp_path / name)
+    (tmp_path / "gone.log").symlink_to("nowhere")
+    refused: Refused = {}
+    whole = f"{glob.escape(str(tmp_path))}/{pattern}"
+    matched = glob.glob(whole)  # noqa: PTH207 - what it is compared with
+    assert sorted(paths_under(whole, refused)) == sorted(each.rstrip("/") for each in matched)
+    assert refused == {}
+
+
+@pytest.mark.parametrize("pattern", ["locked/*.log", "*/*.log", "**/*.log", "**"])
+@pytest.mark.parametrize("error", [errno.EACCES, errno.EMFILE, errno.EIO])
+def test_discovery_folder_that_cannot_be_looked_into_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, error: int
+) -> None:
+    write(tmp_path / "locked" / "a.log", tmp_path / "open" / "b.log")
+    scandir = os.scandir
+
+    def refuse(folder: str) -> Any:
+        if str(folder).endswith("locked"):
+            raise OSError(error, os.strerror(error), str(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    found = matching_files([str(tmp_path / pattern)])
+    assert {each: told.errno for each, told in found.refused.items()} == {str(tmp_path / "locked"): error}
+    assert "b.log" in names_under(str(tmp_path / pattern)) or pattern.startswith("locked")
+
+
+def test_discovery_file_that_cannot_be_looked_at_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a folder without the right to search it, the names alone can be read."""
+    write(tmp_path / "a.log", tmp_path / "b.log")
+    stat = Path.stat
+
+    def refuse(path: Path, **more: Any) -> Any:
+        if path.name == "a.log":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return stat(path, **more)
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    found = matching_files([str(tmp_path / "*.log")])
+    assert list(found.refused) == [str(tmp_path / "a.log")]
+    assert [Path(each.path).name for each in found.files.values()] == ["b.log"]

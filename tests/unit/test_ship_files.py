@@ -17,138 +17,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from amount import amount
-from headwater.ship.discovery import matching_files, sizes_of
-from headwater.ship.fileset import DELETED_QUIET_S, FORGET_MS, HOLD_S, FileSet, entry_of
-from headwater.ship.framing import Lines
+from followed import BANNER, Follower, append, compress, copytruncate
+from headwater.ship.discovery import matching_files
+from headwater.ship.fileset import DELETED_QUIET_S
+from headwater.ship.held import HOLD_S
+from headwater.ship.known import FORGET_MS
 from headwater.ship.mark import HEAD_BYTES, Mark
 from headwater.ship.places import own_folder
 from headwater.ship.progress import Entry
-from headwater.ship.tail import CHUNK_BYTES, Chunk, Tail
-
-LIMIT = 4 * CHUNK_BYTES
-BANNER = "#" * 300  # more than what a copy is told by
-
-
-class Follower:
-    """A shipper without brokers: what it would have sent, and what it saved."""
-
-    def __init__(self, *patterns: Path, from_end: bool = False, limit_bytes: int = LIMIT) -> None:
-        self.patterns = [str(each) for each in patterns]
-        self.from_end, self.limit_bytes, self.once = from_end, limit_bytes, False
-        self.scratch = patterns[0].parent
-        self.now = 0.0
-        self.sent: list[tuple[str, int, int, bytes | None]] = []
-        self.saved: dict[str, Entry] = {}
-        self.said: list[str] = []
-        self.unacknowledged: list[tuple[Tail, Chunk]] = []
-        self.acknowledges = True
-        self.journal: dict[str, Mark] = {}
-        self.files = self._start()
-
-    def _start(self) -> FileSet:
-        return FileSet(
-            self.patterns,
-            Lines(),
-            self.saved.values(),
-            limit_bytes=self.limit_bytes,
-            from_end=sizes_of(self.patterns) if self.from_end else None,
-            once=self.once,
-            close_after_s=60,
-            scratch=self.scratch,
-            say=self.said.append,
-            sent=self.journal.get,
-        )
-
-    def kill(self) -> None:
-        """kill -9 and a new start: only what was saved is known."""
-        self.files.close()
-        self.unacknowledged.clear()
-        self.files = self._start()
-
-    def poll(self, *, ends: bool = False, hold: bool = True, save: bool = True) -> None:
-        """One look, everything read, acknowledged and saved."""
-        self.now += 1
-        moved = True
-        while moved:
-            moved = False
-            if self.files.stale or not moved:
-                self.files.scan(self.now, hold=hold)
-                self._register()
-            for tail in list(self.files.tails.values()):
-                left = self.files.left(tail, self.now) and not tail.waiting
-                chunk = self.files.read(tail, ends=ends or left)
-                if chunk is not None:
-                    self._take(tail, chunk)
-                    moved = True
-                elif left and self.files.follows(tail):
-                    self.files.end(tail)
-            moved = moved or self.files.stale
-        if save:
-            self.save()
-
-    def _register(self) -> None:
-        for tail in self.files.tails.values():
-            if not tail.registered and tail.look():
-                self.saved[tail.file_id] = entry_of(tail)
-                tail.registered = True
-
-    def _take(self, tail: Tail, chunk: Chunk) -> None:
-        tail.grown_at = self.now
-        if not tail.registered or chunk.cut is not None:
-            self.saved[tail.file_id] = entry_of(tail)
-            tail.registered = True
-        self.journal[tail.file_id] = chunk.mark
-        for ordinal, record in enumerate(chunk.records, chunk.first_ordinal):
-            self.sent.append((tail.file_id, ordinal, record.position, record.value))
-        if self.acknowledges:
-            for _ in chunk.records:
-                tail.sent_one(chunk)
-        else:
-            self.unacknowledged.append((tail, chunk))
-
-    def save(self) -> None:
-        for tail in self.files.tails.values():
-            if tail.registered:
-                self.saved[tail.file_id] = entry_of(tail)
-        for tail in [each for each in self.files.ended if not each.waiting]:
-            self.saved.pop(tail.file_id, None)
-            if not tail.replaced and not tail.deleted and tail.registered:
-                self.saved[tail.file_id] = entry_of(tail, done=True)
-                self.files.remember(self.saved[tail.file_id])
-            self.files.drop(tail)
-
-    @property
-    def lines(self) -> list[str]:
-        """What a table without duplicates holds: one line for each coordinate, in the order of first arrival."""
-        by_coordinate = {(file_id, ordinal): value for file_id, ordinal, _, value in reversed(self.sent)}
-        for file_id, ordinal, _, value in self.sent:
-            assert by_coordinate[file_id, ordinal] == value, "two lines have the same coordinates"
-        ordered = dict.fromkeys((file_id, ordinal) for file_id, ordinal, _, _ in self.sent)
-        return [(by_coordinate[each] or b"").decode() for each in ordered]
+from headwater.ship.tail import CHUNK_BYTES
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     return tmp_path / "app.log"
-
-
-def append(path: Path, *lines: str, end: str = "\n") -> None:
-    with path.open("a") as file:
-        file.write("".join(f"{line}\n" for line in lines[:-1]) + lines[-1] + end)
-
-
-def compress(path: Path) -> Path:
-    """As gzip does, which keeps the time of the last change."""
-    stat, compressed = path.stat(), path.with_name(f"{path.name}.gz")
-    compressed.write_bytes(gzip.compress(path.read_bytes()))
-    os.utime(compressed, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    path.unlink()
-    return compressed
-
-
-def copytruncate(path: Path, copy: Path) -> None:
-    shutil.copyfile(path, copy)
-    os.truncate(path, 0)
 
 
 def test_follower_growing_file_gives_each_line_once_with_its_number_and_position(log: Path) -> None:
@@ -287,7 +169,7 @@ def test_follower_file_that_took_another_one_s_name_is_looked_at_by_the_next_loo
     append(log, "one")
     append(tmp_path / "app.log.1", "zero")
     follower = Follower(tmp_path / "app.log*")
-    found, compressed = matching_files(follower.patterns)
+    found = matching_files(follower.patterns)
 
     def rotated_behind(patterns: Any) -> Any:
         """What was found, of which each has the name of the next one when it is opened."""
@@ -295,7 +177,7 @@ def test_follower_file_that_took_another_one_s_name_is_looked_at_by_the_next_loo
         log.rename(tmp_path / "app.log.1")
         append(log, "two")
         monkeypatch.undo()
-        return found, compressed
+        return found
 
     monkeypatch.setattr("headwater.ship.fileset.matching_files", rotated_behind)
     follower.poll()
@@ -915,7 +797,7 @@ def test_follower_file_that_grew_unseen_before_it_was_copied_truncated_and_compr
     assert follower.said == []
 
 
-@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("suffix", [".gz", ".lz4"])
 def test_follower_copied_truncated_and_compressed_file_is_read_to_its_end_in_what_can_be_unpacked(
     log: Path, tmp_path: Path, suffix: str
 ) -> None:
@@ -926,7 +808,9 @@ def test_follower_copied_truncated_and_compressed_file_is_read_to_its_end_in_wha
     append(log, "o")
     (tmp_path / "app.log.0.gz").write_bytes(gzip.compress(f"{BANNER}\nanother\n".encode()))
     copytruncate(log, tmp_path / "app.log.1")
-    compress(tmp_path / "app.log.1").rename(tmp_path / f"app.log.1{suffix}")
+    packed = compress(tmp_path / "app.log.1").rename(tmp_path / f"app.log.1{suffix}")
+    if suffix != ".gz":
+        packed.write_bytes(b"\x04\x22\x4d\x18" + packed.read_bytes())
     append(log, "three")
     follower.poll()
     follower.poll()
@@ -939,7 +823,7 @@ def test_follower_copied_truncated_and_compressed_file_is_read_to_its_end_in_wha
     follower.poll()
     told = (
         f"{log} was truncated or written anew with 2 bytes of it not read yet, "
-        f"and no copy is beside it, unless it is {log}.1.zst, which is not unpacked here"
+        f"and no copy is beside it, unless it is {log}.1.lz4, which is not unpacked here"
     )
     assert sorted(follower.lines) == sorted([BANNER, "one", "three"] + (["two"] if suffix == ".gz" else []))
     assert follower.said == ([] if suffix == ".gz" else [told])
@@ -1051,6 +935,59 @@ def test_follower_file_that_may_not_be_read_and_goes_away_is_not_refused(
     assert follower.files.refused == set()
 
 
+@pytest.mark.parametrize("once", [True, False])
+def test_follower_folder_that_cannot_be_looked_into_is_named_once_and_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    append(folder / "app.log", "one")
+    follower = Follower(tmp_path / "*" / "*.log")
+    follower.once = once
+    follower.kill()
+    scandir = os.scandir
+
+    def refuse(path: Any) -> Any:
+        if str(path) == str(folder):
+            raise PermissionError(13, "Permission denied")
+        return scandir(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.scandir", refuse)
+        follower.poll()
+        follower.poll()
+        assert follower.files.refused == {str(folder)}
+    again = "" if once else "; it is tried again"
+    assert follower.said == [f"cannot read {folder}: permission denied{again}"]
+    follower.poll()
+    assert follower.lines == ["one"]
+    assert follower.files.refused == set()
+
+
+def test_follower_leaves_descriptors_to_others_and_says_once_that_they_are_too_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(8):
+        append(tmp_path / f"{number}.log", f"of {number}")
+    lowest = os.dup(0)
+    os.close(lowest)
+    monkeypatch.setattr("resource.getrlimit", lambda _: (4 * (lowest + 4) // 3, 1 << 20))
+    follower = Follower(tmp_path / "*.log")
+    follower.poll()
+    follower.poll()
+    assert 0 < len(follower.lines) < 8
+    assert len(follower.files.refused) == 8 - len(follower.lines)
+    (said,) = follower.said
+    assert "raise that, as with ulimit -n; it is tried again" in said
+    for tail in list(follower.files.tails.values()):
+        Path(tail.path).unlink()
+    for _ in range(4):
+        follower.now += 2 * DELETED_QUIET_S
+        follower.poll()
+    assert len(follower.lines) == 8
+    assert follower.files.refused == set()
+
+
 def test_follower_progress_waits_for_the_acknowledgement_of_what_came_before(log: Path) -> None:
     append(log, "one")
     follower = Follower(log)
@@ -1082,6 +1019,7 @@ STEPS = st.lists(
             "overwrite",
             "overwrite_restart",
             "recreate",
+            "rewrite",
             "wait",
         ]
     ),
@@ -1092,8 +1030,8 @@ STEPS = st.lists(
 class Writer:
     """Writes lines that are all different, and rotates as log rotation does."""
 
-    def __init__(self, folder: Path, follower: Follower) -> None:
-        self.log, self.follower = folder / "app.log", follower
+    def __init__(self, log: Path, archive: Path, follower: Follower) -> None:
+        self.log, self.archive, self.follower = log, archive, follower
         self.written: dict[str, int] = {}
         self.open_line = ""
         self.generation = 0
@@ -1122,14 +1060,22 @@ class Writer:
     def _shift(self) -> None:
         self.append()  # rotation between two lines
         for number in range(9, 0, -1):
-            older = self.log.with_name(f"app.log.{number}")
+            older = self.archive / f"app.log.{number}"
             if older.exists():
-                older.rename(self.log.with_name(f"app.log.{number + 1}"))
+                older.rename(self.archive / f"app.log.{number + 1}")
 
     def rename(self) -> None:
         self._shift()
-        self.log.rename(self.log.with_name("app.log.1"))
+        self.log.rename(self.archive / "app.log.1")
         self._begin()
+
+    def rewrite(self) -> None:
+        """As `sed -i` and rsync do it."""
+        new = self.log.with_name("sedXXXX")
+        shutil.copyfile(self.log, new)
+        new.rename(self.log)
+        self._line(f"line {len(self.written)}")
+        self.follower.poll()  # what is renamed twice between two looks may be out of the patterns
 
     def copytruncate(self) -> None:
         self._shift()
@@ -1147,7 +1093,7 @@ class Writer:
         self._copytruncate(self.follower.poll, self.append, self.follower.poll)
 
     def _copytruncate(self, *between: Callable[[], None]) -> None:
-        shutil.copyfile(self.log, self.log.with_name("app.log.1"))
+        shutil.copyfile(self.log, self.archive / "app.log.1")
         for step in between:
             step()
         os.truncate(self.log, 0)
@@ -1171,9 +1117,12 @@ class Writer:
         self._begin()
 
 
-@pytest.mark.parametrize("pattern", ["app.log", "app.log*"])
+@pytest.mark.parametrize(
+    ("patterns", "archive"),
+    [(("app.log",), "."), (("app.log*",), "."), (("app.log", "old/*"), "old"), (("**/app.log*",), "old")],
+)
 def test_follower_any_history_gives_every_line_once_and_in_the_order_of_its_file(
-    pattern: str, tmp_path_factory: pytest.TempPathFactory
+    patterns: tuple[str, ...], archive: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     @settings(
         max_examples=amount("HEADWATER_HISTORIES", small=20, full=60),
@@ -1184,8 +1133,10 @@ def test_follower_any_history_gives_every_line_once_and_in_the_order_of_its_file
     @given(STEPS)
     def run(steps: list[str]) -> None:
         folder = tmp_path_factory.mktemp("logs")
-        follower = Follower(folder / pattern)
-        writer = Writer(folder, follower)
+        (folder / archive).mkdir(exist_ok=True)
+        follower = Follower(*(folder / each for each in patterns))
+        follower.scratch = folder
+        writer = Writer(folder / "app.log", folder / archive, follower)
         others: dict[str, Callable[[], None]] = {
             "poll": follower.poll,
             "unsaved": lambda: follower.poll(save=False),

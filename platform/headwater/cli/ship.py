@@ -85,13 +85,14 @@ def ship(
     What a restart sends twice has the same origin headers, by which a job
     with by_offset(origin=True) leaves it out.
 
-    Name log files that rotate with a pattern that their rotated parts match,
-    as app.log*: then what is written and rotated while it is stopped is
-    found, too.
+    Name log files that rotate with patterns that their rotated parts match,
+    as app.log*, and old/* where they are moved to another folder: then what
+    is written and rotated while it is stopped is found, too, also what is
+    compressed by gzip, bzip2, xz or zstd.
 
-    Compressed files (.gz, .zst and so on) that match a pattern are left out,
-    each with a sentence on standard error: a file that was followed was
-    shipped before it was compressed. Unpack others and ship that.
+    Other compressed files that match a pattern are left out. Those whose
+    lines may not have been shipped before they were compressed are named once
+    on standard error: unpack them and ship that.
 
     A syslog message of more than 524288 bytes is cut there; the header
     headwater-syslog-truncated of its record has its full length.

@@ -25,13 +25,21 @@ sends the lines after the last saved place again under the coordinates that they
 place. An inode that was used again, a file that was truncated and one that was written anew all fail that test and are
 new files. Not told apart: a file that is replaced by one with the same inode and the same bytes up to the place.
 
-**A copy** (copytruncate) is known by the same test: a new file that has what a followed one has is left alone for
-`HOLD_S`, also at the first look after a start, and when the followed one is truncated by then, its lines go on in the
-copy under their coordinates. `--once` waits for this only where the new file changed within `HOLD_S`. What is not
-known for a copy is read, so these are sent twice, under other coordinates: a copy of less than `COPY_BYTES`, as two
-files may begin alike; one whose original is not truncated within `HOLD_S`; and one whose original was read beyond the
-copy's end before it was truncated, if no look saw both, the shipper was killed just then, or the copy has less than
-`HEAD_BYTES`.
+**A copy** (copytruncate) is known by the same test, in any folder that a pattern names (logrotate's `olddir`): a new
+file that has what a followed one has is left alone for `HOLD_S`, also at the first look after a start, and when the
+followed one is truncated by then, its lines go on in the copy under their coordinates. `--once` waits for this only
+where the new file changed within `HOLD_S`. What is not known for a copy is read, so these are sent twice, under other
+coordinates: a copy of less than `COPY_BYTES`, as two files may begin alike; one whose original is not truncated within
+`HOLD_S`; and one whose original was read beyond the copy's end before it was truncated, if no look saw both, the
+shipper was killed just then, or the copy has less than `HEAD_BYTES`.
+
+**A file that replaces another** (rsync, `sed -i`, editors) is that one, if it has all of it and the old one is deleted;
+if the old one is kept as a backup, the new one is read from where that ends. One that differs in what is compared, its
+first `HEAD_BYTES` and what is just before the place, is a new file.
+
+**Compressed files** are known by their first bytes, whatever their names are. One that has what was followed goes on
+being that file, if it was compressed while the shipper was stopped or before the shipper could see what was rotated.
+Others are left out (`left_out`).
 """
 
 from headwater.ship.errors import ShipError

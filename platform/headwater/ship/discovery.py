@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from headwater.errors import UsageError, reason
+from headwater.ship.expansion import Refused, note, paths_under
 from headwater.ship.tail import FileKey
 
 COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".zip", ".lz4", ".Z", ".tgz", ".br")
@@ -34,6 +35,20 @@ class Match(NamedTuple):
 
     path: str
     pattern: str
+
+
+class Found(NamedTuple):
+    """What there is under patterns.
+
+    Attributes:
+        files: The files to read.
+        compressed: Those that are compressed by their names.
+        refused: What could not be looked at: files, and folders in which there may be some.
+    """
+
+    files: dict[FileKey, Match]
+    compressed: dict[FileKey, Match]
+    refused: Refused
 
 
 def is_pattern(path: str) -> bool:
@@ -73,29 +88,16 @@ def missing_file(path: str) -> str | None:
 
 def matches_nothing(pattern: str) -> bool:
     """Whether there is no file under a pattern now."""
-    return next(_paths_under(pattern), None) is None
+    return next(paths_under(pattern, {}), None) is None
 
 
 def sizes_of(patterns: Iterable[str]) -> dict[FileKey, int]:
     """How large the files under paths and glob patterns are now."""
     sizes = {}
-    for key, match in matching_files(patterns)[0].items():
+    for key, match in matching_files(patterns).files.items():
         with suppress(OSError):
             sizes[key] = Path(match.path).stat().st_size
     return sizes
-
-
-def _paths_under(pattern: str) -> Iterator[str]:
-    """What an absolute glob pattern matches. `**` goes through links, too, but into each folder once: they may loop."""
-    if pattern.endswith("/**"):
-        pattern += "/*"
-    before, stars, after = pattern.partition("/**/")
-    if not stars:
-        yield from glob.iglob(pattern)  # noqa: PTH207 - absolute patterns
-        return
-    for top in glob.iglob(f"{before}/"):  # noqa: PTH207
-        for folder in _folders(top):
-            yield from _paths_under(os.path.join(glob.escape(folder), after))  # noqa: PTH118
 
 
 def folders_named(patterns: Iterable[str]) -> Iterator[tuple[str, bool]]:
@@ -104,17 +106,6 @@ def folders_named(patterns: Iterable[str]) -> Iterator[tuple[str, bool]]:
         before, stars, _ = pattern.partition("/**")
         for folder in glob.iglob(f"{before}/" if stars else f"{os.path.dirname(pattern)}/"):  # noqa: PTH120, PTH207
             yield os.path.realpath(folder), bool(stars)
-
-
-def _folders(top: str) -> Iterator[str]:
-    """A folder and those in it, but for hidden ones, as of glob's `**`."""
-    seen = set()
-    for folder, inner, _ in os.walk(top, followlinks=True):
-        real = os.path.realpath(folder)
-        inner[:] = [each for each in inner if not each.startswith(".") and real not in seen]
-        if real not in seen:
-            seen.add(real)
-            yield folder
 
 
 def _missing(path: str, error: OSError) -> str:
@@ -127,28 +118,25 @@ def _missing(path: str, error: OSError) -> str:
     return f"there is no file {path}"
 
 
-def matching_files(patterns: Iterable[str]) -> tuple[dict[FileKey, Match], list[str]]:
+def matching_files(patterns: Iterable[str]) -> Found:
     """The regular files under paths and glob patterns, each once whatever links lead to it.
 
-    A symbolic link stands for the file that it points at. What may not be looked at is left out.
-
-    Returns:
-        The files to read, and the places of the compressed ones, which are left out.
+    A symbolic link stands for the file that it points at.
     """
-    found: dict[FileKey, Match] = {}
-    compressed: dict[FileKey, str] = {}
+    found = Found({}, {}, {})
     for pattern in patterns:
         # What was taken for a pattern before there was a file may be that file's name.
-        for path in sorted(_paths_under(pattern)) or [pattern]:
-            real = os.path.realpath(path)
-            key = file_key(real)
-            if key is None:
+        for path in sorted(paths_under(pattern, found.refused)) or [pattern]:
+            try:
+                real = os.path.realpath(path)
+                looked = Path(real).stat()
+            except (OSError, ValueError) as error:
+                note(path, error, found.refused)
                 continue
-            if real.endswith(COMPRESSED):
-                compressed.setdefault(key, real)
-            else:
-                found.setdefault(key, Match(real, pattern))
-    return found, list(compressed.values())
+            if stat.S_ISREG(looked.st_mode):
+                files = found.compressed if real.endswith(COMPRESSED) else found.files
+                files.setdefault((looked.st_dev, looked.st_ino), Match(real, pattern))
+    return found
 
 
 def neighbours(path: str) -> Iterator[tuple[FileKey, str]]:

@@ -29,7 +29,7 @@ def astray(places: Iterable[str], patterns: Iterable[str]) -> set[str]:
     """
     patterns = tuple(patterns)
     named = set(folders_named(patterns))
-    linked = {os.path.dirname(match.path) for match in matching_files(patterns)[0].values()}  # noqa: PTH120
+    linked = {os.path.dirname(match.path) for match in matching_files(patterns).files.values()}  # noqa: PTH120
     known = {folder for folder, _ in named} | linked
     trees = tuple(f"{folder.rstrip('/')}/" for folder, is_deep in named if is_deep)
     return {

@@ -28,6 +28,7 @@ from headwater_streams.plural import counted
 
 _STOP_WAIT_S = 8.0
 _SAVE_WAIT_S = 1.0
+_NAMED = 10
 _BATCH_BYTES = 61 + 36
 """What a batch of one record has besides the record's key, value and headers, at most."""
 _HEADER_BYTES = 10
@@ -303,7 +304,9 @@ class Shipper:
                 f"not acknowledged: {counted(self._sender.queued, 'record')}; the next run sends what was not"
             )
         if self._options.once and self._files.refused:
-            raise ShipError(f"not shipped, as it could not be read: {', '.join(sorted(self._files.refused))}")
+            refused = sorted(self._files.refused)
+            more = f" and {len(refused) - _NAMED} more" if len(refused) > _NAMED else ""
+            raise ShipError(f"not shipped, as it could not be read: {', '.join(refused[:_NAMED])}{more}")
 
     def _wait(self, done: Callable[[], bool], stop_s: float) -> None:
         """Waits until something is so, but no longer than some seconds once it is told to stop."""

@@ -240,6 +240,13 @@ class Tail:
         """Whether a mark is found in it, as far as it was not truncated since."""
         return mark.found_in(self._fd) is not None
 
+    def end_in(self, fd: int, known_bytes: int = COPY_BYTES) -> int | None:
+        """Where this file ends in another that has all of it; None of one that lacks some, or where this one has fewer
+        bytes than tell so much."""
+        mark = Mark.of_end(self._fd)
+        is_known = mark.head_bytes >= known_bytes and mark.position >= self.position
+        return mark.position if is_known and mark.found_in(fd) is not None else None
+
     def move_to(self, fd: int, place: str) -> None:
         """Goes on in a file that has what was read of this one."""
         os.close(self._fd)

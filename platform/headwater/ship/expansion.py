@@ -1,0 +1,89 @@
+"""Glob patterns expanded as `glob` does, which is silent about folders that it cannot look into."""
+
+import fnmatch
+import glob
+import os
+import re
+from collections.abc import Iterator
+
+_ESCAPED = re.compile(r"\[([*?[])\]")
+_MAGIC = re.compile(r"[*?[]")
+
+Refused = dict[str, OSError]
+"""What could not be looked at, and why."""
+
+
+def paths_under(pattern: str, refused: Refused) -> Iterator[str]:
+    """What an absolute glob pattern matches. `**` goes through links, too, but into each folder once: they may loop.
+
+    Args:
+        pattern: The pattern.
+        refused: Takes what could not be looked at: what is in it may match.
+    """
+    if pattern.endswith("/**"):
+        pattern += "/*"
+    before, stars, after = pattern.partition("/**/")
+    if not stars:
+        yield from _matching(pattern, refused)
+        return
+    for top in _matching(f"{before}/", refused):
+        for folder in _folders(top, refused):
+            yield from paths_under(os.path.join(glob.escape(folder), after), refused)  # noqa: PTH118
+
+
+def _matching(pattern: str, refused: Refused) -> Iterator[str]:
+    """What a pattern without `**` matches. One that ends with a slash matches folders alone."""
+    *folders, name = pattern.split("/")
+    places = ["/"]
+    for part in filter(None, folders):
+        places = [each for place in places for each in _inside(place, part, refused)]
+    for place in places:
+        if not name:
+            yield from [place] if os.path.isdir(place) else []  # noqa: PTH112
+            continue
+        yield from (each for each in _inside(place, name, refused) if _exists(each, refused))
+
+
+def _inside(folder: str, part: str, refused: Refused) -> list[str]:
+    """What of a folder one part of a pattern matches; a plain name is not looked for."""
+    plain = _ESCAPED.sub("", part)
+    if _MAGIC.search(plain) is None:
+        return [os.path.join(folder, _ESCAPED.sub(r"\1", part))]  # noqa: PTH118
+    try:
+        with os.scandir(folder) as entries:
+            names = [each.name for each in entries]
+    except OSError as error:
+        note(folder, error, refused)
+        return []
+    shown = names if part.startswith(".") else [each for each in names if not each.startswith(".")]
+    return [os.path.join(folder, each) for each in fnmatch.filter(shown, part)]  # noqa: PTH118
+
+
+def _exists(path: str, refused: Refused) -> bool:
+    try:
+        os.lstat(path)
+    except (OSError, ValueError) as error:
+        note(path, error, refused)
+        return False
+    return True
+
+
+def note(path: str, error: OSError | ValueError, refused: Refused) -> None:
+    """Notes what could not be looked at; what is not there is no such thing."""
+    if not isinstance(error, FileNotFoundError | NotADirectoryError | ValueError):
+        refused[path] = error
+
+
+def _folders(top: str, refused: Refused) -> Iterator[str]:
+    """A folder and those in it, but for hidden ones, as of glob's `**`."""
+    seen = set()
+
+    def failed(error: OSError) -> None:
+        note(os.fsdecode(error.filename), error, refused)
+
+    for folder, inner, _ in os.walk(top, onerror=failed, followlinks=True):
+        real = os.path.realpath(folder)
+        inner[:] = [each for each in inner if not each.startswith(".") and real not in seen]
+        if real not in seen:
+            seen.add(real)
+            yield folder
