@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,9 +20,15 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from headwater.cli._kafka import Cluster
+from headwater.ship.brokers import TopicLimits
 from headwater.ship.discovery import missing_file
+from headwater.ship.framing import frame
 from headwater.ship.listener import parse_address
 from headwater.ship.progress import PROGRESS_TOPIC as PROGRESS
+from headwater.ship.shipper import ShipOptions, Shipper
+from headwater.ship.spool import Spool
+from headwater.ship.syslog import SyslogMessage
 from headwater_broker.shown import escaped
 from headwater_broker.testing import RunningBroker
 from headwater_broker.testing import broker as running_broker
@@ -486,14 +493,64 @@ def test_ship_killed_with_syslog_in_its_spool_sends_it_later(
         tcp.sendall(b"<34>one\n<34>two\n")
         spool = tmp_path / ".headwater/ship/here/logs/spool"
         shipper.await_that(lambda: any(b"two" in each.read_bytes() for each in spool.glob("*")))
+    received_ms = time.time_ns() // 1_000_000
     shipper.end(signal.SIGKILL)
     (tmp_path / "empty.log").touch()
     done = headwater(
         "ship", "empty.log", "--topic", "logs", "--once", "--name", "here", "--bootstrap", broker.bootstrap
     )
     assert done.returncode == 0, done.stderr
-    assert values(records(broker.bootstrap, "logs", 2)) == ["<34>one", "<34>two"]
+    found = records(broker.bootstrap, "logs", 2)
+    assert values(found) == ["<34>one", "<34>two"]
+    assert all(received_ms - 60_000 < each.timestamp()[1] <= received_ms for each in found)
     assert list(spool.iterdir()) == []
+
+
+@pytest.mark.parametrize("taken_ms", [None, 7_200_000, 1_000])
+def test_ship_syslog_has_the_time_at_which_it_was_received_where_the_topic_takes_it(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater, taken_ms: int | None
+) -> None:
+    config = {} if taken_ms is None else {"message.timestamp.before.max.ms": str(taken_ms)}
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic("logs", 1, 1, config=config)])["logs"].result()
+    began_ms = time.time_ns() // 1_000_000
+    received_ms = began_ms - 3_600_000
+    spool = tmp_path / ".headwater/ship/here/logs/spool"
+    spool.mkdir(parents=True)
+    (spool / "1.spool").write_bytes(
+        frame(b"192.0.2.7", b"<34>one", received_ms=received_ms) + frame(b"192.0.2.7", b"<34>two")
+    )
+    (tmp_path / "empty.log").touch()
+    at = ("--once", "--name", "here", "--bootstrap", broker.bootstrap)
+    done = headwater("ship", "empty.log", "--topic", "logs", *at)
+    assert (done.returncode, done.stderr) == (0, "")
+    one, two = (each.timestamp()[1] for each in records(broker.bootstrap, "logs", 2))
+    assert one == received_ms if taken_ms != 1_000 else one >= began_ms
+    assert two >= began_ms
+
+
+def test_ship_syslog_that_a_topic_takes_no_more_at_its_time_gets_the_time_of_sending(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a topic that may not be described."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    config = {"message.timestamp.before.max.ms": "1000"}
+    admin.create_topics([NewTopic("logs", 1, 1, config=config)])["logs"].result()
+    began_ms = time.time_ns() // 1_000_000
+    spool = Spool(tmp_path / "spool", 1 << 20, clock_ns=lambda: (began_ms - 3_600_000) * 1_000_000)
+    spool.append(b"192.0.2.7", [SyslogMessage(b"<34>one")])
+    spool.close()
+    monkeypatch.setattr(
+        "headwater.ship.shipper.require_topic", lambda *_: TopicLimits(max_bytes=1_048_588, oldest_ms=None)
+    )
+    options = ShipOptions((), "logs", "here", tmp_path / "own", once=True)
+    said: list[str] = []
+    cluster = Cluster(tmp_path, broker.bootstrap)
+    Shipper(options, cluster, spool=spool, stop=threading.Event(), say=said.append).run()
+    (found,) = records(broker.bootstrap, "logs", 1)
+    assert found.value() == b"<34>one"
+    assert found.timestamp()[1] >= began_ms
+    assert [each.partition(":")[0] for each in said] == ["starting again from the saved progress"]
 
 
 @pytest.mark.parametrize("home", [".headwater", "another"])

@@ -4,6 +4,7 @@ import errno
 import glob
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ def test_spool_full_disk_within_a_batch_keeps_what_a_reader_may_have_seen(
 ) -> None:
     spool = Spool(tmp_path, 1 << 20)
     spool.append(PEER, messages(b"one"))
-    disk.room, disk.short = len(frame(PEER, b"two")) + 3, short
+    disk.room, disk.short = len(frame(PEER, b"two", received_ms=time.time_ns() // 1_000_000)) + 3, short
     with pytest.raises(OSError, match="No space left on device"):
         spool.append(PEER, messages(b"two", b"three"))
     (torn,) = segments(tmp_path)
@@ -259,3 +260,26 @@ def test_spool_files_that_were_deleted_count_no_more(tmp_path: Path) -> None:
         each.unlink()
     spool.sync()
     assert not spool.full
+
+
+def test_spool_message_keeps_the_time_at_which_it_was_received(tmp_path: Path) -> None:
+    clock = iter([1_764_409_500_000_999_999, 1_764_409_501_000_000_000])
+    spool = Spool(tmp_path, 1 << 20, clock_ns=lambda: next(clock))
+    spool.append(PEER, [SyslogMessage(b"one"), SyslogMessage(b"t@o", 700)])
+    spool.append(b"2001:db8::1", messages(b"three"))
+    (body,) = (each.read_bytes() for each in segments(tmp_path))
+    records = SpoolFrames().split(body, 0, ends=True)
+    assert [(each.peer, each.value, each.full_bytes, each.received_ms) for each in records] == [
+        (PEER, b"one", None, 1_764_409_500_000),
+        (PEER, b"t@o", 700, 1_764_409_500_000),
+        (b"2001:db8::1", b"three", None, 1_764_409_501_000),
+    ]
+
+
+def test_spool_file_of_a_version_that_wrote_no_times_is_read() -> None:
+    body = b"24 192.0.2.7 <34>1 - - - hi\n21 192.0.2.7,700 <34>1 -\n"
+    records = SpoolFrames().split(body, 0, ends=True)
+    assert [(each.peer, each.full_bytes, each.received_ms) for each in records] == [
+        (b"192.0.2.7", None, None),
+        (b"192.0.2.7", 700, None),
+    ]

@@ -13,6 +13,9 @@ in one partition. The headers:
 | `headwater-origin-position` | the byte of the file at which the line begins |
 | `headwater-syslog-truncated` | only where the value is the beginning of a syslog message: how many bytes it had |
 
+The timestamp of a line is the time of sending. That of a syslog message is the time at which it was received, however
+long it waited in the spool, unless the topic takes no record of that age (`message.timestamp.before.max.ms`).
+
 The origin offset is the line's number and not its position because consecutive numbers are one interval in the set
 that `by_offset(origin=True)` keeps, whatever the file's length; positions would be one interval for each line.
 

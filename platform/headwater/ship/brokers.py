@@ -1,5 +1,6 @@
 """What shipping asks of the brokers besides taking records."""
 
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from confluent_kafka import KafkaException
@@ -36,11 +37,24 @@ def answers(brokers: Brokers) -> bool:
     return True
 
 
-def require_topic(brokers: Brokers, topic: str) -> int:
+@dataclass(frozen=True)
+class TopicLimits:
+    """What a topic takes.
+
+    Attributes:
+        max_bytes: The most bytes that one of its record batches may have.
+        oldest_ms: How old a record's timestamp may be; None if it may be of any age, or they do not tell.
+    """
+
+    max_bytes: int
+    oldest_ms: int | None = None
+
+
+def require_topic(brokers: Brokers, topic: str) -> TopicLimits:
     """Sees to it that the topic is there, by having the brokers make it where they make topics.
 
     Returns:
-        The most bytes that one of its record batches may have.
+        What it takes.
 
     Raises:
         ShipError: There is no such topic, and the brokers make none.
@@ -59,9 +73,15 @@ def require_topic(brokers: Brokers, topic: str) -> int:
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     try:
         described = admin.describe_configs([resource], request_timeout=brokers.timeout_s)[resource].result()
-        return int(described["max.message.bytes"].value)
+        max_bytes = int(described["max.message.bytes"].value)
     except (KafkaException, KeyError):  # one may write to a topic without being allowed to describe it
-        return _DEFAULT_MAX_BYTES
+        return TopicLimits(_DEFAULT_MAX_BYTES)
+    ages_ms = [int(described[name].value) for name in _AGES if name in described]
+    return TopicLimits(max_bytes, min(ages_ms, default=None))
+
+
+_AGES = ("message.timestamp.before.max.ms", "message.timestamp.difference.max.ms")
+"""The newer setting, and that of Kafka before 3.6 for both directions; one that is not set is the greatest number."""
 
 
 _NOT_YET = ("UNKNOWN_TOPIC_OR_PART", "LEADER_NOT_AVAILABLE")

@@ -16,14 +16,15 @@ _POLL_S = 0.1
 _QUIET_S = 5.0
 _REPEAT_S = 30.0
 _PROGRESS_BYTES = 65_536
-# The brokers forgot the producer, it can no longer tell what they have, or they take smaller batches than they did: a
-# new one starts from what is saved.
+# The brokers forgot the producer, it can no longer tell what they have, or they take smaller batches or no such old
+# records as they did: a new one starts from what is saved.
 _STARTS_AGAIN = (
     "_FATAL",
     "OUT_OF_ORDER_SEQUENCE_NUMBER",
     "UNKNOWN_PRODUCER_ID",
     "INVALID_PRODUCER_EPOCH",
     "MSG_SIZE_TOO_LARGE",
+    "INVALID_TIMESTAMP",
 )
 
 Delivered = Callable[[KafkaError | None, Message], None]
@@ -88,8 +89,24 @@ class Sender:
             }
         )
 
-    def send(self, topic: str, key: bytes, value: bytes | None, headers: Any, delivered: Delivered) -> None:
+    def send(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes | None,
+        headers: Any,
+        delivered: Delivered,
+        timestamp_ms: int | None = None,
+    ) -> None:
         """Queues a record; waits while the queue is full.
+
+        Args:
+            topic: Where to.
+            key: Its key.
+            value: Its value.
+            headers: Its headers.
+            delivered: Takes the outcome.
+            timestamp_ms: Its timestamp, in milliseconds since the epoch; None for the time of sending.
 
         Raises:
             StoppedError: The shipper is to stop, and the queue is still full.
@@ -97,7 +114,14 @@ class Sender:
         """
         while True:
             try:
-                self._producer.produce(topic, value=value, key=key, headers=headers, on_delivery=delivered)
+                self._producer.produce(
+                    topic,
+                    value=value,
+                    key=key,
+                    headers=headers,
+                    on_delivery=delivered,
+                    timestamp=timestamp_ms or 0,
+                )
                 self._sent += 1
                 return
             except BufferError:

@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from headwater.errors import UserError, reason
-from headwater.ship.brokers import Brokers, require_topic
+from headwater.ship.brokers import Brokers, TopicLimits, require_topic
 from headwater.ship.discovery import sizes_of
 from headwater.ship.errors import ProducerLostError, ReplacedError, ShipError, StoppedError
 from headwater.ship.fileset import FileSet, entry_of
@@ -29,6 +29,8 @@ from headwater_streams.plural import counted
 _STOP_WAIT_S = 8.0
 _SAVE_WAIT_S = 1.0
 _NAMED = 10
+_TIME_MARGIN_MS = 60_000
+"""How long before a topic takes a timestamp no more a record gets the time of sending: it may wait in the queue."""
 _BATCH_BYTES = 61 + 36
 """What a batch of one record has besides the record's key, value and headers, at most."""
 _HEADER_BYTES = 10
@@ -121,6 +123,8 @@ class Shipper:
         self._check = check
         self._refused_bytes: int | None = None
         self._said_once: set[str] = set()
+        self._refused_time = False
+        self._oldest_ms: int | None = None
         self._spool = spool
         self._origin = [
             ("headwater-origin-cluster", options.name.encode()),
@@ -140,10 +144,11 @@ class Shipper:
         with only_one(options.folder, self._brokers.bootstrap, options.topic, options.name):
             left_out = sizes_of(options.patterns) if options.from_end else None
             while not self._stop.is_set():
-                limit = self._reach_brokers()
-                if limit is None:
+                limits = self._reach_brokers()
+                if limits is None:
                     break
-                refused = self._refused_bytes
+                limit, refused = limits.max_bytes, self._refused_bytes
+                self._oldest_ms = limits.oldest_ms if not self._refused_time else 0
                 if refused is not None and limit >= refused:  # it is not what they told, or they tell none
                     limit = refused // 2
                 try:
@@ -154,12 +159,12 @@ class Shipper:
                     left_out = None
         return self.totals
 
-    def _reach_brokers(self) -> int | None:
-        """Waits for the brokers and their topics; returns the topic's limit, or None when it is to stop."""
+    def _reach_brokers(self) -> TopicLimits | None:
+        """Waits for the brokers and their topics; returns what the topic takes, or None when it is to stop."""
         said = False
         while True:
             try:
-                limit = require_topic(self._brokers, self._options.topic)
+                limits = require_topic(self._brokers, self._options.topic)
                 require_progress_topic(self._brokers)
                 progress = load_progress(self._brokers, self._options.name, self._options.topic)
             except ShipError:
@@ -176,7 +181,7 @@ class Shipper:
                     if sentence not in self._said_once:
                         self._said_once.add(sentence)
                         self._say(sentence)
-                return limit
+                return limits
             if self._stop.wait(1):
                 return None
 
@@ -358,9 +363,17 @@ class Shipper:
             if record.full_bytes is not None:
                 headers.append(("headwater-syslog-truncated", b"%d" % record.full_bytes))
             try:
-                send(topic, record.peer or key, record.value, headers, delivered)
+                received_ms = self._timestamp_ms(record)
+                send(topic, record.peer or key, record.value, headers, delivered, received_ms)
             except KafkaException as error:
                 raise self._brokers.explain(error.args[0], f"topic {topic}") from error
+
+    def _timestamp_ms(self, record: Record) -> int | None:
+        """When a syslog message was received, if the topic takes a record of that age."""
+        if record.received_ms is None or self._oldest_ms is None:
+            return record.received_ms
+        is_taken = _now_ms() - record.received_ms < self._oldest_ms - _TIME_MARGIN_MS
+        return record.received_ms if is_taken else None
 
     def _room(self, key: bytes) -> int:
         """The most bytes that a line with such a key may have: a batch of it alone is no larger than the limit.
@@ -388,6 +401,8 @@ class Shipper:
             return
         if error.name() == "MSG_SIZE_TOO_LARGE":  # the topic's limit was lowered, or they do not tell it
             self._refused_bytes = self._limit_bytes
+        if error.name() == "INVALID_TIMESTAMP":
+            self._refused_time = True
         self._sender.failure = self._sender.failure or error
 
     def _keep_long_line(self, tail: Tail, ordinal: int, record: Record) -> None:

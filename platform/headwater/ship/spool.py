@@ -5,6 +5,7 @@ import glob
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,13 +30,15 @@ class Spool:
         segment_bytes: What a file has when the next is begun.
     """
 
-    def __init__(self, folder: Path, limit_bytes: int) -> None:
+    def __init__(self, folder: Path, limit_bytes: int, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
         """Prepare.
 
         Args:
             folder: Its files' folder.
             limit_bytes: The most that may wait.
+            clock_ns: Tells the time, in nanoseconds since the epoch.
         """
+        self._clock_ns = clock_ns
         folder.mkdir(parents=True, exist_ok=True)
         self.pattern = f"{glob.escape(str(folder.absolute()))}/*{_SUFFIX}"
         self.segment_bytes = min(SEGMENT_BYTES, max(limit_bytes // 4, 1))
@@ -59,7 +62,8 @@ class Spool:
             OSError: The disk is full, say. They are not accepted then, and their sender may send them again; those
                 that are whole in the file by then are shipped all the same.
         """
-        data = b"".join(frame(peer, *message) for message in messages)
+        received_ms = self._clock_ns() // 1_000_000
+        data = b"".join(frame(peer, *message, received_ms=received_ms) for message in messages)
         with self._lock:
             if self._fd is None or self._sizes[self._path] >= self.segment_bytes:
                 self._next()
