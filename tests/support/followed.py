@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headwater.ship.discovery import sizes_of
 from headwater.ship.fileset import FileSet, entry_of
-from headwater.ship.framing import Lines
+from headwater.ship.framing import lines_of
 from headwater.ship.mark import Mark
 from headwater.ship.progress import Entry
 from headwater.ship.tail import CHUNK_BYTES, Chunk, Tail
@@ -20,7 +20,10 @@ BANNER = "#" * 300  # more than what a copy is told by
 class Follower:
     """A shipper without brokers: what it would have sent, and what it saved."""
 
-    def __init__(self, *patterns: Path, from_end: bool = False, limit_bytes: int = LIMIT) -> None:
+    def __init__(
+        self, *patterns: Path, from_end: bool = False, limit_bytes: int = LIMIT, encoding: str = "utf-8"
+    ) -> None:
+        self.framing = lines_of(encoding)
         self.patterns = [str(each) for each in patterns]
         self.from_end, self.limit_bytes, self.once = from_end, limit_bytes, False
         self.scratch = patterns[0].parent
@@ -36,7 +39,7 @@ class Follower:
     def _start(self) -> FileSet:
         return FileSet(
             self.patterns,
-            Lines(),
+            self.framing,
             self.saved.values(),
             limit_bytes=self.limit_bytes,
             from_end=sizes_of(self.patterns) if self.from_end else None,

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import os
+import random
 import shutil
 import subprocess
 import time
@@ -155,7 +156,7 @@ def test_compressed_file_that_is_not_whole_is_not_taken_for_the_rest(log: Path, 
     follower = following(log)
     follower.poll()
     follower.kill()
-    append(log, *[os.urandom(40).hex() for _ in range(4000)])
+    append(log, *[random.Random(number).randbytes(40).hex() for number in range(4000)])
     packed = log.parent / "old" / f"app.log.1{suffix}"
     pack(log, packed, COMPRESSORS[suffix])
     stat = packed.stat()

@@ -81,7 +81,7 @@ class Tail:
         self.path = self.place = path
         self.pattern = pattern
         self.key: FileKey = (stat.st_dev, stat.st_ino)
-        self.framing = framing
+        self.framing = framing.begun(known[0])
         self.position = mark.position if mark is not None else 0
         self.ordinal = ordinal
         self.cut = cut
@@ -98,19 +98,31 @@ class Tail:
         self._want = CHUNK_BYTES
         self._looked: tuple[int, int] | None = None
         self._scanned: int | None = None
+        self._gap: tuple[int, int] | None = None
+        self._blank_to = 0
         self._chunks: deque[Chunk] = deque()
 
     def start_behind(self, end: int) -> None:
         """Leaves out the whole lines before a byte."""
+        self.framing = self.framing.begun(os.pread(self._fd, HEAD_BYTES, 0))
         while end > 0:
             start = max(0, end - CHUNK_BYTES)
-            newline = os.pread(self._fd, end - start, start).rfind(b"\n")
+            start -= start % self.framing.unit
+            newline = self._last_newline(start, end)
             if newline >= 0:
-                self.position = start + newline + 1
+                self.position = start + newline
                 break
             end = start
         self._head, self._before = around(self._fd, self.position)
         self.acknowledged = self.mark
+
+    def _last_newline(self, start: int, end: int) -> int:
+        """Where the last line ends of a part of the file; -1 if none does."""
+        data, newline = os.pread(self._fd, end - start, start), self.framing.newline
+        at = data.rfind(newline)
+        while at >= 0 and at % self.framing.unit:
+            at = data.rfind(newline, 0, at + len(newline) - 1)
+        return at + len(newline) if at >= 0 else -1
 
     def look(self) -> bool:
         """Reads more of the file's beginning; whether that tells it from others: it has a line, or HEAD_BYTES."""
@@ -160,11 +172,24 @@ class Tail:
             raise ReplacedError
         self.size, self.changed_ns = stat.st_size, stat.st_mtime_ns
         body = data[back:]
-        if self.position == 0 and body[:1] == b"\0":
-            body = self._behind_hole()
+        if self.position == 0:
+            self.framing = self.framing.begun(body)
+        elif self.position % self.framing.unit:  # it was divided as bytes before
+            self._go_to(self.position + -self.position % self.framing.unit)
+            return self.read(ends=ends)
+        if self.framing.blank(body):
+            body = self._behind_blank(body, looked)
+            if not body:
+                return None
         if len(self._head) < HEAD_BYTES and self.position <= len(self._head):
             self._head = _written(self._head[: self.position] + body[: HEAD_BYTES - self.position])
         whole = len(body) < self._want
+        body = body[: _whole(len(body), self.framing.unit)]
+        blank = self.framing.before_blank(body)
+        if blank >= 0:
+            body, whole = body[:blank], True
+        elif whole:
+            body = body[: self.framing.written(body)]
         # One cut at a time: a saved one may still be needed by the next run.
         ends = ends and (self.cut is None or self.acknowledged.position >= self.cut)
         if self.cut is not None and 0 < self.cut - self.position <= len(body):
@@ -172,7 +197,9 @@ class Tail:
             ends = whole = True
         records = self.framing.split(body, self.position, ends=ends and whole)
         if not records and not whole:
-            return self._long_line(len(body), ends)
+            chunk = self._long_line(len(body), ends)
+            self._looked = looked if chunk is None else None
+            return chunk
         if not records:
             self._looked = looked
             return None
@@ -184,7 +211,7 @@ class Tail:
             ]
         end = records[-1].end - self.position
         before = body[end - TAIL_BYTES : end] if end >= TAIL_BYTES else self._before + body[:end]
-        return self._chunk(records, before[-TAIL_BYTES:], ended=body[end - 1 : end] == b"\n")
+        return self._chunk(records, before[-TAIL_BYTES:], ended=body[:end].endswith(self.framing.newline))
 
     def parts(self, start: int, end: int) -> Iterator[bytes]:
         """A part of the file, piece by piece.
@@ -275,36 +302,74 @@ class Tail:
         self._chunks.append(chunk)
         return chunk
 
-    def _behind_hole(self) -> bytes:
-        """Goes past the hole that a program without O_APPEND leaves when its file is truncated under it."""
-        try:
-            self.position = os.lseek(self._fd, 0, os.SEEK_DATA)
-        except OSError:  # all of it is a hole
+    def _behind_blank(self, body: bytes, looked: tuple[int, int]) -> bytes:
+        """Goes past the NUL characters before a line; stays before those that are the end of the file.
+
+        A file that was made in full is written over them, and a program without O_APPEND leaves them when its file is
+        truncated under it. In between they are looked at twice, as what comes later may be seen first.
+        """
+        end = self._written_from(body)
+        if end is None:
+            self.size = self.position
+            self._looked = looked
             return b""
-        while data := os.pread(self._fd, CHUNK_BYTES, self.position):
-            rest = data.lstrip(b"\0")
-            self.position += len(data) - len(rest)
-            if rest:
-                self._head, self._before = around(self._fd, self.position)
-                return os.pread(self._fd, self._want, self.position)
-        return b""
+        gap, seen = (self.position, end), self._gap
+        self._gap = gap
+        if self.position and seen != gap:
+            return b""
+        self._go_to(end)
+        return os.pread(self._fd, self._want, self.position)
+
+    def _written_from(self, body: bytes) -> int | None:
+        """The first character that is no NUL from the place on; None if there is none."""
+        blank = self.framing.blank(body)
+        if blank < len(body) - len(body) % self.framing.unit:
+            return self.position + blank
+        at = max(self.position + blank, self._blank_to)
+        try:
+            at = max(at, os.lseek(self._fd, at, os.SEEK_DATA))
+            at -= at % self.framing.unit
+            while data := os.pread(self._fd, CHUNK_BYTES, at):
+                blank = self.framing.blank(data)
+                at += blank
+                if blank < len(data) - len(data) % self.framing.unit:
+                    return at
+        except OSError:  # there is a hole up to the end
+            at = os.fstat(self._fd).st_size
+        self._blank_to = at
+        return None
+
+    def _go_to(self, position: int) -> None:
+        self.position = position
+        self._head, self._before = around(self._fd, position)
 
     def _long_line(self, read: int, ends: bool) -> Chunk | None:
         """A line that is longer than what was read: the whole of it next time, or only its end."""
         if self._want <= self._limit_bytes + 1:
             self._want = min(2 * self._want, self._limit_bytes + 2)
             return self.read(ends=ends)
-        at = self._scanned or self.position + read
+        at = max(self._scanned or 0, self.position + read)
+        at -= (at - self.position) % self.framing.unit
+        written = self.position + self.framing.written(os.pread(self._fd, at - self.position, self.position))
         while data := os.pread(self._fd, CHUNK_BYTES, at):
-            newline = data.find(b"\n")
-            end = at + newline + 1 if newline >= 0 else at + len(data)
+            line_end = self.framing.line_end(data)
+            end = at + line_end if line_end >= 0 else at + len(data)
             if self.cut is not None and self.position < self.cut <= end:
                 return self._too_long(self.cut, ended=True)
-            if newline >= 0:
+            if line_end >= 0:
                 return self._too_long(end, ended=True)
-            at = end
-        self._scanned = at
-        return self._too_long(at, ended=False) if ends else None
+            if data.strip(b"\0"):
+                written = at + self.framing.written(data)
+            at += _whole(len(data), self.framing.unit) or len(data)
+        self._scanned = written
+        if not ends:
+            return None
+        if written - self.position > self._limit_bytes:
+            return self._too_long(written, ended=False)
+        body = os.pread(self._fd, written - self.position, self.position)
+        self._want = CHUNK_BYTES
+        records = self.framing.split(body, self.position, ends=True)
+        return self._chunk(records, (self._before + body)[-TAIL_BYTES:], ended=False)
 
     def _too_long(self, end: int, *, ended: bool) -> Chunk:
         self._scanned = None
@@ -313,6 +378,10 @@ class Tail:
         if len(before) < TAIL_BYTES:
             raise ReplacedError
         return self._chunk([Record(self.position, end, None)], before, ended=ended)
+
+
+def _whole(count: int, unit: int) -> int:
+    return count - count % unit
 
 
 def _written(head: bytes) -> bytes:
