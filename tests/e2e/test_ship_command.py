@@ -154,6 +154,15 @@ def test_ship_once_sends_every_line_with_its_origin(
     assert {each.key() for each in found} == {str(tmp_path / "a.log").encode()}
 
 
+def test_ship_sends_utf16_as_utf8(tmp_path: Path, broker: RunningBroker, headwater: Headwater) -> None:
+    (tmp_path / "marked.log").write_bytes("\ufeffżółw\r\nzwei".encode("utf-16-be"))
+    (tmp_path / "bare.log").write_bytes("ein ਊ\n".encode("utf-16-le"))
+    at = ("--topic", "logs", "--once", "--bootstrap", broker.bootstrap)
+    done = headwater("ship", "*.log", "--encoding", "utf-16-le", *at)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(values(records(broker.bootstrap, "logs"))) == ["ein ਊ", "zwei", "żółw"]
+
+
 @pytest.mark.story
 def test_ship_again_with_another_home_sends_only_what_is_new(
     tmp_path: Path, broker: RunningBroker, headwater: Headwater
@@ -625,6 +634,14 @@ def test_ship_lock_that_cannot_be_written_is_told(
             ("a.log", "--topic", "t", "--compression", "zip"),
             2,
             "--compression zip is none of none, gzip, snappy, lz4, zstd",
+        ),
+        (
+            ("a.log", "--topic", "t", "--encoding", "cp037"),
+            2,
+            (
+                "--encoding cp037 is none in which lines can be found: give utf-8, utf-16, utf-16-le, utf-16-be, "
+                "utf-32 or one that has ASCII in it, as cp1252, latin-1, gbk or shift_jis"
+            ),
         ),
     ],
 )

@@ -5,7 +5,7 @@ import socket
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from headwater.errors import UsageError, UserError, reason
 from headwater.running.signals import stop_requested
 from headwater_broker.shown import escaped
 from headwater_streams.plural import counted
+
+if TYPE_CHECKING:
+    from headwater.ship.framing import Framing
 
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LONGEST_NAME_BYTES = 80  # three times that, percent-encoded, is a file's name still
@@ -68,6 +71,14 @@ def ship(
             help="The shipper's name, which its progress goes by; by default this machine's.",
         ),
     ] = None,
+    encoding: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="The files' encoding, as utf-16-le or cp1252, from which lines are made UTF-8. Files that begin with "
+            "a byte order mark of UTF-16 or UTF-32 are as that says; lines of utf-8 are sent byte by byte.",
+        ),
+    ] = "utf-8",
     compression: Annotated[
         str, typer.Option(metavar="NAME", help="none, gzip, snappy, lz4 or zstd.")
     ] = "lz4",
@@ -130,8 +141,28 @@ def ship(
         raise UsageError(
             f"--topic {topic} is no topic's name: use 1 to 249 of a-z, A-Z, 0-9, dot, underscore and dash"
         )
+    from headwater.ship.framing import lines_of
+
+    try:
+        framing = lines_of(encoding)
+    except ValueError:
+        raise UsageError(
+            f"--encoding {encoding} is none in which lines can be found: give utf-8, utf-16, utf-16-le, utf-16-be, "
+            "utf-32 or one that has ASCII in it, as cp1252, latin-1, gbk or shift_jis"
+        ) from None
     _run(
-        cluster, files or [], topic, syslog, once, from_end, chosen, compression, spool_mb, home, json_output
+        cluster,
+        files or [],
+        topic,
+        syslog,
+        once,
+        from_end,
+        framing,
+        chosen,
+        compression,
+        spool_mb,
+        home,
+        json_output,
     )
 
 
@@ -142,6 +173,7 @@ def _run(
     syslog: str | None,
     once: bool,
     from_end: bool,
+    framing: "Framing",
     name: str,
     compression: str,
     spool_mb: int,
@@ -164,7 +196,7 @@ def _run(
         if is_pattern(path) and matches_nothing(pattern):
             _say(f"no file matches {path}" + ("" if once else "; what comes to do so is shipped"))
     folder = own_folder(home, name, topic)
-    options = ShipOptions(patterns, topic, name, folder, once, from_end, compression)
+    options = ShipOptions(patterns, topic, name, folder, once, from_end, framing, compression)
     try:
         spool = Spool(folder / "spool", spool_mb << 20)
     except OSError as error:

@@ -1,7 +1,9 @@
 r"""Follows log files (and listens for syslog) and sends every line to a topic, at least once.
 
-**A record.** The value is the line without its end (`\n` or `\r\n`); every other byte stays as it is. The key is the
-path under which the file was first seen (for syslog, the sender's address), so that a path's lines keep their order
+**A record.** The value is the line without its end (`\n` or `\r\n`); every other byte stays as it is, but for NULs
+before a line, which no program wrote (`Framing.blank`), and for files that are not UTF-8: by a byte order mark or
+`--encoding`, lines are divided at their own newlines and made UTF-8; what is no character becomes U+FFFD. The key is
+the path under which the file was first seen (for syslog, the sender's address), so that a path's lines keep their order
 in one partition. The headers:
 
 | header | value |

@@ -10,7 +10,7 @@ from headwater.ship.beginnings import Beginnings
 from headwater.ship.compressed import compressed_beside, is_compressed, not_unpacked, open_compressed
 from headwater.ship.discovery import Found, Match, matching_files, neighbours
 from headwater.ship.errors import ReplacedError
-from headwater.ship.framing import Framing
+from headwater.ship.framing import Framing, wide_encoding
 from headwater.ship.held import Held, HeldFiles
 from headwater.ship.known import ID_BYTES, KnownFiles
 from headwater.ship.left_out import LeftOut
@@ -126,10 +126,21 @@ class FileSet:
         if not self.follows(tail):
             return None
         try:
-            return tail.read(ends=ends)
+            chunk = tail.read(ends=ends)
         except ReplacedError:
             self._succeed(tail)
             return None
+        if chunk is not None and chunk.first_ordinal == 0 and tail.framing.unit == 1:
+            self._tell_encoding(tail)
+        return chunk
+
+    def _tell_encoding(self, tail: Tail) -> None:
+        encoding = wide_encoding(tail.beginning)
+        if encoding is not None:
+            self._say(
+                f"{tail.place} looks like {encoding} without a byte order mark, and is divided at each byte 0A: ship "
+                f"it with --encoding {encoding}, and with another --name so that it is sent from its beginning"
+            )
 
     def left(self, tail: Tail, now: float) -> bool:
         """Whether a file is no longer under the patterns and has been quiet for long enough."""

@@ -5,7 +5,7 @@ import resource
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -50,6 +50,7 @@ class ShipOptions:
         folder: Its own folder on this machine, for what is too long for a record, the spool, the journal and the lock.
         once: End when everything that is there is shipped.
         from_end: Leave out what is in the files at the first look.
+        framing: How the files are divided.
         compression: Of the batches, as Kafka names it.
         poll_s: How long to wait when there was nothing to read.
         scan_s: How often to look for files.
@@ -63,6 +64,7 @@ class ShipOptions:
     folder: Path
     once: bool = False
     from_end: bool = False
+    framing: Framing = field(default_factory=Lines)
     compression: str = "lz4"
     poll_s: float = 0.2
     scan_s: float = 1.0
@@ -202,7 +204,7 @@ class Shipper:
         self._journal = SentJournal(options.folder / "sent.jsonl", {entry.file_id for entry in self._entries})
         spooled = [entry for entry in self._entries if entry.path.endswith(".spool")]
         files = [entry for entry in self._entries if not entry.path.endswith(".spool")]
-        self._files = self._follow(options.patterns, files, Lines(), left_out)
+        self._files = self._follow(options.patterns, files, options.framing, left_out)
         self._spooled = self._follow((self._spool.pattern,), spooled, SpoolFrames())
         self._sets = [self._files, self._spooled]
         try:
