@@ -36,7 +36,8 @@ _KEY = ("cluster", "topic", "partition")
 
 
 class Writer(threading.Thread):
-    """Appends to three logs, each rotated in its own way: renamed, copied and truncated, begun anew under a date.
+    """Appends to five logs, each rotated in its own way: renamed, copied and truncated, copied into another folder and
+    truncated, replaced by a file that has all of it, begun anew under a date.
 
     What is copied is truncated up to PAUSE_S later, so that kills and starts fall in between.
     """
@@ -49,24 +50,26 @@ class Writer(threading.Thread):
         self._folder, self._rng = folder, rng
         self._lines = 0
         self._dated = 0
-        self._truncate_at: float | None = None
-        self._paths = {name: folder / f"{name}.log" for name in ("renamed", "truncated")}
+        self._truncate_at: dict[str, float] = {}
+        names = ("renamed", "truncated", "archived", "replaced")
+        self._paths = {name: folder / f"{name}.log" for name in names}
+        (folder / "old").mkdir()
         self._next_date()
 
     def run(self) -> None:
         try:
             while not self.stopping.is_set():
                 for name, path in list(self._paths.items()):
-                    if name == "truncated" and self._truncate_at is not None:
-                        self._truncate(path)
+                    if name in self._truncate_at:
+                        self._truncate(name, path)
                         continue
                     self._append(name, path)
                     if self._rng.random() < 0.01:
                         self._rotate(name, path)
                 time.sleep(0.002)
-            if self._truncate_at is not None:
-                self._truncate_at = 0.0
-                self._truncate(self._paths["truncated"])
+            for name in list(self._truncate_at):
+                self._truncate_at[name] = 0.0
+                self._truncate(name, self._paths[name])
         except BaseException as error:
             self.failure = error
 
@@ -91,24 +94,28 @@ class Writer(threading.Thread):
         if name == "dated":
             self._next_date()
             return
-        assert not path.with_name(f"{path.name}.{KEPT}").exists(), (
-            "a file that may not be shipped is overwritten"
-        )
+        if name == "replaced":
+            new = path.with_name(".replaced.log.new")
+            shutil.copyfile(path, new)
+            new.rename(path)
+            return
+        parts = self._folder / "old" if name == "archived" else self._folder
+        assert not (parts / f"{path.name}.{KEPT}").exists(), "a file that may not be shipped is overwritten"
         for number in range(KEPT, 0, -1):
-            older = path.with_name(f"{path.name}.{number}")
+            older = parts / f"{path.name}.{number}"
             if older.exists():
-                older.rename(path.with_name(f"{path.name}.{number + 1}"))
-        copy = path.with_name(f"{path.name}.1")
+                older.rename(parts / f"{path.name}.{number + 1}")
+        copy = parts / f"{path.name}.1"
         if name == "renamed":
             path.rename(copy)
         else:
             shutil.copyfile(path, copy)
-            self._truncate_at = time.monotonic() + self._rng.choice([0, self._rng.uniform(0, PAUSE_S)])
+            self._truncate_at[name] = time.monotonic() + self._rng.choice([0, self._rng.uniform(0, PAUSE_S)])
 
-    def _truncate(self, path: Path) -> None:
-        if self._truncate_at is not None and time.monotonic() >= self._truncate_at:
+    def _truncate(self, name: str, path: Path) -> None:
+        if time.monotonic() >= self._truncate_at[name]:
             os.truncate(path, 0)
-            self._truncate_at = None
+            del self._truncate_at[name]
 
     def _next_date(self) -> None:
         self._dated += 1
@@ -119,9 +126,16 @@ class Writer(threading.Thread):
 
 
 def _command(folder: Path, bootstrap: str, *more: str) -> list[str]:
-    patterns = [
-        str(folder / each) for each in ("renamed.log*", "truncated.log*", "dated-*.log", "current.log")
-    ]
+    names = (
+        "renamed.log*",
+        "truncated.log*",
+        "archived.log",
+        "old/*",
+        "replaced.log",
+        "dated-*.log",
+        "current.log",
+    )
+    patterns = [str(folder / each) for each in names]
     command = [sys.executable, "-m", "headwater.cli", "ship", *patterns, "--topic", "lines"]
     return [*command, "--bootstrap", bootstrap, "--home", str(folder / "home"), *more]
 
