@@ -23,14 +23,16 @@ from headwater_streams.type_name import type_name
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
 _PRIORITY = "<[0-9]{1,3}>"
-_BLANK, _NO_BLANK = r"[\s\x1d]", r"[^\s\x1d]"
-_KEY = rf'(?:(?<!{_NO_BLANK})(?!{_PRIORITY})|(?<=\A{_PRIORITY}))([^\s\x1d="]++)'
+# Java's matcher looks a listed character up in a table, and asks a class in one as \s apart.
+_BLANKS = r" \t\n\x0b\f\r\x1d"
+_BLANK, _NO_BLANK = f"[{_BLANKS}]", f"[^{_BLANKS}]"
+_KEY = rf'(?:(?<!{_NO_BLANK})(?!{_PRIORITY})|(?<=\A{_PRIORITY}))([^{_BLANKS}="]++)'
 _END = f"(?=,?(?!{_NO_BLANK}))"
-_RUN = rf'(?!,(?!{_NO_BLANK}))[^\s\x1d"](?:[^\s\x1d,]++|,(?={_NO_BLANK}))*+'
+_RUN = rf'(?!,(?!{_NO_BLANK}))[^{_BLANKS}"](?:[^{_BLANKS},]++|,(?={_NO_BLANK}))*+'
 # To look no further than the next value that begins with a quote takes a time that grows with the line, not its square.
 _SINGLE = rf"'(?:[^'=\\]++|\\.|=(?!')|'(?!{_END}))*+'"
 _PAIR = rf"(?s:{_KEY}=({QUOTED.replace('(', '(?:', 1)}{_END}|{_SINGLE}{_END}|{_RUN}|{_END}))"
-_WORD = rf'[^\s\x1d="]++(?!{_NO_BLANK})'
+_WORD = rf'[^{_BLANKS}="]++(?!{_NO_BLANK})'
 _LINE = rf"(?s)\A(?:{_PRIORITY})?+{_BLANK}*+(?:(?:{_PAIR}|{_WORD}),?+{_BLANK}*+)++\z"
 _QUOTED_IN_DDL = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _NESTED_IN_DDL = re.compile(r"(\w+|`[^`]+`)\s*:?\s*\b(ARRAY|MAP|STRUCT)\s*<", re.IGNORECASE)
