@@ -132,21 +132,26 @@ def test_file_compressed_into_another_folder_while_it_was_down_is_read_from_wher
     assert follower.said == []
 
 
+@pytest.mark.parametrize("down", [True, False])
 @pytest.mark.parametrize("name", ["app.log.1.gz", "app.log.1.zip", "app.log-20261129"])
 @pytest.mark.parametrize("suffix", COMPRESSORS)
 def test_compressed_file_is_known_by_its_first_bytes_whatever_its_name_is(
-    log: Path, suffix: str, name: str
+    log: Path, suffix: str, name: str, down: bool
 ) -> None:
     """logrotate's `compresscmd zstd` without `compressext` names them .gz."""
     append(log, BANNER, "one")
     follower = following(log)
     follower.poll()
+    if down:
+        follower.kill()
+    append(log, "more")
     pack(log, log.parent / "old" / name, COMPRESSORS[suffix])
     append(log, "two")
     for _ in range(3):
         follower.now += DELETED_QUIET_S
         follower.poll()
-    assert follower.lines == [BANNER, "one", "two"]
+    assert sorted(follower.lines) == [BANNER, "more", "one", "two"]
+    assert len(follower.sent) == 4
     assert follower.said == []
 
 

@@ -66,17 +66,17 @@ def _kind(head: bytes) -> Callable[[IO[bytes]], Iterator[bytes]] | None:
     return next((pieces for magic, pieces in _KINDS.items() if head.startswith(magic)), None)
 
 
-def first_unpacked(path: str | Path, count: int = HEAD_BYTES) -> bytes:
-    """The first bytes of what a file has in it; fewer, or none, of one that is no compressed file or is not whole."""
+def first_unpacked(path: str | Path) -> bytes:
+    """The first HEAD_BYTES of what is compressed in a file; fewer of one that has no more, is cut, or is none."""
     found = b""
     try:
         for piece in _unpacked(path):
             found += piece
-            if len(found) >= count:
+            if len(found) >= HEAD_BYTES:
                 break
     except _UnreadableError:
         pass
-    return found[:count]
+    return found[:HEAD_BYTES]
 
 
 class _UnreadableError(Exception):
@@ -96,7 +96,12 @@ def _unpacked(path: str | Path) -> Iterator[bytes]:
 
 
 def open_compressed(
-    places: Iterable[str], mark: Mark, scratch: Path, *, read_ms: int | None = None
+    places: Iterable[str],
+    mark: Mark,
+    scratch: Path,
+    *,
+    read_ms: int | None = None,
+    heads: dict[str, bytes] | None = None,
 ) -> tuple[int, str] | None:
     """Looks for a file in compressed files.
 
@@ -106,14 +111,18 @@ def open_compressed(
         scratch: Where to put what is unpacked; it has no name there, and goes with the process.
         read_ms: When it had been read to its end, in milliseconds since the epoch; None if it had not. What
             compresses a file keeps the time of its last change: one that was changed before has nothing new.
+        heads: What the files begin with that were looked at before, by their places; takes what is looked at now.
 
     Returns:
         A descriptor of the unpacked file, and the path of the compressed one; None if none has what was read of it.
     """
+    heads = {} if heads is None else heads
     for path in places:
         if read_ms is not None and changed_ms(path) < read_ms - SLACK_MS:
             continue
-        if digest(first_unpacked(path, mark.head_bytes)) != mark.head:
+        if path not in heads:
+            heads[path] = first_unpacked(path)
+        if digest(heads[path][: mark.head_bytes]) != mark.head:
             continue
         try:
             with tempfile.TemporaryFile(dir=scratch) as unpacked:

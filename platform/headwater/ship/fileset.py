@@ -79,6 +79,7 @@ class FileSet:
         self._say = say
         self._scratch = scratch
         self._held = HeldFiles(self.follows)
+        self._packed: set[FileKey] = set()
         self._files = Opener(say, again=not once)
         self._left_out = LeftOut(patterns, self._known.saved_ms, scratch / "patterns.json", say=say)
 
@@ -89,7 +90,7 @@ class FileSet:
             now: The time of a monotonic clock.
             hold: Whether what looks like a copy may be left alone for a while; not where `from_end` leaves it out.
         """
-        found = matching_files(self._patterns)
+        found = self._look()
         new = {key: match for key, match in found.files.items() if key not in self.tails}
         self._resume_by_inode(new, now)
         self._find_moved(new, now)
@@ -177,6 +178,25 @@ class FileSet:
             tail.close()
         self._held.close()
 
+    def _look(self) -> Found:
+        """What is under the patterns; what is compressed is known by its name or, once it was opened, by its bytes."""
+        found = matching_files(self._patterns)
+        if self._first:
+            files = {key: match for key, match in found.files.items() if key not in self.tails}
+            packed = [
+                key for key, match in files.items() if is_compressed(self._head(key, match.path, files))
+            ]
+        else:
+            packed = list(self._packed & found.files.keys())
+        self._packed.intersection_update(found.files)
+        for key in packed:
+            self._set_aside(found, key)
+        return found
+
+    def _set_aside(self, found: Found, key: FileKey) -> None:
+        self._packed.add(key)
+        found.compressed[key] = found.files.pop(key)
+
     def _resume_by_inode(self, new: Mapping[FileKey, Match], now: float) -> None:
         by_inode = self._known.by_inode() if new else {}
         for key, match in new.items():
@@ -224,11 +244,16 @@ class FileSet:
             The compressed files in which there are followed ones.
         """
         named = [match.path for match in found.compressed.values()]
+        folders: dict[Path, list[str]] = {}
+        heads: dict[str, bytes] = {}
         parts = set()
         for entry in [*self._known.missing(), *self._known.finished()]:
             read_ms = entry.saved_ms if entry.size <= entry.mark.position else None
-            places = dict.fromkeys([*compressed_beside(entry.place), *named])
-            unpacked = self._open_compressed(places, entry.mark, read_ms)
+            folder = Path(entry.place).parent
+            if folder not in folders:
+                folders[folder] = compressed_beside(entry.place)
+            places = dict.fromkeys([*folders[folder], *named])
+            unpacked = self._open_compressed(places, entry.mark, read_ms, heads)
             if unpacked is not None:
                 parts.add(unpacked[1])
             if unpacked is not None and entry.done and os.fstat(unpacked[0]).st_size <= entry.mark.position:
@@ -313,8 +338,8 @@ class FileSet:
             if fd is None:
                 continue
             head = os.pread(fd, HEAD_BYTES, 0)
-            if is_compressed(head):  # whatever its name is
-                found.compressed.setdefault(key, match)
+            if is_compressed(head):
+                self._set_aside(found, key)
                 os.close(fd)
                 continue
             similar = alike[head[:COPY_BYTES]] if len(head) >= COPY_BYTES else list(self.tails.values())
@@ -376,7 +401,7 @@ class FileSet:
         """The lines of a file that was truncated or written anew are in a copy of it, or gone."""
         del self.tails[tail.key]
         self.stale = True
-        found = matching_files(self._patterns)
+        found = self._look()
         for key, path, fd in self._copies(tail, found):
             followed = self.tails.get(key)
             if tail.continues_in(fd) and (followed is None or not followed.mark.found_in(fd)):
@@ -420,9 +445,15 @@ class FileSet:
                     yield key, path, fd
 
     def _open_compressed(
-        self, places: Iterable[str], mark: Mark, read_ms: int | None
+        self,
+        places: Iterable[str],
+        mark: Mark,
+        read_ms: int | None,
+        heads: dict[str, bytes] | None = None,
     ) -> tuple[int, str] | None:
-        return open_compressed(places, mark, self._scratch, read_ms=read_ms) if mark.tells_copies else None
+        if not mark.tells_copies:
+            return None
+        return open_compressed(places, mark, self._scratch, read_ms=read_ms, heads=heads)
 
 
 def _backed_up(match: Match, fd: int, similar: Iterable[Tail]) -> int | None:

@@ -24,6 +24,7 @@ from headwater.ship.sender import Sender
 from headwater.ship.sent import SentJournal
 from headwater.ship.spool import Spool
 from headwater.ship.tail import Chunk, FileKey, Tail
+from headwater.ship.too_long import keep_aside
 from headwater_streams.plural import counted
 
 _STOP_WAIT_S = 8.0
@@ -365,17 +366,16 @@ class Shipper:
             if record.full_bytes is not None:
                 headers.append(("headwater-syslog-truncated", b"%d" % record.full_bytes))
             try:
-                received_ms = self._timestamp_ms(record)
-                send(topic, record.peer or key, record.value, headers, delivered, received_ms)
+                at_ms = None if record.received_ms is None else self._timestamp_ms(record.received_ms)
+                send(topic, record.peer or key, record.value, headers, delivered, at_ms)
             except KafkaException as error:
                 raise self._brokers.explain(error.args[0], f"topic {topic}") from error
 
-    def _timestamp_ms(self, record: Record) -> int | None:
+    def _timestamp_ms(self, received_ms: int) -> int | None:
         """When a syslog message was received, if the topic takes a record of that age."""
-        if record.received_ms is None or self._oldest_ms is None:
-            return record.received_ms
-        is_taken = _now_ms() - record.received_ms < self._oldest_ms - _TIME_MARGIN_MS
-        return record.received_ms if is_taken else None
+        if self._oldest_ms is None or _now_ms() - received_ms < self._oldest_ms - _TIME_MARGIN_MS:
+            return received_ms
+        return None
 
     def _room(self, key: bytes) -> int:
         """The most bytes that a line with such a key may have: a batch of it alone is no larger than the limit.
@@ -411,24 +411,12 @@ class Shipper:
         """Keeps a line that can be no record in a file of its own, before progress goes past it."""
         start = record.position
         parts = tail.parts(start, record.end) if record.value is None else [record.value]
+        place = self._options.folder / "too-long" / f"{tail.file_id}-{ordinal}"
         try:
-            self._keep(tail, ordinal, start, parts)
+            count = keep_aside(place, parts)
         except ReplacedError:
             self._say(f"a line of {tail.place} at byte {start} was truncated while it was copied")
-
-    def _keep(self, tail: Tail, ordinal: int, start: int, parts: Iterable[bytes]) -> None:
-        folder = self._options.folder / "too-long"
-        folder.mkdir(parents=True, exist_ok=True)
-        place = folder / f"{tail.file_id}-{ordinal}"
-        count = 0
-        try:
-            with place.open("wb") as file:
-                for part in parts:
-                    count += file.write(part)
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise ShipError(f"cannot write {place}: {reason(error)}") from error
+            return
         self.totals.too_long += 1
         self._say(
             f"the line at byte {start} of {tail.place} has {count} bytes, more than a record of "
