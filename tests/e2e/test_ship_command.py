@@ -36,6 +36,9 @@ from support.processes import free_port
 
 Headwater = Callable[..., subprocess.CompletedProcess[str]]
 WAIT_S = 30
+LEFT_OUT = (
+    "is compressed and left out: unless it was shipped before it was compressed, unpack it and ship that"
+)
 
 
 def records(bootstrap: str, topic: str, count: int | None = None) -> list[Any]:
@@ -141,10 +144,7 @@ def test_ship_once_sends_every_line_with_its_origin(
         "ship", "*.log*", "--topic", "logs", "--once", "--name", "here", "--bootstrap", broker.bootstrap
     )
     assert (done.returncode, done.stdout) == (0, "shipped 3 lines (13 bytes) to logs\n")
-    assert done.stderr == (
-        f"headwater: {tmp_path / 'old.log.gz'} is compressed and left out: "
-        "unless it was shipped before it was compressed, unpack it and ship that\n"
-    )
+    assert done.stderr == f"headwater: {tmp_path / 'old.log.gz'} {LEFT_OUT}\n"
     found = records(broker.bootstrap, "logs")
     assert values(found) == ["one", "two", "last"]
     headers = [dict(each.headers()) for each in found]
@@ -152,6 +152,33 @@ def test_ship_once_sends_every_line_with_its_origin(
     assert [each["headwater-origin-position"] for each in headers] == [b"0", b"5", b"9"]
     assert {each["headwater-origin-cluster"] for each in headers} == {b"here"}
     assert {each.key() for each in found} == {str(tmp_path / "a.log").encode()}
+
+
+@pytest.mark.story
+def test_ship_once_reads_on_in_what_was_rotated_and_compressed_into_another_folder(
+    tmp_path: Path, broker: RunningBroker, headwater: Headwater
+) -> None:
+    log, old = tmp_path / "app.log", tmp_path / "old"
+    old.mkdir()
+    (old / "before.gz").write_bytes(gzip.compress(b"from before\n"))
+    lines = [f"line {number:02} of a log that is rotated once a day" for number in range(40)]
+    arguments = ("ship", "app.log", "old/*", "--topic", "logs", "--once", "--bootstrap", broker.bootstrap)
+    said = []
+    for start in range(0, 40, 10):
+        with log.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines[start : start + 5])
+        done = headwater(*arguments)
+        assert done.returncode == 0, done.stderr
+        said.append(done.stderr)
+        with log.open("a") as file:
+            file.writelines(f"{line}\n" for line in lines[start + 5 : start + 10])
+        packed = old / f"app.log-{start}.gz"
+        packed.write_bytes(gzip.compress(log.read_bytes()))
+        log.unlink()
+    log.touch()
+    said.append(headwater(*arguments).stderr)
+    assert sorted(values(records(broker.bootstrap, "logs"))) == lines
+    assert said == [f"headwater: {old / 'before.gz'} {LEFT_OUT}\n", "", "", "", ""]
 
 
 def test_ship_sends_utf16_as_utf8(tmp_path: Path, broker: RunningBroker, headwater: Headwater) -> None:

@@ -48,6 +48,7 @@ class Follower:
             scratch=self.scratch,
             say=self.said.append,
             sent=self.journal.get,
+            left_out=self.scratch / ".left-out.json",
         )
 
     def _entry(self, tail: Tail, *, done: bool = False) -> Entry:

@@ -214,6 +214,37 @@ def test_generation_that_came_and_went_while_it_was_down_is_told_once(log: Path)
     assert len(follower.said) == 1
 
 
+@pytest.mark.parametrize("renamed", [True, False])
+def test_compressed_file_that_was_told_is_not_told_by_the_next_run(log: Path, renamed: bool) -> None:
+    append(log, "one")
+    packed = log.parent / "old" / "app.log.1.gz"
+    packed.write_bytes(gzip.compress(b"before\n"))
+    follower = following(log)
+    for _ in range(2):
+        follower.poll()
+        follower.kill()
+    if renamed:
+        packed = packed.rename(packed.with_name("app.log.2.gz"))
+    follower.poll()
+    assert len(follower.said) == 1
+    packed.with_name("app.log.0.gz").write_bytes(gzip.compress(b"another\n"))
+    follower.kill()
+    follower.poll()
+    assert follower.said[1:] == [f"{log.parent}/old/app.log.0.gz {LEFT_OUT}"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"patterns": 1, "decided": [[1]]}', b"\xff"])
+def test_list_of_what_was_told_that_is_damaged_has_it_told_again(log: Path, damage: bytes) -> None:
+    append(log, "one")
+    (log.parent / "old" / "app.log.1.gz").write_bytes(gzip.compress(b"before\n"))
+    follower = following(log)
+    follower.poll()
+    (log.parent / ".left-out.json").write_bytes(damage)
+    follower.kill()
+    follower.poll()
+    assert len(follower.said) == 2
+
+
 def test_compressed_files_that_were_there_first_are_told_in_one_sentence(log: Path) -> None:
     append(log, "one")
     old = log.parent / "old"

@@ -47,6 +47,7 @@ class FileSet:
         say: Callable[[str], None],
         sent: Callable[[str], Mark | None],
         once: bool = False,
+        left_out: Path | None = None,
     ) -> None:
         """Prepare.
 
@@ -58,10 +59,11 @@ class FileSet:
             from_end: How large files were at the start, to leave out at the first look what they held then, but
                 for those of a pattern that has progress; None to leave out nothing.
             close_after_s: How long a file that left the patterns has to be quiet before it is let go.
-            scratch: A folder for what has to be unpacked, and the list of the patterns that were looked at.
+            scratch: A folder for what has to be unpacked.
             say: Takes a sentence for people.
             sent: Up to where something may have been sent of a file, by its id; see `SentJournal`.
             once: What cannot be read is not tried again later.
+            left_out: The list of compressed files that earlier runs decided about; see `LeftOut`.
         """
         self._sent = sent
         self.tails: dict[FileKey, Tail] = {}
@@ -81,7 +83,7 @@ class FileSet:
         self._held = HeldFiles(self.follows)
         self._packed: set[FileKey] = set()
         self._files = Opener(say, again=not once)
-        self._left_out = LeftOut(patterns, self._known.saved_ms, scratch / "patterns.json", say=say)
+        self._left_out = LeftOut(patterns, self._known.saved_ms, left_out, say=say)
 
     def scan(self, now: float, *, hold: bool = True) -> None:
         """Looks for files that came, left or moved.

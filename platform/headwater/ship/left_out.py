@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.ship.compressed import SLACK_MS, changed_ms, first_unpacked
@@ -15,29 +16,30 @@ _NAMED = 10
 class LeftOut:
     """Tells of compressed files.
 
-    Of those that are there at a start, only what was changed since progress was last saved matters: what is older was
-    shipped before it was compressed, or told by an earlier run, which left a list of its patterns. A part of a followed
-    file never does.
+    What an earlier run decided about is in a list, by inode and time of change, since rotation renames files. Of others
+    that are there at a start, only what was changed since progress was last saved matters: what is older was shipped
+    before it was compressed, if its pattern was looked at by then. A part of a followed file never does.
     """
 
     def __init__(
-        self, patterns: Sequence[str], saved_ms: int, earlier: Path, *, say: Callable[[str], None]
+        self, patterns: Sequence[str], saved_ms: int, decided: Path | None, *, say: Callable[[str], None]
     ) -> None:
         """Prepare.
 
         Args:
             patterns: What is looked at.
             saved_ms: When progress of their files was last saved, in milliseconds since the epoch.
-            earlier: The list of the patterns that earlier runs looked at.
+            decided: The list of what earlier runs looked at and decided about; None to keep none.
             say: Takes a sentence for people.
         """
         self._say = say
         self._saved_ms = saved_ms
         self._patterns = patterns
-        self._place = earlier
-        self._earlier = _read(earlier)
+        self._place = decided
+        self._earlier = _read(decided) if decided is not None else _Earlier()
+        self._kept: _Earlier | None = None
         self._first = True
-        self._decided: set[FileKey] = set()  # rotation renames what it has compressed
+        self._decided: dict[FileKey, int] = {}
         self._growing: dict[FileKey, tuple[int, int]] = {}
 
     def tell(self, compressed: Mapping[FileKey, Match], is_part: Callable[[str, bytes], bool]) -> None:
@@ -47,34 +49,42 @@ class LeftOut:
             compressed: What is there now.
             is_part: Whether a followed file is in one, by its path and the first bytes that it has in it.
         """
-        self._decided &= compressed.keys()
+        self._decided = {key: at_ms for key, at_ms in self._decided.items() if key in compressed}
         matter = []
         for key, match in compressed.items():
             if key in self._decided:
                 continue
-            is_old = self._first and self._is_old(match)
+            at_ms = changed_ms(match.path)
+            is_old = self._first and self._is_old(key, match, at_ms)
             head = b"" if is_old else first_unpacked(match.path)
             is_part_of_one = is_old or is_part(match.path, head)
             if not (is_part_of_one or head or self._first) and self._grows(key, match.path):
                 continue
-            self._decided.add(key)
+            self._decided[key] = at_ms
             self._growing.pop(key, None)
             if not is_part_of_one:
                 matter.append(match.path)
         if matter:
             self._say(_sentence(matter))
-        if self._first:
-            self._first = False
-            self._keep_patterns()
+        self._first = False
+        self._keep()
 
-    def _is_old(self, match: Match) -> bool:
-        return match.pattern in self._earlier and changed_ms(match.path) < self._saved_ms - SLACK_MS
+    def _is_old(self, key: FileKey, match: Match, at_ms: int) -> bool:
+        if self._earlier.decided.get(key) == at_ms:
+            return True
+        return match.pattern in self._earlier.patterns and at_ms < self._saved_ms - SLACK_MS
 
-    def _keep_patterns(self) -> None:
-        if not self._earlier.issuperset(self._patterns):
+    def _keep(self) -> None:
+        kept = _Earlier(self._earlier.patterns.union(self._patterns), dict(self._decided))
+        if kept != self._kept and self._place is not None:
+            self._kept = kept
+            told = {
+                "patterns": sorted(kept.patterns),
+                "decided": [[*key, at] for key, at in kept.decided.items()],
+            }
             new = self._place.with_name(f"{self._place.name}.new")
             with suppress(OSError):  # they are told again, then
-                new.write_text(json.dumps(sorted(self._earlier.union(self._patterns))))
+                new.write_text(json.dumps(told))
                 new.replace(self._place)
 
     def _grows(self, key: FileKey, path: str) -> bool:
@@ -88,12 +98,19 @@ class LeftOut:
         return looked != before
 
 
-def _read(place: Path) -> set[str]:
+@dataclass(frozen=True)
+class _Earlier:
+    patterns: frozenset[str] = frozenset()
+    decided: dict[FileKey, int] = field(default_factory=dict)
+
+
+def _read(place: Path) -> _Earlier:
     try:
         found = json.loads(place.read_bytes())
-    except (OSError, ValueError):
-        return set()
-    return {str(each) for each in found} if isinstance(found, list) else set()
+        decided = {(int(device), int(inode)): int(at_ms) for device, inode, at_ms in found["decided"]}
+        return _Earlier(frozenset(map(str, found["patterns"])), decided)
+    except (OSError, ValueError, TypeError, KeyError):  # there is none, or it is damaged
+        return _Earlier()
 
 
 def _sentence(paths: list[str]) -> str:

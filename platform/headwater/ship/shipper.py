@@ -237,6 +237,7 @@ class Shipper:
             scratch=self._options.folder,
             say=self._say,
             sent=self._journal.get,
+            left_out=None if patterns == (self._spool.pattern,) else self._options.folder / "left-out.json",
         )
 
     def _loop(self) -> None:
