@@ -124,12 +124,12 @@ def matching_files(patterns: Iterable[str]) -> Found:
     A symbolic link stands for the file that it points at.
     """
     found = Found({}, {}, {})
+    folders: dict[str, str] = {}
     for pattern in patterns:
         # What was taken for a pattern before there was a file may be that file's name.
         for path in sorted(paths_under(pattern, found.refused)) or [pattern]:
             try:
-                real = os.path.realpath(path)
-                looked = Path(real).stat()
+                real, looked = _followed(path, folders)
             except (OSError, ValueError) as error:
                 note(path, error, found.refused)
                 continue
@@ -139,11 +139,30 @@ def matching_files(patterns: Iterable[str]) -> Found:
     return found
 
 
+def _followed(path: str, folders: dict[str, str]) -> tuple[str, os.stat_result]:
+    """A path without links, and what is there; `folders` takes each folder's path without links, as many files are in
+    one."""
+    looked = os.lstat(path)
+    if stat.S_ISLNK(looked.st_mode):
+        real = os.path.realpath(path)
+        return real, os.stat(real)  # noqa: PTH116 - thousands of files are looked at each second
+    folder, name = os.path.split(path)
+    if folder not in folders:
+        folders[folder] = os.path.realpath(folder)
+    return os.path.join(folders[folder], name), looked  # noqa: PTH118
+
+
 def neighbours(path: str) -> Iterator[tuple[FileKey, str]]:
     """The regular, uncompressed files in the folder of a path, itself included."""
-    for place in map(str, beside(path)):
-        key = file_key(place)
-        if key is not None and not place.endswith(COMPRESSED):
+    folder = os.path.dirname(path)  # noqa: PTH120
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208
+    except OSError:
+        return
+    for name in names:
+        place = os.path.join(folder, name)  # noqa: PTH118
+        key = None if name.endswith(COMPRESSED) else file_key(place)
+        if key is not None:
             yield key, place
 
 
@@ -158,7 +177,7 @@ def beside(path: str) -> list[Path]:
 def file_key(path: str) -> FileKey | None:
     """Device and inode of a regular file; None if there is none."""
     try:
-        found = Path(path).stat()
+        found = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
         return None
     return (found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None

@@ -41,13 +41,13 @@ def _matching(pattern: str, refused: Refused) -> Iterator[str]:
         if not name:
             yield from [place] if os.path.isdir(place) else []  # noqa: PTH112
             continue
-        yield from (each for each in _inside(place, name, refused) if _exists(each, refused))
+        found = _inside(place, name, refused)
+        yield from found if _is_magic(name) else [each for each in found if _exists(each, refused)]
 
 
 def _inside(folder: str, part: str, refused: Refused) -> list[str]:
     """What of a folder one part of a pattern matches; a plain name is not looked for."""
-    plain = _ESCAPED.sub("", part)
-    if _MAGIC.search(plain) is None:
+    if not _is_magic(part):
         return [os.path.join(folder, _ESCAPED.sub(r"\1", part))]  # noqa: PTH118
     try:
         with os.scandir(folder) as entries:
@@ -57,6 +57,10 @@ def _inside(folder: str, part: str, refused: Refused) -> list[str]:
         return []
     shown = names if part.startswith(".") else [each for each in names if not each.startswith(".")]
     return [os.path.join(folder, each) for each in fnmatch.filter(shown, part)]  # noqa: PTH118
+
+
+def _is_magic(part: str) -> bool:
+    return _MAGIC.search(_ESCAPED.sub("", part)) is not None
 
 
 def _exists(path: str, refused: Refused) -> bool:

@@ -440,11 +440,14 @@ class FileSet:
             yield key, each.match.path, os.dup(each.fd)
         near = dict(neighbours(tail.place))
         for key, path in {**near, **{key: match.path for key, match in found.files.items()}}.items():
-            is_named = key in found.files
-            if key != tail.key and key not in held:
-                fd = self._files.open(path, key) if is_named else self._files.open_beside(path, key)
-                if fd is not None:
-                    yield key, path, fd
+            followed = self.tails.get(key)
+            # A copy may be written over a followed file, which has changed then.
+            if key == tail.key or key in held or (followed is not None and not followed.has_changed(path)):
+                continue
+            open_it = self._files.open if key in found.files else self._files.open_beside
+            fd = open_it(path, key)
+            if fd is not None:
+                yield key, path, fd
 
     def _open_compressed(
         self,

@@ -78,13 +78,10 @@ class LeftOut:
         kept = _Earlier(self._earlier.patterns.union(self._patterns), dict(self._decided))
         if kept != self._kept and self._place is not None:
             self._kept = kept
-            told = {
-                "patterns": sorted(kept.patterns),
-                "decided": [[*key, at] for key, at in kept.decided.items()],
-            }
+            decided = [[*key, at_ms] for key, at_ms in kept.decided.items()]
             new = self._place.with_name(f"{self._place.name}.new")
             with suppress(OSError):  # they are told again, then
-                new.write_text(json.dumps(told))
+                new.write_text(json.dumps({"patterns": sorted(kept.patterns), "decided": decided}))
                 new.replace(self._place)
 
     def _grows(self, key: FileKey, path: str) -> bool:

@@ -234,6 +234,14 @@ class Tail:
             self.acknowledged = done.mark
             self.acknowledged_ordinal = done.first_ordinal + len(done.records)
 
+    def has_changed(self, path: str) -> bool:
+        """Whether it is longer, shorter or of another time than when it was last looked at."""
+        try:
+            stat = os.stat(path)  # noqa: PTH116 - of thousands of files
+        except OSError:
+            return True
+        return (stat.st_size, stat.st_mtime_ns) != (self.size, self.changed_ns)
+
     def continues_in(self, fd: int) -> bool:
         """Whether another file has what was read of this one."""
         return self.mark.tells_copies and self.mark.found_in(fd) is not None
