@@ -52,7 +52,8 @@ class Follower:
         )
 
     def _entry(self, tail: Tail, *, done: bool = False) -> Entry:
-        return replace(entry_of(tail, done=done), saved_ms=self.saved_ms)
+        entry = replace(entry_of(tail, done=done), saved_ms=self.saved_ms)
+        return Entry.from_json(entry.to_json())  # as the next run reads it
 
     def kill(self) -> None:
         """kill -9 and a new start: only what was saved is known."""

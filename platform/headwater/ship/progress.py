@@ -101,7 +101,8 @@ def _can_be(entry: Entry) -> bool:
         all(0 <= each <= _GREATEST_INODE for each in numbers)
         and max(mark.position, entry.ordinal, entry.cut or 0, entry.size) <= _GREATEST_POSITION
         and all(each <= _GREATEST_MS for each in times_ms)
-        and mark.head_bytes <= min(HEAD_BYTES, mark.position)
+        and mark.head_bytes
+        <= HEAD_BYTES  # of a file that is saved before its first line is sent, more than was read
         and mark.tail_bytes <= min(TAIL_BYTES, mark.position)
         and all(map(_is_file_name, (entry.path, entry.place)))
     )
