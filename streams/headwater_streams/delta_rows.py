@@ -1,11 +1,17 @@
-"""A Delta table's rows without Spark."""
+"""A Delta table's rows without Spark: read, and removed.
+
+deltalake's DELETE, UPDATE and MERGE write their files with Arrow's string views in the schema that Parquet carries for
+Arrow's readers; daft and pyarrow before 15 cannot open such a file. Its appends, overwrites and compactions write
+plain strings, so those are the only ones that the library uses.
+"""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 # INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
@@ -47,3 +53,20 @@ def data_files(files: Sequence[Path | str], schema: pa.Schema | None = None) -> 
 def table_id(table: Path) -> str:
     """Delta's id of a table, which tells it from another one of the same name."""
     return str(DeltaTable(str(table)).metadata().id)
+
+
+def remove_rows(table: Path, where: pc.Expression, predicate: str) -> None:
+    """Removes rows by an overwrite with none; makes no commit where none match.
+
+    Args:
+        table: The folder of the table.
+        where: Which rows, to Arrow.
+        predicate: The same in SQL.
+
+    Raises:
+        CommitFailedError: Another commit changed the table meanwhile.
+    """
+    opened = DeltaTable(str(table))
+    if dataset_of(table, opened).count_rows(filter=where):
+        nothing = pa.schema(opened.schema().to_arrow()).empty_table()
+        write_deltalake(opened, nothing, mode="overwrite", predicate=predicate)

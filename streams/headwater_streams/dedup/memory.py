@@ -21,11 +21,11 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import Seen
-from headwater_streams.delta_rows import dataset_of
+from headwater_streams.delta_rows import dataset_of, remove_rows
 
 SEEN_TABLE = "headwater.seen"
 
@@ -150,5 +150,7 @@ def take_over(table: Path, origin: Path, job: str, since: int) -> None:
         return
     rows = dataset_of(origin).to_table()
     if (table / "_delta_log").exists():
-        DeltaTable(str(table)).delete(f"job = '{job}' AND since >= {since}")
+        replaced = (pc.field("job") == job) & (pc.field("since") >= since)
+        name = job.replace("'", "''")
+        remove_rows(table, replaced, f"job = '{name}' AND since >= {since}")
     write_deltalake(str(table), rows, mode="append")

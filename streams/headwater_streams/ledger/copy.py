@@ -1,12 +1,18 @@
 """`headwater.ledger`: a copy of every entry, for when Delta's own log has been cleaned up.
 
 One row for each commit of a job, keyed by (table, generation, version); copying twice changes nothing.
+
+Rows are appended and not merged: see `delta_rows` for what deltalake's MERGE writes into a file.
 """
 
 from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.log import LEDGER_TABLE, Commit, commits
@@ -31,39 +37,42 @@ SCHEMA = pa.schema(
     ]
 )
 """`entry` is the whole entry as JSON; the other columns are there to be queried."""
+_TRIES = 4
 
 
 def copy_entries(home: Home, table: str) -> int:
-    """Copies a table's entries that the ledger does not have yet; returns how many commits were looked at."""
-    path = home.table(LEDGER_TABLE)
+    """Copies a table's entries that the ledger does not have yet; returns how many were copied."""
+    for _ in range(_TRIES):
+        try:
+            return _append_new(home.table(LEDGER_TABLE), home.table(table), table)
+        except CommitFailedError:
+            continue  # another process copied the same entries: what is left is looked up anew
+    return _append_new(home.table(LEDGER_TABLE), home.table(table), table)
+
+
+def _append_new(path: Path, source: Path, table: str) -> int:
+    opened = DeltaTable(str(path)) if (path / "_delta_log").exists() else None
     known = -1
-    if (path / "_delta_log").exists():
-        ledger = dataset_of(path)
-        versions = ledger.to_table(columns=["version"], filter=_is_table(table)).column("version")
-        known = max(versions.to_pylist(), default=-1)
-    rows = [_row(table, commit) for commit in commits(home.table(table), since=known + 1) if commit.entry]
-    if not rows:
-        return 0
-    batch = pa.Table.from_pylist(rows, schema=SCHEMA)
-    if known < 0:
-        write_deltalake(str(path), batch.slice(0, 0), mode="ignore")
-    merge = DeltaTable(str(path)).merge(
-        batch,
-        predicate="t.table = s.table AND t.generation = s.generation AND t.version = s.version",
-        source_alias="s",
-        target_alias="t",
-    )
-    merge.when_not_matched_insert_all().execute()
+    if opened is not None:
+        copied = dataset_of(path, opened).to_table(columns=["version"], filter=pc.field("table") == table)
+        known = max(copied["version"].to_pylist(), default=-1)
+    rows = [_row(table, commit) for commit in commits(source, since=known + 1) if commit.entry]
+    if rows and opened is None:
+        write_deltalake(str(path), SCHEMA.empty_table(), mode="ignore")
+        return _append_new(path, source, table)
+    if rows and opened is not None:
+        # Delta refuses the second of two appends of one transaction's name that began at the same version.
+        name = Transaction(f"copy of {table}", rows[-1]["version"])
+        write_deltalake(
+            opened,
+            pa.Table.from_pylist(rows, schema=SCHEMA),
+            mode="append",
+            commit_properties=CommitProperties(app_transactions=[name]),
+        )
     return len(rows)
 
 
-def _is_table(table: str) -> object:
-    import pyarrow.compute as pc
-
-    return pc.field("table") == table
-
-
-def _row(table: str, commit: Commit) -> dict[str, object]:
+def _row(table: str, commit: Commit) -> dict[str, Any]:
     entry = commit.entry
     assert entry is not None
     ranges = [

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from headwater_streams.dedup.memory import SEEN_TABLE
+from headwater_streams.delta_rows import remove_rows
 from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_versions
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
 from headwater_streams.runtime.context import StageContext
@@ -93,7 +95,8 @@ def tidy(home: Home, upkeep: Upkeep) -> None:
             continue
         try:
             if name == PROGRESS_TABLE:
-                DeltaTable(str(path)).delete(f"happened_at < '{before:%Y-%m-%dT%H:%M:%SZ}'")
+                too_old = f"happened_at < '{before:%Y-%m-%dT%H:%M:%SZ}'"
+                remove_rows(path, pc.field("happened_at") < before.replace(microsecond=0), too_old)
             compact(path)
             vacuum(home, name, upkeep.files_kept_h)
         except (DeltaError, OSError) as error:
