@@ -205,3 +205,46 @@ def test_spark_engine_tells_mistakes_in_a_sentence_and_does_the_rest(run_sql, tm
     )
     assert json.loads(past.stdout) == [{"n": 3}]
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["tables"]
+
+
+SCRIPT = r"""
+-- silver.broken is not read; nobody's fault
+CREATE TEMPORARY VIEW words AS SELECT 'it\'s; x' AS a, "b\"; c" AS b, r'd\' AS `e;f` /* g /* ; */ ; */;
+SELECT a, b, `e;f` FROM words WHERE 'silver.broken' <> '';
+BEGIN
+  DECLARE total INT DEFAULT 40;
+  IF total > 1 THEN SET total = total + CASE WHEN true THEN 2 ELSE 0 END; END IF;
+  SELECT total AS answer;
+END;
+EXPLAIN SELECT /*+ COALESCE(3) */ id FROM range(0, 10, 1, 7);
+SELECT parse_json('{"a": [1, null]}') AS loose, CAST(NULL AS VARIANT) AS nothing, '' AS blank;
+DROP VIEW words;
+SELECT count(*) AS n FROM silver.pairs
+"""
+
+
+def test_spark_engine_cuts_a_script_as_spark_reads_it(run_sql, tmp_path):
+    write_deltalake(tmp_path / "tables/silver/pairs", pa.table({"n": [1, 2, 3]}))
+    (tmp_path / "tables/silver/broken/_delta_log").mkdir(parents=True)
+    (tmp_path / "tables/silver/broken/_delta_log/00000000000000000000.json").write_text("{")
+    done = run_sql(tmp_path, "--engine", "spark", stdin=SCRIPT)
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["it's;", "x", 'b";', "c", "d\\"] in lines
+    assert ["42"] in lines
+    assert "Coalesce 3" in done.stdout
+    assert '{"a": [1, null]}' in done.stdout
+    assert ["3"] in lines
+    read = run_sql(tmp_path, "--engine", "spark", "SELECT * FROM silver.broken -- silver.pairs")
+    assert (read.returncode, read.stdout) == (1, "")
+    assert "cannot open table silver.broken: " in read.stderr
+    at = run_sql(
+        tmp_path,
+        "--engine",
+        "spark",
+        "--at",
+        "0",
+        "--json",
+        "SELECT count(*) AS n FROM silver.pairs, silver.x",
+    )
+    assert "there is no table silver.x" in at.stderr

@@ -66,17 +66,83 @@ def test_tables_are_found_by_schema_and_name(session):
     ]
 
 
-def test_only_named_tables_are_opened(home):
-    named = Catalog(home).named_in("select * from Silver.departures__quarantine")
-    assert [ref.name for ref in named] == ["departures__quarantine"]
+@pytest.mark.parametrize(
+    ("statement", "dialect", "names"),
+    [
+        ("select * from Silver.departures__quarantine", "duckdb", ["departures__quarantine"]),
+        ('from "silver" . "departures"', "duckdb", ["departures"]),
+        ("from memory.`silver`.departures", "duckdb", ["departures"]),
+        ("from query_table('silver.departures')", "duckdb", ["departures"]),
+        ("select silver, departures from headwater.ledger", "duckdb", ["ledger"]),
+        ("select 1 -- silver.departures", "duckdb", []),
+        ("select 1 /* a /* b */ silver.departures */", "duckdb", []),
+        ("select 1 -- a \\\n silver.departures", "spark", []),
+        ("select 1 -- a \\\n silver.departures", "duckdb", ["departures"]),
+        ("select /*+ broadcast(silver.departures) */ 1", "spark", ["departures"]),
+        ("select * from silver/* , */.departures", "spark", ["departures"]),
+        ("select * from old_silver.departures", "duckdb", []),
+    ],
+)
+def test_tables_named_in_a_statement_are_those_that_stand_there_as_names(home, statement, dialect, names):
+    assert [ref.name for ref in Catalog(home).named_in(statement, dialect)] == names
 
 
-def test_broken_table_harms_no_statement_that_does_not_name_it(home, session):
-    (home / "tables/silver/broken/_delta_log").mkdir(parents=True)
-    (home / "tables/silver/broken/_delta_log/00000000000000000000.json").write_text("{")
-    assert answer(session, "SELECT count(*) AS n FROM silver.departures") == [{"n": 3}]
-    with pytest.raises(SqlError, match=r"cannot open table silver\.broken"):
+def test_table_and_schema_of_any_name_are_found(tmp_path):
+    write_deltalake(tmp_path / 'tables/my schema/a "b";c', pa.table({"n": [1]}))
+    with SqlSession(tmp_path) as session:
+        assert answer(session, 'select n from "my schema"."a ""b"";c"') == [{"n": 1}]
+
+
+def break_log(home, name):
+    path = home / "tables/silver" / name / "_delta_log"
+    path.mkdir(parents=True)
+    (path / "00000000000000000000.json").write_text("{")
+
+
+def test_broken_table_harms_no_statement_that_does_not_read_it(home, session):
+    break_log(home, "broken")
+    statement = "SELECT count(*) AS n FROM silver.departures WHERE 'silver.broken' <> '' -- silver.broken"
+    assert answer(session, statement) == [{"n": 3}]
+    for statement in ("SELECT * FROM silver.broken", 'SELECT * FROM "silver"."broken"', "FROM Silver.Broken"):
+        with pytest.raises(SqlError, match=r"cannot open table silver\.broken"):
+            session.run(statement)
+
+
+def test_broken_table_is_told_where_no_other_was_read_before(home):
+    break_log(home, "broken")
+    with SqlSession(home) as session, pytest.raises(SqlError, match=r"cannot open table silver\.broken"):
         session.run("SELECT * FROM silver.broken")
+
+
+def test_table_that_broke_is_not_read_as_it_was(home, session):
+    assert answer(session, "SELECT version FROM headwater.ledger") == [{"version": 0}]
+    (home / "tables/headwater/ledger/_delta_log/00000000000000000000.json").write_text("{")
+    with pytest.raises(SqlError, match=r"cannot open table headwater\.ledger"):
+        session.run("SELECT version FROM headwater.ledger")
+
+
+def test_tables_lists_the_others_beside_one_that_is_broken(home, session):
+    break_log(home, "broken")
+    listed = {row["table"]: row for row in answer(session, "tables")}
+    assert listed["silver.departures"]["rows"] == 3
+    broken = listed["silver.broken"]
+    assert (broken["version"], broken["rows"], broken["files"]) == (None, None, None)
+    assert broken["problem"].startswith("cannot open table silver.broken: ")
+    assert listed["silver.departures"]["problem"] is None
+
+
+@pytest.mark.parametrize("damage", ["garbage", "", "cut"])
+def test_table_of_a_damaged_checkpoint_is_told_in_a_sentence(home, session, damage):
+    path = home / "tables/headwater/ledger"
+    DeltaTable(path).create_checkpoint()
+    (checkpoint,) = path.glob("_delta_log/*.parquet")
+    whole = checkpoint.read_bytes()
+    checkpoint.write_bytes(whole[: len(whole) // 2] if damage == "cut" else damage.encode())
+    (problem,) = [row["problem"] for row in answer(session, "tables") if row["problem"]]
+    assert problem.startswith("cannot open table headwater.ledger: ")
+    assert "\n" not in problem
+    with pytest.raises(SqlError, match=r"cannot open table headwater\.ledger"):
+        session.run("SELECT * FROM headwater.ledger")
 
 
 def test_folder_without_a_commit_is_not_a_table_yet(home, session):
@@ -140,6 +206,19 @@ def test_at_version_that_does_not_exist_names_the_newest(home):
         session.run("SELECT * FROM headwater.ledger")
 
 
+def test_at_version_asks_it_only_of_the_tables_that_are_read(home):
+    for number in range(3):
+        write_deltalake(home / "tables/headwater/ledger", pa.table({"version": [number]}), mode="append")
+    with SqlSession(home, at=2) as session:
+        statement = "SELECT count(*) AS n FROM headwater.ledger WHERE 'silver.departures' <> ''"
+        assert answer(session, statement) == [{"n": 3}]
+        listed = {row["table"]: row for row in answer(session, "tables")}
+        assert listed["headwater.ledger"]["version"] == 2
+        assert "no version at 2: its newest is version 0" in listed["silver.departures"]["problem"]
+        with pytest.raises(SqlError, match=r"silver\.departures has no version at 2"):
+            session.run("SELECT * FROM headwater.ledger, silver.departures")
+
+
 def test_at_moment_before_the_table_names_its_oldest_version(home):
     with (
         SqlSession(home, at=datetime(2013, 1, 1, tzinfo=UTC)) as session,
@@ -192,6 +271,7 @@ def test_tables_lists_versions_and_rows(session):
         "version": 0,
         "rows": 3,
         "files": 1,
+        "problem": None,
     }
 
 
@@ -336,3 +416,26 @@ def test_json_has_no_character_that_a_terminal_obeys(session):
     text = printed(write_json, session.run(f"SELECT {HOSTILE} AS line"))
     assert json.loads(text) == [{"line": "\x1b[2J\x9b\u202e\u2028\r[bold]ok[/bold]"}]
     assert text.isprintable() or text.replace("\n", "").isprintable()
+
+
+def test_variant_is_shown_as_what_it_holds(session):
+    statement = """
+        SELECT {'a': [1, 2], 'b': NULL}::VARIANT AS v, NULL::VARIANT AS n, 'x'::VARIANT AS text,
+               [1::VARIANT, NULL] AS l,
+               {'inside': 2.5::DOUBLE::VARIANT, 'beside': 1} AS s, 3 AS v, DATE '2013-01-01'::VARIANT AS day"""
+    result = session.run(statement)
+    assert list(result.objects()) == [
+        {
+            "v": {"a": [1, 2], "b": None},
+            "n": None,
+            "text": "x",
+            "l": [1, None],
+            "s": {"inside": 2.5, "beside": 1},
+            "v_1": 3,
+            "day": "2013-01-01",
+        }
+    ]
+    assert (
+        printed(write_csv, result).splitlines()[1].startswith('"{""a"": [1, 2], ""b"": null}",,x,"[1, null]"')
+    )
+    assert list(session.run("SELECT 1::VARIANT AS v WHERE false").objects()) == []

@@ -74,7 +74,7 @@ def sql(
 
             run_prompt(session, console(), max_rows=max_rows, raw=raw)
             return
-        statements = all_statements(sys.stdin.read() if statement is None else statement)
+        statements = all_statements(sys.stdin.read() if statement is None else statement, engine)
         if not statements:
             raise UsageError('there is no statement; try headwater sql "select 1"')
         try:

@@ -2,11 +2,14 @@
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from headwater.sql.errors import UnknownTableError
+from headwater.sql.lexer import Dialect, without_comments
 
-_WORD = re.compile(r"\w+")
+_NAME = r"""(?:\w+|"(?:[^"]|"")+"|`(?:[^`]|``)+`)"""
+_DOTTED = re.compile(rf"{_NAME}(?:\s*\.\s*{_NAME})+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,6 @@ class TableRef:
     def qualified_name(self) -> str:
         """`schema.name`, as people write it."""
         return f"{self.schema}.{self.name}"
-
-    @property
-    def words(self) -> frozenset[str]:
-        """The words that a statement which names this table must contain."""
-        return frozenset(_WORD.findall(self.qualified_name.lower()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +60,20 @@ class Catalog:
                 return table
         raise UnknownTableError(name, [table.qualified_name for table in tables], self.tables_dir)
 
-    def named_in(self, statement: str) -> list[TableRef]:
-        """The tables whose schema and name both occur as words in the statement.
+    def named_in(self, statement: str, dialect: Dialect = "duckdb") -> list[TableRef]:
+        """The tables that stand in the statement as `schema.name`, quoted or not, outside of comments.
 
-        A superset of those that it reads (a string or a comment may hold the words as well): opening one too
-        many costs some milliseconds, while a parser of each engine's dialect would cost far more.
+        A superset of those that it reads: the name may be a text's, or a column's behind an alias. Opening one too
+        many costs some milliseconds, while a parser of each engine's dialect would cost far more. That one of them
+        cannot be opened says nothing as long as the engine does not miss it.
         """
-        words = frozenset(_WORD.findall(statement.lower()))
-        return [table for table in self.tables() if table.words <= words]
+        named = set()
+        for dotted in _DOTTED.findall(without_comments(statement, dialect)):
+            parts = [_plain(part).lower() for part in re.findall(_NAME, dotted)]
+            named |= set(pairwise(parts))
+        return [table for table in self.tables() if (table.schema.lower(), table.name.lower()) in named]
+
+
+def _plain(name: str) -> str:
+    quote = name[0]
+    return name[1:-1].replace(quote * 2, quote) if quote in '"`' else name

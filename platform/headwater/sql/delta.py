@@ -31,17 +31,34 @@ class OpenTable:
     delta: "DeltaTable"
 
     def dataset(self) -> "pads.Dataset":
-        """The rows as an Arrow dataset, which takes column choices and filters down to the files."""
-        from deltalake.exceptions import DeltaError
+        """The rows as an Arrow dataset, which takes column choices and filters down to the files.
 
+        Raises:
+            SqlError: deltalake cannot read the table.
+        """
         with _pandas_held_back():
             from headwater_streams.delta_rows import dataset_of
-        try:
-            return dataset_of(self.ref.path, self.delta)
-        except DeltaError as error:
-            raise SqlError(
-                f"cannot read {self.ref.qualified_name} without Spark ({error}): use --engine spark"
-            ) from error
+        with _telling(f"cannot read {self.ref.qualified_name} without Spark ({{}}): use --engine spark"):
+            rows = dataset_of(self.ref.path, self.delta)
+            return self._with_variants(rows) if "variant" in self.delta.schema().to_json() else rows
+
+    def _with_variants(self, rows: "pads.Dataset") -> "pads.Dataset":
+        import pyarrow as pa
+
+        from headwater.sql.variant import declared
+
+        kinds = {field.name: field.type for field in self.delta.schema().fields}
+        return rows.replace_schema(pa.schema([declared(field, kinds[field.name]) for field in rows.schema]))
+
+    def row_counts(self) -> "list[int | None]":
+        """The rows of each file by Delta's log; None where it does not say.
+
+        Raises:
+            SqlError: The log cannot be read that far.
+        """
+        with _telling(f"cannot read the log of {self.ref.qualified_name}: {{}}"):
+            counts = self.delta.get_add_actions(flatten=True).column("num_records")
+            return list(counts.to_pylist())
 
 
 def parse_at(text: str) -> int | datetime:
@@ -63,15 +80,17 @@ def open_table(ref: TableRef, at: At = None) -> OpenTable:
         SqlError: The log cannot be read, or has no such version, or none that old.
     """
     from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
 
+    if at is None:
+        with _telling(f"cannot open table {ref.qualified_name}: {{}}"):
+            newest = DeltaTable(str(ref.path))
+        return OpenTable(ref, newest.version(), newest)
     try:
-        delta = DeltaTable(str(ref.path), version=at if isinstance(at, int) else None)
-        if isinstance(at, datetime):
-            delta.load_as_version(at)
-    except (DeltaError, OSError, ValueError) as error:
-        if at is None:
-            raise SqlError(f"cannot open table {ref.qualified_name}: {error}") from error
+        with _telling("{}"):
+            delta = DeltaTable(str(ref.path), version=at if isinstance(at, int) else None)
+            if isinstance(at, datetime):
+                delta.load_as_version(at)
+    except SqlError as error:
         raise SqlError(f"table {ref.qualified_name} has no version at {at}: {_available(ref)}") from error
     if isinstance(at, datetime):
         _require_committed(ref, delta.version(), at)
@@ -98,6 +117,18 @@ def _available(ref: TableRef) -> str:
 
 def _commit_time(delta: "DeltaTable") -> str:
     return datetime.fromtimestamp(delta.history(1)[0]["timestamp"] / 1000, UTC).isoformat(timespec="seconds")
+
+
+@contextmanager
+def _telling(sentence: str) -> Iterator[None]:
+    """Puts whatever deltalake says of a damaged table into a sentence; a panic in Rust is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise SqlError(sentence.format(lines[0])) from error
 
 
 class _RefusePandas(importlib.abc.MetaPathFinder):

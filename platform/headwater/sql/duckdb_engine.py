@@ -1,14 +1,22 @@
 """Runs statements in DuckDB over Delta tables: no JVM, answers in a fraction of a second."""
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from headwater.errors import DependencyError
-from headwater.sql.catalog import Catalog
+from headwater.sql.catalog import Catalog, TableRef
 from headwater.sql.delta import At, OpenTable, open_table
-from headwater.sql.errors import SqlError, UnknownTableError
+from headwater.sql.errors import SqlError, UnknownTableError, misses
 from headwater.sql.result import Result
+from headwater.sql.variant import JSON_FIELD
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from duckdb import DuckDBPyRelation
+
+_VARIANT = re.compile(r"\bVARIANT\b")
 _MISSING_TABLE = re.compile(r'(?:Table|View) with name "?(?P<name>[^"]+?)"? does not exist')
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
@@ -50,13 +58,18 @@ class DuckDBEngine:
         """
         import duckdb
 
-        for ref in self._catalog.named_in(statement):
-            self._bind(open_table(ref, self._at))
+        unopened: dict[str, SqlError] = {}
+        for ref in self._catalog.named_in(statement, "duckdb"):
+            try:
+                self._bind(open_table(ref, self._at))
+            except SqlError as error:  # it may be a name in a text, which nobody reads
+                self._forget(ref)
+                unopened[ref.qualified_name] = error
         try:
             relation = self._connection.sql(statement)
-            return None if relation is None else Result.from_arrow(relation.to_arrow_table())
+            return None if relation is None else Result.from_arrow(_arrow_of(relation))
         except duckdb.Error as error:
-            raise self._explained(error) from error
+            raise self._explained(error, unopened) from error
 
     def _bind(self, table: OpenTable) -> None:
         source = f"{table.ref.qualified_name}@v{table.version}"
@@ -65,10 +78,20 @@ class DuckDBEngine:
         self._connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         self._connection.execute(f"CREATE OR REPLACE VIEW {schema}.{name} AS SELECT * FROM {_quoted(source)}")
 
-    def _explained(self, error: Exception) -> SqlError:
+    def _forget(self, ref: TableRef) -> None:
+        """Takes the name away: a statement must not see the state that an earlier one saw."""
+        import duckdb
+
+        with suppress(duckdb.CatalogException):  # there is no such schema yet
+            self._connection.execute(f"DROP VIEW IF EXISTS {_quoted(ref.schema)}.{_quoted(ref.name)}")
+
+    def _explained(self, error: Exception, unopened: Mapping[str, SqlError]) -> SqlError:
         message = str(error).partition("\n\nStack Trace")[0].strip()
         missing = _MISSING_TABLE.search(message)
         if missing:
+            for name, reason in unopened.items():
+                if misses(missing["name"], name):
+                    return reason
             existing = [table.qualified_name for table in self._catalog.tables()]
             return UnknownTableError(missing["name"], existing, self._catalog.tables_dir)
         return SqlError(message)
@@ -76,6 +99,20 @@ class DuckDBEngine:
     def close(self) -> None:
         """Ends the connection."""
         self._connection.close()
+
+
+def _arrow_of(relation: "DuckDBPyRelation") -> "pa.Table":
+    """The rows; a column that holds VARIANTs, which would be two binaries each, as JSON."""
+    kinds = [str(kind) for kind in relation.types]
+    if not any(map(_VARIANT.search, kinds)):
+        return relation.to_arrow_table()
+    columns = [
+        f"CASE WHEN #{place} IS NOT NULL THEN {{'{JSON_FIELD}': CAST(CAST(#{place} AS JSON) AS VARCHAR)}} END"
+        if _VARIANT.search(kind)
+        else f"#{place}"
+        for place, kind in enumerate(kinds, 1)
+    ]
+    return relation.project(", ".join(columns)).to_arrow_table().rename_columns(relation.columns)
 
 
 def _quoted(identifier: str) -> str:

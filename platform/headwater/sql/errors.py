@@ -1,6 +1,7 @@
 """What goes wrong in a statement, as a sentence for the person who typed it."""
 
 import difflib
+import re
 from collections.abc import Sequence
 
 from headwater.errors import UserError
@@ -17,6 +18,12 @@ class UnknownTableError(SqlError):
     def __init__(self, name: str, existing: Sequence[str], tables_dir: object) -> None:
         super().__init__(_unknown_table_message(name, existing, tables_dir))
         self.name = name
+
+
+def misses(missing: str, table: str) -> bool:
+    """Whether what an engine says is missing, `name` or `schema.name` in any quotes, is this table."""
+    name = re.sub(r"[\"`]", "", missing).lower()
+    return table.lower() == name or table.lower().endswith(f".{name}") or name.endswith(f".{table.lower()}")
 
 
 def _unknown_table_message(name: str, existing: Sequence[str], tables_dir: object) -> str:

@@ -61,7 +61,7 @@ def run_prompt(
         if not pending and _is_command(command):
             _answer(session, command, console, max_rows, raw=raw)
             continue
-        statements, pending = split_statements(f"{pending}\n{line}" if pending else line)
+        statements, pending = split_statements(f"{pending}\n{line}" if pending else line, session.engine)
         for statement in statements:
             _answer(session, statement, console, max_rows, raw=raw)
 

@@ -2,14 +2,16 @@
 
 import re
 from pathlib import Path
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 from headwater.errors import UsageError
-from headwater.sql.catalog import Catalog
+from headwater.sql.catalog import Catalog, TableRef
 from headwater.sql.delta import At, open_table
+from headwater.sql.errors import SqlError
+from headwater.sql.lexer import Dialect
 from headwater.sql.result import Result
 
-EngineName = Literal["duckdb", "spark"]
+EngineName = Dialect
 
 _LIST_TABLES = re.compile(r"(?:show\s+)?tables|\\d|\\dt", re.IGNORECASE)
 _DESCRIBE = re.compile(r"(?:describe|desc|\\d)\s+(?:table\s+)?(?P<name>[\w.\"`]+\.[\w\"`]+)", re.IGNORECASE)
@@ -45,19 +47,19 @@ class SqlSession:
         if engine not in get_args(EngineName):
             raise UsageError(f"engine {engine!r} is not one of {', '.join(get_args(EngineName))}")
         self.catalog = Catalog(home)
-        self._engine_name = engine
+        self.engine: EngineName = engine
         self._at = at
-        self._engine: Engine | None = None
+        self._started_engine: Engine | None = None
 
     def __enter__(self) -> "SqlSession":
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._engine is not None:
-            self._engine.close()
+        if self._started_engine is not None:
+            self._started_engine.close()
 
     def run(self, statement: str) -> Result:
-        """Runs one statement, or one of the commands `tables` and `describe SCHEMA.TABLE`.
+        """Runs one statement in the engine's dialect, or one of the commands `tables` and `describe SCHEMA.TABLE`.
 
         Raises:
             SqlError: The statement is wrong or failed.
@@ -71,15 +73,30 @@ class SqlSession:
         return Result.from_rows([], []) if result is None else result
 
     def tables(self) -> Result:
-        """The tables, their versions and row counts (from Delta's log; null where a file does not say)."""
-        rows = []
-        for ref in self.catalog.tables():
+        """The tables, their versions and row counts (from Delta's log; null where a file does not say).
+
+        `problem` says why one cannot be opened; the others are listed all the same.
+        """
+        import pyarrow as pa
+
+        kinds = {
+            "table": pa.string(),
+            "version": pa.int64(),
+            "rows": pa.int64(),
+            "files": pa.int64(),
+            "problem": pa.string(),
+        }
+        rows = [dict(zip(kinds, self._state(ref), strict=True)) for ref in self.catalog.tables()]
+        return Result.from_arrow(pa.Table.from_pylist(rows, schema=pa.schema(list(kinds.items()))))
+
+    def _state(self, ref: TableRef) -> tuple[str, int | None, int | None, int | None, str | None]:
+        try:
             table = open_table(ref, self._at)
-            actions = table.delta.get_add_actions(flatten=True)
-            counts = actions.column("num_records").to_pylist()
-            row_count = None if None in counts else sum(counts)
-            rows.append((ref.qualified_name, table.version, row_count, len(counts)))
-        return Result.from_rows(["table", "version", "rows", "files"], rows)
+            counts = table.row_counts()
+        except SqlError as error:
+            return ref.qualified_name, None, None, None, str(error)
+        row_count = None if None in counts else sum(count for count in counts if count is not None)
+        return ref.qualified_name, table.version, row_count, len(counts), None
 
     def describe(self, name: str) -> Result:
         """The columns of a table, with Delta's names for the types.
@@ -92,16 +109,16 @@ class SqlSession:
         return Result.from_rows(["column", "type", "nullable"], rows)
 
     def _started(self) -> Engine:
-        if self._engine is None:
-            if self._engine_name == "spark":
+        if self._started_engine is None:
+            if self.engine == "spark":
                 from headwater.sql.spark_engine import SparkEngine
 
-                self._engine = SparkEngine(self.catalog, self._at)
+                self._started_engine = SparkEngine(self.catalog, self._at)
             else:
                 from headwater.sql.duckdb_engine import DuckDBEngine
 
-                self._engine = DuckDBEngine(self.catalog, self._at)
-        return self._engine
+                self._started_engine = DuckDBEngine(self.catalog, self._at)
+        return self._started_engine
 
 
 def _type_text(kind: object) -> str:

@@ -3,20 +3,27 @@
 import re
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.sql.catalog import Catalog, TableRef
 from headwater.sql.delta import At, open_table
-from headwater.sql.errors import SqlError, UnknownTableError
+from headwater.sql.errors import SqlError, UnknownTableError, misses
+from headwater.sql.lexer import without_comments
 from headwater.sql.result import Result
+from headwater.sql.variant import JSON_FIELD
 from headwater.stack.session import spark_session
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkException
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
 
 
-_DROP = re.compile(r"(\s|--[^\n]*\n|/\*.*?\*/)*drop\s", re.IGNORECASE | re.DOTALL)
+_JAVA_CLASS = re.compile(r"^(?:\w+\.)+\w+: ")
+# What the session's catalog would forget, and the folder would keep.
+_DROP = re.compile(r"\s*drop\s+(?:table|schema|database|namespace)\b", re.IGNORECASE)
 
 
 class SparkEngine:
@@ -52,20 +59,25 @@ class SparkEngine:
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
 
-        if _DROP.match(statement):
+        if _DROP.match(without_comments(statement, "spark")):
             raise SqlError(
                 "DROP would only have this session forget a table: remove its folder to be rid of it; "
                 "headwater jobs rebuild fills a job's table anew"
             )
-        try:
-            for ref in self._catalog.named_in(statement):
+        unopened: dict[str, SqlError] = {}
+        for ref in self._catalog.named_in(statement, "spark"):
+            try:
                 self._bind(ref)
+            except SqlError as error:  # it may be a name in a text, which nobody reads
+                unopened[ref.qualified_name] = error
+            except (PySparkException, Py4JError) as error:
+                reason = str(self._explained(error, {})).splitlines()[0]
+                unopened[ref.qualified_name] = SqlError(f"cannot open table {ref.qualified_name}: {reason}")
+        try:
             frame = self._spark.sql(statement)
-            return Result.from_arrow(frame.toArrow()) if frame.columns else None
-        except PySparkException as error:
-            raise self._explained(error) from error
-        except Py4JError as error:
-            raise SqlError(str(error).splitlines()[0]) from error
+            return Result.from_arrow(arrow_of(frame)) if frame.columns else None
+        except (PySparkException, Py4JError) as error:
+            raise self._explained(error, unopened) from error
 
     def _bind(self, ref: TableRef) -> None:
         if ref.qualified_name in self._bound:
@@ -82,10 +94,20 @@ class SparkEngine:
             self._spark.sql(f"CREATE VIEW {schema}.{name} AS SELECT * FROM {source}")
         self._bound.add(ref.qualified_name)
 
-    def _explained(self, error: "PySparkException") -> SqlError:
+    def _explained(self, error: Exception, unopened: Mapping[str, SqlError]) -> SqlError:
+        from pyspark.errors import PySparkException
+
+        if not isinstance(error, PySparkException):
+            # Java's own exceptions: what they say, not in which call of Py4J.
+            java = getattr(error, "java_exception", None)
+            message = str(error if java is None else java.toString()).splitlines()[0]
+            return SqlError(_JAVA_CLASS.sub("", message))
         if error.getCondition() == "TABLE_OR_VIEW_NOT_FOUND":
             parameters = error.getMessageParameters() or {}
             name = parameters.get("relationName", "").replace("`", "")
+            for table, reason in unopened.items():
+                if misses(name, table):
+                    return reason
             existing = [table.qualified_name for table in self._catalog.tables()]
             return UnknownTableError(name, existing, self._catalog.tables_dir)
         message = str(error).split("\n\nJVM stacktrace")[0].strip()
@@ -95,6 +117,35 @@ class SparkEngine:
         """Stops the session and removes what it kept for its schemas."""
         self._spark.stop()
         shutil.rmtree(self._schemas_dir, ignore_errors=True)
+
+
+def arrow_of(frame: "DataFrame") -> "pa.Table":
+    """The rows; a column that holds VARIANTs, of which PySpark makes two binaries each, as JSON."""
+    from pyspark.sql import functions as F
+
+    with_variants = [_holds_variant(field.dataType) for field in frame.schema]
+    if not any(with_variants):
+        return frame.toArrow()
+    names = [f"column_{place}" for place in range(len(with_variants))]  # the frame's own may repeat
+    columns = [
+        F.struct(F.to_json(name, {"ignoreNullFields": "false"}).alias(JSON_FIELD)).alias(name)
+        if has
+        else F.col(name)
+        for name, has in zip(names, with_variants, strict=True)
+    ]
+    return frame.toDF(*names).select(*columns).toArrow().rename_columns(frame.columns)
+
+
+def _holds_variant(kind: "DataType") -> bool:
+    from pyspark.sql import types as T
+
+    if isinstance(kind, T.StructType):
+        return any(_holds_variant(field.dataType) for field in kind)
+    if isinstance(kind, T.ArrayType):
+        return _holds_variant(kind.elementType)
+    if isinstance(kind, T.MapType):
+        return _holds_variant(kind.valueType)
+    return isinstance(kind, T.VariantType)
 
 
 def _quoted(identifier: str) -> str:

@@ -7,12 +7,15 @@ costs ten times as much as the text that we want.
 - timestamps (with or without a zone): `2013-01-01T10:00:00Z`, microseconds only where they are not 0
 - dates `2013-01-01`, times `10:00:00`, intervals ISO 8601 durations (`P1DT2H`), infinite ones None
 - structs and maps: dict; arrays: list; bytes: base64 text; UUIDs: text
+- VARIANT: what it holds, as JSON has it
 """
 
 import base64
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from headwater.sql.variant import is_variant, variant_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,6 +66,8 @@ def _nested_values(array: "pa.Array", readable_bytes: bool) -> list[Any]:
     import pyarrow.types as types
 
     kind = array.type
+    if is_variant(kind):
+        return variant_values(array.field(0).to_pylist())
     if types.is_struct(kind):
         columns = [plain_values(child, readable_bytes=readable_bytes) for child in array.flatten()]
         names = [kind.field(index).name for index in range(kind.num_fields)]

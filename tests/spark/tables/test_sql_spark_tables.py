@@ -5,7 +5,8 @@ from decimal import Decimal
 
 import pytest
 
-from headwater.sql import SqlSession
+from headwater.sql import Result, SqlSession
+from headwater.sql.spark_engine import arrow_of
 from headwater_streams.runtime.home import Home
 
 UTC = dt.UTC
@@ -95,3 +96,37 @@ def test_merge_delete_and_new_columns_are_followed(spark, write, tmp_path):
     with SqlSession(tmp_path) as session:
         (listed,) = session.tables().objects()
     assert (listed["table"], listed["version"], listed["rows"]) == ("gold.t", 3, 3)
+
+
+def test_variants_of_any_depth_are_read_as_what_they_hold(spark, write, tmp_path):
+    path = Home(tmp_path).table("silver.loose")
+    columns = "id INT, v VARIANT, l ARRAY<VARIANT>, s STRUCT<x: VARIANT, y: INT>, m MAP<STRING, VARIANT>"
+    spark.sql(f"CREATE TABLE delta.`{path}` ({columns}) USING delta")
+    spark.sql(
+        f"""INSERT INTO delta.`{path}` VALUES
+            (1, parse_json('{{"a": [1, 2.5, null, "x", true], "d": 1e300}}'), array(parse_json('1'), NULL),
+             named_struct('x', parse_json('"t"'), 'y', 1), map('k', parse_json('{{}}'))),
+            (2, NULL, NULL, NULL, NULL),
+            (3, parse_json('null'), array(), named_struct('x', NULL, 'y', NULL), map('k', NULL))"""
+    )
+    expected = [
+        {
+            "id": 1,
+            "v": {"a": [1, 2.5, None, "x", True], "d": 1e300},
+            "l": [1, None],
+            "s": {"x": "t", "y": 1},
+            "m": {"k": {}},
+        },
+        {"id": 2, "v": None, "l": None, "s": None, "m": None},
+        {"id": 3, "v": None, "l": [], "s": {"x": None, "y": None}, "m": {"k": None}},
+    ]
+    statement = "SELECT * FROM silver.loose ORDER BY id"
+    assert answer(tmp_path, statement) == expected
+    frame = spark.read.format("delta").load(str(path)).orderBy("id")
+    assert list(Result.from_arrow(arrow_of(frame)).objects()) == expected
+    assert answer(tmp_path, "SELECT v.a[2] AS second FROM silver.loose WHERE id = 1") == [{"second": 2.5}]
+
+
+def test_spark_variants_under_names_that_repeat_keep_them(spark):
+    frame = spark.sql("SELECT parse_json('1') AS a, 2 AS a, CAST(NULL AS VARIANT) AS `b.c`")
+    assert list(Result.from_arrow(arrow_of(frame)).objects()) == [{"a": 1, "a_1": 2, "b.c": None}]
