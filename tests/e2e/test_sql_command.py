@@ -227,13 +227,14 @@ def test_spark_engine_cuts_a_script_as_spark_reads_it(run_sql, tmp_path):
     write_deltalake(tmp_path / "tables/silver/pairs", pa.table({"n": [1, 2, 3]}))
     (tmp_path / "tables/silver/broken/_delta_log").mkdir(parents=True)
     (tmp_path / "tables/silver/broken/_delta_log/00000000000000000000.json").write_text("{")
-    done = run_sql(tmp_path, "--engine", "spark", stdin=SCRIPT)
+    done = run_sql(tmp_path, "--engine", "spark", "--null", "(null)", stdin=SCRIPT)
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["it's;", "x", 'b";', "c", "d\\"] in lines
     assert ["42"] in lines
     assert "Coalesce 3" in done.stdout
     assert '{"a": [1, null]}' in done.stdout
+    assert done.stdout.count("(null)") == 1
     assert ["3"] in lines
     read = run_sql(tmp_path, "--engine", "spark", "SELECT * FROM silver.broken -- silver.pairs")
     assert (read.returncode, read.stdout) == (1, "")
@@ -248,3 +249,25 @@ def test_spark_engine_cuts_a_script_as_spark_reads_it(run_sql, tmp_path):
         "SELECT count(*) AS n FROM silver.pairs, silver.x",
     )
     assert "there is no table silver.x" in at.stderr
+
+
+@pytest.mark.story
+def test_sql_reads_duckdb_s_texts_and_tells_null_from_an_empty_text(run_sql, home):
+    script = r"SELECT $$a;b$$ AS a, E'it\'s; x' AS b, NULL AS c, '' AS d, 'NULL' AS e /* f /* ; */ ; */; -- ;"
+    assert run_sql(home, "--csv", stdin=script).stdout == 'a,b,c,d,e\na;b,it\'s; x,,"",NULL\n'
+    told = run_sql(home, "--csv", "--null", "NULL", script)
+    assert told.stdout == 'a,b,c,d,e\na;b,it\'s; x,NULL,"","NULL"\n'
+    assert "(null)" in run_sql(home, "--null", "(null)", script).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--json", "--null", "x"], "JSON has a null of its own"),
+        (["--csv", "--null", "a,b"], "give a plain text"),
+    ],
+)
+def test_sql_null_that_cannot_be_is_refused(run_sql, home, arguments, said):
+    done = run_sql(home, *arguments, "SELECT 1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr

@@ -1,9 +1,11 @@
 """Statements over Delta tables in DuckDB: names, versions, errors, output forms, the prompt."""
 
+import csv
 import io
 import json
 import time
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -328,6 +330,47 @@ def test_csv_has_a_header_and_quotes_what_needs_it(session):
     ]
 
 
+CSV_VALUES = (
+    "VALUES (1, NULL), (2, ''), (3, 'NULL'), (4, 'a' || chr(13) || 'b'), (5, 'a' || chr(10)), (6, '\"')"
+)
+
+
+@pytest.mark.parametrize("null", ["", "NULL", "\\N"])
+def test_csv_tells_null_from_texts_and_quotes_what_ends_a_line(session, tmp_path, null):
+    result = session.run(f"SELECT * FROM ({CSV_VALUES}) AS t(id, text)")
+    text = printed(partial(write_csv, null=null), result)
+    quoted_null = '"NULL"' if null == "NULL" else "NULL"
+    assert text == (f'id,text\n1,{null}\n2,""\n3,{quoted_null}\n4,"a\rb"\n5,"a\n"\n6,""""\n')
+    file = tmp_path / "out.csv"
+    file.write_text(text, newline="")
+    read = f"read_csv('{file}', header = true, quote = '\"', nullstr = '{null}', allow_quoted_nulls = false)"
+    assert [row["text"] for row in answer(session, f"SELECT text FROM {read} ORDER BY id")] == [
+        None, "", "NULL", "a\rb", "a\n", '"',
+    ]  # fmt: skip
+    with file.open(newline="") as lines:
+        assert len(list(csv.reader(lines))) == 7
+
+
+def test_csv_of_one_column_has_no_blank_line(session):
+    result = session.run("SELECT * FROM (VALUES (NULL), (''), ('a')) AS t(x)")
+    assert printed(write_csv, result) == 'x\n""\n""\na\n'
+    assert printed(partial(write_csv, null="-"), result) == 'x\n-\n""\na\n'
+
+
+def test_csv_quotes_names_of_columns_alike(session):
+    assert (
+        printed(write_csv, session.run('SELECT 1 AS "a\rb", 2 AS ",", 3 AS "n"')) == '"a\rb",",",n\n1,2,3\n'
+    )
+
+
+def test_table_for_people_shows_null_as_it_is_told(session):
+    result = session.run("SELECT NULL AS a, '' AS b, 'x' AS c")
+    out = io.StringIO()
+    print_table(result, Console(file=out, width=80), max_rows=1, null="(null)")
+    assert out.getvalue().count("(null)") == 1
+    assert "null" not in shown(result)
+
+
 def test_csv_of_no_rows_keeps_its_header(session):
     assert printed(write_csv, session.run("SELECT 1 AS a, 2 AS b WHERE false")) == "a,b\n"
 
@@ -338,6 +381,13 @@ def test_table_for_people_counts_rows_and_cuts_nothing_in_a_pipe():
     assert long_value in text
     assert "[bold]" in text
     assert "2 rows" in text
+
+
+@pytest.mark.parametrize("cell", ["x" * 100_001, "\u754c" * 60_000, "a\tb" * 30_000, "x" * 250_000])
+def test_table_for_people_keeps_a_cell_of_any_length_on_one_line_in_a_pipe(cell):
+    lines = shown(Result.from_rows(["n", "value"], [(1, cell), (2, "y")]), width=80).splitlines()
+    assert [line for line in lines if cell.expandtabs() in line]
+    assert len(lines) == 7
 
 
 def test_table_for_people_that_is_too_wide_becomes_records():

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from headwater.piped import widen_for
 from headwater_broker.shown import escaped, escaped_json, escaped_text
 
 if TYPE_CHECKING:
@@ -58,8 +59,11 @@ def console() -> "Console":
     from headwater.cli._console import PlainConsole
 
     # A pipe has no width: names in it are to be found and copied whole.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 10_000
-    return PlainConsole(width=width)
+    return PlainConsole(width=10_000 if _is_pipe() else None)
+
+
+def _is_pipe() -> bool:
+    return not sys.stdout.isatty() and "COLUMNS" not in os.environ
 
 
 def progress_console() -> "Console":
@@ -115,6 +119,10 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, emp
         table.add_column(
             Text(name), justify="right" if numeric else "left", overflow="fold", min_width=len(name)
         )
-    for row in cells:
-        table.add_row(*(Text("" if cell is None else escaped(str(cell))) for cell in row))
-    console().print(table)
+    shown = [["" if cell is None else escaped(str(cell)) for cell in row] for row in cells]
+    for row in shown:
+        table.add_row(*map(Text, row))
+    out = console()
+    if _is_pipe():
+        widen_for(out, table, (*columns, *(cell for row in shown for cell in row)))
+    out.print(table)

@@ -45,6 +45,12 @@ def sql(
         int,
         typer.Option(metavar="N", min=0, help="The most rows to show of a table for people; 0 shows all."),
     ] = 100,
+    null: Annotated[
+        str,
+        typer.Option(
+            metavar="TEXT", help="What stands for NULL in tables and in CSV.", show_default="nothing"
+        ),
+    ] = "",
     raw: RawOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
@@ -53,7 +59,9 @@ def sql(
     Each statement sees one version of every table that it names, also while
     jobs write. Times are UTC. Of several statements, --json and --csv print
     the last one's rows. Control characters of the data, but for tabs and line
-    breaks, are shown as \\x1b in tables, and in CSV on a terminal.
+    breaks, are shown as \\x1b in tables, and in CSV on a terminal. In CSV, NULL
+    has no quotes, and a text that reads the same has: --null NULL for readers
+    that heed no quotes.
 
     \b
     Examples:
@@ -65,6 +73,7 @@ def sql(
     """
     if json_output and csv_output:
         raise UsageError("--json and --csv exclude each other")
+    _require_null(null, json_output=json_output)
     pinned = _parsed_at(at)
     with SqlSession(home, engine, pinned) as session:
         if statement is None and sys.stdin.isatty():
@@ -72,20 +81,29 @@ def sql(
                 raise UsageError("--json and --csv need a statement, as an argument or on standard input")
             from headwater.sql.prompt import run_prompt
 
-            run_prompt(session, console(), max_rows=max_rows, raw=raw)
+            run_prompt(session, console(), max_rows=max_rows, raw=raw, null=null)
             return
         statements = all_statements(sys.stdin.read() if statement is None else statement, engine)
         if not statements:
             raise UsageError('there is no statement; try headwater sql "select 1"')
         try:
             if json_output or csv_output:
-                _print_for_machines(session, statements, as_json=json_output, raw=raw)
+                _print_for_machines(session, statements, as_json=json_output, raw=raw, null=null)
             else:
-                _print_for_people(session, statements, max_rows, raw=raw)
+                _print_for_people(session, statements, max_rows, raw=raw, null=null)
             sys.stdout.flush()
         except BrokenPipeError:
             # `headwater sql ... | head` has read enough; Python would complain once more while it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _require_null(null: str, *, json_output: bool) -> None:
+    from headwater.sql.output import CSV_MARKS
+
+    if null and json_output:
+        raise UsageError("--null is for tables and --csv; JSON has a null of its own")
+    if any(mark in null for mark in CSV_MARKS):
+        raise UsageError(f"--null {null!r}: CSV would need quotes around it; give a plain text, such as NULL")
 
 
 def _parsed_at(at: str | None) -> "int | datetime | None":
@@ -99,7 +117,9 @@ def _parsed_at(at: str | None) -> "int | datetime | None":
         ) from error
 
 
-def _print_for_machines(session: SqlSession, statements: list[str], *, as_json: bool, raw: bool) -> None:
+def _print_for_machines(
+    session: SqlSession, statements: list[str], *, as_json: bool, raw: bool, null: str
+) -> None:
     from headwater.sql.output import write_csv, write_json
 
     results = [session.run(statement) for statement in statements]
@@ -108,11 +128,13 @@ def _print_for_machines(session: SqlSession, statements: list[str], *, as_json: 
     if as_json:
         write_json(results[-1], sys.stdout)
     else:
-        write_csv(results[-1], sys.stdout, raw=raw or not sys.stdout.isatty())
+        write_csv(results[-1], sys.stdout, raw=raw or not sys.stdout.isatty(), null=null)
 
 
-def _print_for_people(session: SqlSession, statements: list[str], max_rows: int, *, raw: bool) -> None:
+def _print_for_people(
+    session: SqlSession, statements: list[str], max_rows: int, *, raw: bool, null: str
+) -> None:
     from headwater.sql.output import print_table
 
     for statement in statements:
-        print_table(session.run(statement), console(), max_rows=max_rows, raw=raw)
+        print_table(session.run(statement), console(), max_rows=max_rows, raw=raw, null=null)

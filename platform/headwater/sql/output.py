@@ -1,11 +1,11 @@
 """Prints results: JSON and CSV for scripts, a table for people."""
 
-import csv
 import json
 import math
 from collections.abc import Callable, Iterable
 from typing import IO, TYPE_CHECKING, Any
 
+from headwater.piped import widen_for
 from headwater.sql.result import Result
 from headwater_broker.shown import escaped_json, escaped_text
 from headwater_streams.plural import counted
@@ -13,8 +13,8 @@ from headwater_streams.plural import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-_UNLIMITED = 100_000
+CSV_MARKS = ',"\r\n'
+"""What a value in CSV needs quotes for."""
 
 
 def write_json(result: Result, out: IO[str]) -> None:
@@ -45,19 +45,35 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def write_csv(result: Result, out: IO[str], *, raw: bool = True) -> None:
-    """A header and the rows; null is empty, structs and arrays are JSON.
+def write_csv(result: Result, out: IO[str], *, raw: bool = True, null: str = "") -> None:
+    """A header and the rows; structs and arrays are JSON.
+
+    NULL is `null` without quotes, and a text that reads the same has them. Where NULL is nothing, as it is by default,
+    the rows of a single column have quotes in any case: readers of CSV take a blank line for none.
 
     Args:
         result: What to write.
         out: Where.
         raw: Whether control characters of the data are written as they are; no terminal should get them.
+        null: What stands for NULL; nothing that CSV would quote.
     """
     if not result.columns:
         return
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(map(_shown_as(raw), result.columns))
-    writer.writerows([_shown_as(raw)(_cell_text(value, null="")) for value in row] for row in result.rows())
+    shown = _shown_as(raw)
+    missing = '""' if not null and len(result.columns) == 1 else null
+
+    def cell(value: Any) -> str:
+        return missing if value is None else _csv_text(shown(_cell_text(value, null="")), null)
+
+    # Python's own writer, before 3.13, leaves a carriage return without quotes, at which readers end the line.
+    out.write(",".join(_csv_text(shown(name), null) for name in result.columns) + "\n")
+    out.writelines(",".join(map(cell, row)) + "\n" for row in result.rows())
+
+
+def _csv_text(text: str, null: str) -> str:
+    if text and text != null and not any(mark in text for mark in CSV_MARKS):
+        return text
+    return '"' + text.replace('"', '""') + '"'
 
 
 def _cell_text(value: Any, *, null: str) -> str:
@@ -78,7 +94,9 @@ def _shown_as(raw: bool) -> Callable[[str], str]:
     return str if raw else escaped_text
 
 
-def print_table(result: Result, console: "Console", *, max_rows: int, raw: bool = False) -> None:
+def print_table(
+    result: Result, console: "Console", *, max_rows: int, raw: bool = False, null: str = ""
+) -> None:
     """A table, or one line for each value where the columns are too many for the terminal.
 
     Args:
@@ -86,6 +104,7 @@ def print_table(result: Result, console: "Console", *, max_rows: int, raw: bool 
         console: Where; its width decides between the two forms if it is a terminal.
         max_rows: Shows no more than these; 0 shows all.
         raw: Whether control characters of the data, which a terminal obeys, are printed as they are.
+        null: What is shown of NULL.
     """
     from itertools import islice
 
@@ -93,7 +112,7 @@ def print_table(result: Result, console: "Console", *, max_rows: int, raw: bool 
         console.print("done", style="dim")
         return
     shown = [
-        [_shown_as(raw)(_cell_text(value, null="")) for value in row]
+        [_shown_as(raw)(_cell_text(value, null=null)) for value in row]
         for row in islice(result.rows(readable_bytes=True), max_rows or None)
     ]
     columns = tuple(map(_shown_as(raw), result.columns))
@@ -117,12 +136,12 @@ def _print_grid(
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for name, kind in zip(columns, numeric, strict=True):
         table.add_column(Text(name), justify="right" if kind else "left", no_wrap=not console.is_terminal)
+    # rich measures a tab as one column and then makes blanks of it, for which the cell's end is cut off.
+    shown = [[cell.expandtabs() for cell in row] for row in shown]
     for row in shown:
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(Text, row))
     if not console.is_terminal:
-        # A pipe has no width: nothing is cut or folded there.
-        natural = console.measure(table, options=console.options.update(max_width=_UNLIMITED)).maximum
-        console.width = max(console.width, natural)
+        widen_for(console, table, (*columns, *(cell for row in shown for cell in row)))
     console.print(table)
 
 

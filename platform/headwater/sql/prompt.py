@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ def run_prompt(
     *,
     max_rows: int,
     raw: bool = False,
+    null: str = "",
     read_line: Callable[[str], str] = input,
 ) -> None:
     """Reads and answers until the person leaves; errors are told and the prompt goes on.
@@ -37,8 +39,10 @@ def run_prompt(
         console: Where answers go.
         max_rows: The most rows shown of an answer; 0 shows all.
         raw: Whether control characters of the data are printed as they are.
+        null: What is shown of NULL.
         read_line: Gives one line for a prompt, raises EOFError at the end; a test passes its own.
     """
+    answer = partial(_answer, session, console=console, max_rows=max_rows, raw=raw, null=null)
     _enable_line_editing()
     console.print("SQL over Delta tables; end a statement with a semicolon. help, tables, quit.", style="dim")
     pending = ""
@@ -59,11 +63,11 @@ def run_prompt(
             console.print(_HELP, markup=False, highlight=False)
             continue
         if not pending and _is_command(command):
-            _answer(session, command, console, max_rows, raw=raw)
+            answer(command)
             continue
         statements, pending = split_statements(f"{pending}\n{line}" if pending else line, session.engine)
         for statement in statements:
-            _answer(session, statement, console, max_rows, raw=raw)
+            answer(statement)
 
 
 def _is_command(line: str) -> bool:
@@ -71,10 +75,12 @@ def _is_command(line: str) -> bool:
     return line.startswith("\\d") or line.lower().split(maxsplit=1)[:1] in (["tables"], ["describe"])
 
 
-def _answer(session: SqlSession, statement: str, console: "Console", max_rows: int, *, raw: bool) -> None:
+def _answer(
+    session: SqlSession, statement: str, *, console: "Console", max_rows: int, raw: bool, null: str
+) -> None:
     started = perf_counter()
     try:
-        print_table(session.run(statement), console, max_rows=max_rows, raw=raw)
+        print_table(session.run(statement), console, max_rows=max_rows, raw=raw, null=null)
     except UserError as error:
         console.print(str(error), style="red", markup=False, highlight=False)
     except KeyboardInterrupt:
