@@ -3,11 +3,9 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from headwater_streams.quality import Check, Outcome, SuiteResult, stored_results
 from headwater_streams.quality.result import RESULT_FILE, load_result, result_folder
-from headwater_streams.quality.suite import Skipped, aggregates_in, expectations_for
+from headwater_streams.quality.suite import Skipped, expectations_for
 
 
 def test_suite_keeps_row_checks_and_leaves_batches_of_the_input_out():
@@ -41,18 +39,13 @@ def test_suite_of_a_plain_table_without_checks_expects_nothing():
     assert expectations_for((), keys=(), columns=["a"]) == ((), ())
 
 
-@pytest.mark.parametrize(
-    ("expression", "calls"),
-    [
-        ("avg(delay) < 600", ["avg(delay)"]),
-        ("COUNT(*) > 0 and max( a + (b) ) = max( a + (b) )", ["COUNT(*)", "max( a + (b) )"]),
-        ("sum(abs(x)) / count(distinct y) > 1", ["sum(abs(x))", "count(distinct y)"]),
-        ("maximum(x) > summary", []),
-        ("avg(unclosed", ["avg(unclosed"]),
-    ],
-)
-def test_aggregates_in_finds_the_outermost_calls(expression, calls):
-    assert aggregates_in(expression) == calls
+def test_suite_knows_the_aggregates_of_a_batch_check_alone():
+    checks = (
+        Check("mean", "avg(delay) < 60 AND count(*) > 0", level="batch", action="fail"),
+        Check("some", "delay LIKE SOME ('1%')", action="fail"),
+    )
+    expected, _ = expectations_for(checks, keys=(), columns=["delay"])
+    assert [each.calls for each in expected] == [("avg(delay)", "count(*)"), ()]
 
 
 def result(home: Path, **changes: object) -> SuiteResult:

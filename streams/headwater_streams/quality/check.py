@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from headwater_streams.quality.condition import enclosed
+
 On = Literal["input", "output"]
 Level = Literal["row", "batch"]
 Action = Literal["quarantine", "fail", "warn"]
@@ -25,7 +27,8 @@ class Check:
 
     Attributes:
         name: Stands in quarantine rows, in results and in Data Docs.
-        expression: A Spark SQL condition; with `level="batch"` one over aggregates, as `avg(delay) < 600`.
+        expression: A Spark SQL condition, that is a BOOLEAN; with `level="batch"` one over aggregates, as
+            `avg(delay) < 600`. It may have comments.
         on: `"input"` for the rows that a job reads, `"output"` for those that it writes.
         level: `"row"` judges each row, `"batch"` all rows of a batch (or of a table) together.
         action: `"quarantine"` takes the row aside, `"fail"` stops the job before it commits, `"warn"` tells.
@@ -91,7 +94,7 @@ class Check:
         and an empty batch breaks nothing.
         """
         unknown = "TRUE" if self.level == "batch" else "FALSE"
-        return f"coalesce(({self.expression}), {unknown})"
+        return f"coalesce({enclosed(self.expression)}, {unknown})"
 
     @property
     def violation_sql(self) -> str:

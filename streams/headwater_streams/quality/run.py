@@ -7,20 +7,22 @@ import shutil
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from headwater_streams.errors import StreamsError
-from headwater_streams.quality.check import Check
+from headwater_streams.quality.check import Check, InvalidCheckError
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
-from headwater_streams.quality.suite import Skipped, SqlExpectation, expectations_for
+from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
 from headwater_streams.runtime.home import Home
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
     from great_expectations.expectations import Expectation
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
 GX_RESULT_FILE = "great-expectations.json"
@@ -75,9 +77,17 @@ def run_suite(
         frame = frame.persist()  # each of the library's own expectations reads the table again
     try:
         validation = _validate(frame, table, pinned, expected, own)
+        if any(_error(each.exception_info or {}) for each in validation.results):
+            told = _with_verdicts(frame, expected)
+            if (
+                told != expected
+            ):  # one that raises takes all those with it that the library evaluates in its pass
+                expected = told
+                validation = _validate(frame, table, pinned, expected, own)
     finally:
         frame.unpersist()
-    outcomes = tuple(_outcome(each) for each in validation.results)
+    known = {each.name: each.verdict for each in expected if each.verdict is not None}
+    outcomes = tuple(_outcome(each, known) for each in validation.results)
     result = SuiteResult(
         table=table,
         version=pinned,
@@ -120,33 +130,61 @@ def _applicable(
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
+    from headwater_streams.quality.asked import require_condition, showable
+
     on_input = {check.name for check in checks if check.on == "input"}
     kept: list[SqlExpectation] = []
     skipped: list[Skipped] = []
     for each in expected:
         try:
+            if each.kind in ("rows", "aggregate"):
+                require_condition(frame, each.text)
             if each.kind == "rows":
                 frame.where(each.condition)
             elif each.kind == "aggregate":
                 frame.agg(F.expr(each.condition))
-            kept.append(each)
+            kept.append(replace(each, calls=showable(frame, each.calls)))
         except ParseException as error:
             raise SuiteError(f"check {each.name!r} is not SQL: {_sentence(error)}") from error
-        except AnalysisException as error:
+        except (AnalysisException, InvalidCheckError) as error:
+            why = str(error) if isinstance(error, InvalidCheckError) else _sentence(error)
             if each.name not in on_input:
-                raise SuiteError(f"check {each.name!r} does not fit the table: {_sentence(error)}") from error
+                raise SuiteError(f"check {each.name!r} does not fit the table: {why}") from error
             skipped.append(
-                Skipped(
-                    each.name, f"it judges the job's input; the table cannot answer it ({_sentence(error)})"
-                )
+                Skipped(each.name, f"it judges the job's input; the table cannot answer it ({why})")
             )
     return tuple(kept), tuple(skipped)
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: "PySparkException") -> str:
     """The first sentence of Spark's message, without its code and its suggestions."""
-    message = str(error).splitlines()[0].split(" SQLSTATE:")[0]
-    return re.sub(r"^\[[A-Z_.]+\] ", "", message).split(". ")[0].rstrip(".")
+    from headwater_streams.spark_errors import first_sentence
+
+    return re.sub(r"^\[[A-Z0-9_.]+\] ", "", first_sentence(error)).split(". ")[0].rstrip(".")
+
+
+def _with_verdicts(frame: "DataFrame", expected: Sequence[SqlExpectation]) -> tuple[SqlExpectation, ...]:
+    """Evaluates the expectations one by one, and gives those that raise their verdict.
+
+    Over no rows, aggregates that cannot be worked out (a share of nothing) break nothing, as in a job's batch of none.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    from headwater_streams.quality.gx_expectations import sql_of
+
+    judged = []
+    for each in expected:
+        aggregate = sql_of(each)
+        try:
+            if aggregate is not None:
+                frame.agg(F.expr(aggregate)).collect()
+        except PySparkException as error:
+            passes = each.kind == "aggregate" and frame.isEmpty()
+            reason = f"cannot be worked out{' of no rows' * passes}: {_sentence(error)}"
+            each = replace(each, verdict=Verdict(passes, reason))
+        judged.append(each)
+    return tuple(judged)
 
 
 def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> list["Expectation"]:
@@ -217,12 +255,13 @@ def _validate(
     return validation
 
 
-def _outcome(validated: Any) -> Outcome:
+def _outcome(validated: Any, known: Mapping[str, Verdict]) -> Outcome:
     """One of great-expectations' results, ours or a person's own, as an outcome."""
     from headwater_streams.quality.gx_expectations import observed_text
 
     config, result = validated.expectation_config, validated.result or {}
     meta = config.meta or {}
+    verdict = known.get(meta.get("check", ""))
     return Outcome(
         name=meta.get("check", config.type),
         text=meta.get("text") or config.description or f"{config.type} {_plain_arguments(config.kwargs)}",
@@ -231,7 +270,7 @@ def _outcome(validated: Any) -> Outcome:
         observed=observed_text(result),
         unexpected_count=result.get("unexpected_count"),
         unexpected_sample=tuple(str(each) for each in _sample(result)),
-        error=_error(validated.exception_info or {}),
+        error=verdict.reason if verdict and not verdict.passed else _error(validated.exception_info or {}),
     )
 
 

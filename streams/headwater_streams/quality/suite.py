@@ -1,22 +1,17 @@
 """What a suite expects of a table: its job's checks, its keys, its coordinates. Specs only; nothing is evaluated."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from headwater_streams.quality.check import Check
+from headwater_streams.quality.condition import aggregates_in
 
 Severity = Literal["critical", "warning"]
 Kind = Literal["rows", "aggregate", "no_nulls", "unique"]
 
 # Where a row came from: a row that does not say cannot be audited or rebuilt.
 COORDINATES = ("_topic", "_partition", "_offset")
-_AGGREGATE = re.compile(
-    r"\b(?:any_value|approx_\w+|avg|bool_and|bool_or|count|count_if|every|max|mean|median|min|mode|percentile\w*"
-    r"|some|std|stddev\w*|sum|var_\w+|variance)\s*\(",
-    re.IGNORECASE,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +26,8 @@ class SqlExpectation:
         condition: Spark SQL that is never NULL; empty where `columns` say it all.
         text: The condition as its author wrote it.
         columns: For `"no_nulls"` and `"unique"`.
+        calls: The aggregates of an `"aggregate"`, to be shown with what they came to.
+        verdict: What is known of it already, None where it is to be evaluated.
     """
 
     name: str
@@ -39,6 +36,21 @@ class SqlExpectation:
     condition: str = ""
     text: str = ""
     columns: tuple[str, ...] = ()
+    calls: tuple[str, ...] = ()
+    verdict: "Verdict | None" = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of an expectation that cannot be evaluated.
+
+    Attributes:
+        passed: Whether it held: true only of a condition over the aggregates of no rows.
+        reason: Why, in a sentence.
+    """
+
+    passed: bool
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +81,15 @@ def expectations_for(
         if check.level == "batch" and check.on == "input":
             skipped.append(Skipped(check.name, "it judges each batch of the job's input, not the table"))
             continue
+        is_row = check.level == "row"
         expected.append(
             SqlExpectation(
                 check.name,
-                "rows" if check.level == "row" else "aggregate",
+                "rows" if is_row else "aggregate",
                 "warning" if check.action == "warn" else "critical",
                 check.passes_sql,
                 check.expression,
+                calls=() if is_row else tuple(aggregates_in(check.expression)),
             )
         )
     coordinates = tuple(name for name in COORDINATES if name in columns)
@@ -85,27 +99,3 @@ def expectations_for(
         expected.append(SqlExpectation("keys_present", "no_nulls", columns=tuple(keys)))
         expected.append(SqlExpectation("keys_unique", "unique", columns=tuple(keys)))
     return tuple(expected), tuple(skipped)
-
-
-def aggregates_in(expression: str) -> list[str]:
-    """The outermost aggregate calls of a condition, so that a result can show what they came to.
-
-    Example:
-        >>> aggregates_in("avg(delay) < 600 AND count_if(x > (1 + 2)) = 0")
-        ['avg(delay)', 'count_if(x > (1 + 2))']
-    """
-    calls: list[str] = []
-    position = 0
-    while found := _AGGREGATE.search(expression, position):
-        position = _closing(expression, found.end())
-        calls.append(expression[found.start() : position])
-    return list(dict.fromkeys(calls))
-
-
-def _closing(text: str, position: int) -> int:
-    """The position behind the parenthesis that closes the one before `position`."""
-    depth = 1
-    while position < len(text) and depth:
-        depth += {"(": 1, ")": -1}.get(text[position], 0)
-        position += 1
-    return position

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.arguments import named_twice
@@ -19,7 +20,8 @@ from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.nearest import nearest
 from headwater_streams.nullable import as_nullable
-from headwater_streams.quality.check import Check
+from headwater_streams.quality.asked import require_condition
+from headwater_streams.quality.check import InvalidCheckError
 from headwater_streams.runtime.chain import empty, find_chain, require_chain
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place, recording
@@ -374,21 +376,15 @@ def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Seque
         errors = []
         for frame in where:
             try:
+                require_condition(frame, check.expression)
                 if check.level == "row":
                     frame.filter(check.passes_sql)
                 else:
-                    frame.selectExpr(check.passes_sql)
+                    frame.agg(F.expr(check.passes_sql))
+            except InvalidCheckError as error:
+                errors.append(str(error))
             except PySparkException as error:
-                errors.append(_no_condition(frame, check) or first_sentence(error))
+                errors.append(first_sentence(error))
         if len(errors) == len(where):
             with _telling(job, f"check {check.name}"):
                 raise JobDefinitionError(f"job {job.name!r}: check {check.name!r}: {errors[0]}")
-
-
-def _no_condition(frame: DataFrame, check: Check) -> str | None:
-    """What a check's expression is where it is no condition; None where Spark says what is wrong with it."""
-    try:
-        kind = frame.selectExpr(check.expression).schema[0].dataType
-    except PySparkException:
-        return None
-    return f"it is {type_name(kind)}, and must be BOOLEAN, a condition: {check.expression}"

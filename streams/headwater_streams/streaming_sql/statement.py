@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlglot import exp, parse_one
-from sqlglot.errors import SqlglotError
-
 from headwater_streams.quality.check import Check, InvalidCheckError
+from headwater_streams.quality.condition import has_aggregate
 from headwater_streams.streaming_sql.calls import argument
 from headwater_streams.streaming_sql.query import Query
 from headwater_streams.streaming_sql.script import Place, Script
@@ -104,7 +102,7 @@ def _action(script: Script) -> str:
 
 
 def _check(name: str, text: str, where: str | None, action: str | None, place: Place) -> Check:
-    level = "batch" if _has_aggregate(text) else "row"
+    level = "batch" if has_aggregate(text) else "row"
     default = "fail" if level == "batch" else "quarantine"
     taken = action or default
     if taken == "quarantine" and level == "batch":
@@ -120,13 +118,6 @@ def _check(name: str, text: str, where: str | None, action: str | None, place: P
         return Check(name, text, on=where, level=level, action=taken)  # type: ignore[arg-type]
     except InvalidCheckError as error:
         place.fail(str(error), error)
-
-
-def _has_aggregate(text: str) -> bool:
-    try:
-        return parse_one(text, read="spark").find(exp.AggFunc) is not None
-    except SqlglotError:  # Spark says what is wrong with it when the job is planned
-        return False
 
 
 def _options(script: Script) -> dict[str, Any]:
