@@ -2,10 +2,8 @@
 
 import json
 import os
-import re
 import shutil
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,12 +15,12 @@ from headwater_streams.errors import StreamsError
 from headwater_streams.quality.check import Check, InvalidCheckError
 from headwater_streams.quality.result import DOCS_FILE, RESULT_FILE, Outcome, SuiteResult, result_folder
 from headwater_streams.quality.suite import Skipped, SqlExpectation, Verdict, expectations_for
+from headwater_streams.quality.validation import error_of, import_great_expectations, sentence_of, validate
 from headwater_streams.runtime.home import Home
 
 if TYPE_CHECKING:
     from great_expectations.core import ExpectationSuiteValidationResult
     from great_expectations.expectations import Expectation
-    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
 GX_RESULT_FILE = "great-expectations.json"
@@ -76,17 +74,9 @@ def run_suite(
     if own:
         frame = frame.persist()  # each of the library's own expectations reads the table again
     try:
-        validation = _validate(frame, table, pinned, expected, own)
-        if any(_error(each.exception_info or {}) for each in validation.results):
-            told = _with_verdicts(frame, expected)
-            if (
-                told != expected
-            ):  # one that raises takes all those with it that the library evaluates in its pass
-                expected = told
-                validation = _validate(frame, table, pinned, expected, own)
+        validation, known = validate(frame, table, pinned, expected, own)
     finally:
         frame.unpersist()
-    known = {each.name: each.verdict for each in expected if each.verdict is not None}
     outcomes = tuple(_outcome(each, known) for each in validation.results)
     result = SuiteResult(
         table=table,
@@ -145,9 +135,9 @@ def _applicable(
                 frame.agg(F.expr(each.condition))
             kept.append(replace(each, calls=showable(frame, each.calls)))
         except ParseException as error:
-            raise SuiteError(f"check {each.name!r} is not SQL: {_sentence(error)}") from error
+            raise SuiteError(f"check {each.name!r} is not SQL: {sentence_of(error)}") from error
         except (AnalysisException, InvalidCheckError) as error:
-            why = str(error) if isinstance(error, InvalidCheckError) else _sentence(error)
+            why = str(error) if isinstance(error, InvalidCheckError) else sentence_of(error)
             if each.name not in on_input:
                 raise SuiteError(f"check {each.name!r} does not fit the table: {why}") from error
             skipped.append(
@@ -156,39 +146,8 @@ def _applicable(
     return tuple(kept), tuple(skipped)
 
 
-def _sentence(error: "PySparkException") -> str:
-    """The first sentence of Spark's message, without its code and its suggestions."""
-    from headwater_streams.spark_errors import first_sentence
-
-    return re.sub(r"^\[[A-Z0-9_.]+\] ", "", first_sentence(error)).split(". ")[0].rstrip(".")
-
-
-def _with_verdicts(frame: "DataFrame", expected: Sequence[SqlExpectation]) -> tuple[SqlExpectation, ...]:
-    """Evaluates the expectations one by one, and gives those that raise their verdict.
-
-    Over no rows, aggregates that cannot be worked out (a share of nothing) break nothing, as in a job's batch of none.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql import functions as F
-
-    from headwater_streams.quality.gx_expectations import sql_of
-
-    judged = []
-    for each in expected:
-        aggregate = sql_of(each)
-        try:
-            if aggregate is not None:
-                frame.agg(F.expr(aggregate)).collect()
-        except PySparkException as error:
-            passes = each.kind == "aggregate" and frame.isEmpty()
-            reason = f"cannot be worked out{' of no rows' * passes}: {_sentence(error)}"
-            each = replace(each, verdict=Verdict(passes, reason))
-        judged.append(each)
-    return tuple(judged)
-
-
 def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> list["Expectation"]:
-    _import_great_expectations()
+    import_great_expectations()
     from great_expectations.expectations import Expectation
 
     if extra is None:
@@ -207,54 +166,6 @@ def _own_expectations(extra: Callable[[], Sequence["Expectation"]] | None) -> li
     return list(found)
 
 
-def _import_great_expectations() -> Any:
-    # It calls home unless told otherwise before it is imported.
-    os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import great_expectations
-    return great_expectations
-
-
-def _validate(
-    frame: "DataFrame",
-    table: str,
-    version: int,
-    expected: Sequence[SqlExpectation],
-    own: Sequence["Expectation"],
-) -> "ExpectationSuiteValidationResult":
-    gx = _import_great_expectations()
-    from great_expectations.data_context.types.base import (
-        DataContextConfig,
-        InMemoryStoreBackendDefaults,
-        ProgressBarsConfig,
-    )
-
-    from headwater_streams.quality.gx_expectations import to_great_expectations
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        context = gx.get_context(
-            mode="ephemeral",
-            project_config=DataContextConfig(
-                store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
-                analytics_enabled=False,
-                progress_bars=ProgressBarsConfig(globally=False),
-            ),
-        )
-        asset = context.data_sources.add_spark("delta").add_dataframe_asset(table)
-        batch = asset.add_batch_definition_whole_dataframe(f"version {version}")
-        suite = gx.ExpectationSuite(name=table)
-        for expectation in [*map(to_great_expectations, expected), *own]:
-            suite.add_expectation(expectation)
-        # Not by a validation definition: that serializes the result for a store, and fails on what the library's
-        # own quantile expectation returns.
-        validation: ExpectationSuiteValidationResult = batch.get_batch({"dataframe": frame}).validate(
-            suite, result_format="SUMMARY"
-        )
-    return validation
-
-
 def _outcome(validated: Any, known: Mapping[str, Verdict]) -> Outcome:
     """One of great-expectations' results, ours or a person's own, as an outcome."""
     from headwater_streams.quality.gx_expectations import observed_text
@@ -270,7 +181,7 @@ def _outcome(validated: Any, known: Mapping[str, Verdict]) -> Outcome:
         observed=observed_text(result),
         unexpected_count=result.get("unexpected_count"),
         unexpected_sample=tuple(str(each) for each in _sample(result)),
-        error=verdict.reason if verdict and not verdict.passed else _error(validated.exception_info or {}),
+        error=verdict.reason if verdict and not verdict.passed else error_of(validated),
     )
 
 
@@ -281,13 +192,6 @@ def _sample(result: Mapping[str, Any]) -> list[Any]:
 
 def _plain_arguments(arguments: dict[str, Any]) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items() if name != "batch_id")
-
-
-def _error(exception_info: dict[str, Any]) -> str | None:
-    """The message of an expectation that could not be evaluated; keyed by metric where a metric failed."""
-    parts = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
-    messages = [str(part["exception_message"]) for part in parts if part.get("raised_exception")]
-    return messages[0].strip().splitlines()[0] if messages else None
 
 
 def _store(result: SuiteResult, validation: "ExpectationSuiteValidationResult", home: Path) -> None:

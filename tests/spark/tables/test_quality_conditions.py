@@ -161,6 +161,26 @@ def test_check_that_cannot_be_worked_out_fails_alone_with_its_reason(spark, home
     assert "cannot be worked out: Division by zero" in result.docs.read_text(encoding="utf-8")
 
 
+def test_own_expectation_that_raises_takes_no_other_with_it(spark, home):
+    def own():
+        import great_expectations.expectations as gxe
+
+        return [
+            gxe.ExpectColumnMeanToBeBetween(column="who", min_value=0, max_value=7),
+            gxe.ExpectColumnMaxToBeBetween(column="n", min_value=0, max_value=40),
+        ]
+
+    checks = [
+        Check("mean", "avg(n) = 11.5", level="batch", action="fail"),
+        Check("each", "n > 0", action="fail"),
+    ]
+    result = run_suite(spark, home, "silver.kept", checks=checks, extra=own)
+    found = {each.name: each for each in result.outcomes}
+    assert [name for name, each in found.items() if not each.passed] == ["expect_column_mean_to_be_between"]
+    assert found["expect_column_mean_to_be_between"].error
+    assert found["mean"].observed == "avg(n) = 11.5"
+
+
 def test_aggregates_are_those_that_spark_has(spark):
     """Those of the group `agg_funcs`, and one that Spark puts elsewhere."""
     registry = spark._jsparkSession.sessionState().functionRegistry()

@@ -1,0 +1,132 @@
+"""Has great-expectations evaluate a suite, in one pass where it can, and one by one where something raises."""
+
+import os
+import re
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from headwater_streams.quality.suite import SqlExpectation, Verdict
+
+if TYPE_CHECKING:
+    from great_expectations.core import ExpectationSuiteValidationResult
+    from great_expectations.expectations import Expectation
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+
+
+def validate(
+    frame: "DataFrame",
+    table: str,
+    version: int,
+    expected: Sequence[SqlExpectation],
+    own: Sequence["Expectation"],
+) -> tuple["ExpectationSuiteValidationResult", dict[str, Verdict]]:
+    """The library's result, and the verdicts of ours that cannot be evaluated, by name.
+
+    The library evaluates all aggregates of a suite together, and one that raises ends them all. Then ours are asked
+    one by one which of them raise, and a person's own are evaluated each by itself.
+    """
+    together = _validate(frame, table, version, expected, own)
+    if not any(error_of(each) for each in together.results):
+        return together, {}
+    told = _with_verdicts(frame, expected)
+    apart = [_validate(frame, table, version, told, [])] if told else []
+    apart += [_validate(frame, table, version, [], [each]) for each in own]
+    together.results = [result for each in apart for result in each.results]
+    evaluated, held = len(together.results), sum(bool(each.success) for each in together.results)
+    together.statistics = {
+        "evaluated_expectations": evaluated,
+        "successful_expectations": held,
+        "unsuccessful_expectations": evaluated - held,
+        "success_percent": 100 * held / evaluated,
+    }
+    return together, {each.name: each.verdict for each in told if each.verdict is not None}
+
+
+def import_great_expectations() -> Any:
+    """The library, told to keep to itself: it calls home unless that is said before it is imported."""
+    os.environ["GX_ANALYTICS_ENABLED"] = "false"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import great_expectations
+    return great_expectations
+
+
+def _with_verdicts(frame: "DataFrame", expected: Sequence[SqlExpectation]) -> tuple[SqlExpectation, ...]:
+    """Evaluates the expectations one by one, and gives those that raise their verdict.
+
+    Over no rows, aggregates that cannot be worked out (a share of nothing) break nothing, as in a job's batch of none.
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import functions as F
+
+    from headwater_streams.quality.gx_expectations import sql_of
+
+    judged = []
+    for each in expected:
+        aggregate = sql_of(each)
+        try:
+            if aggregate is not None:
+                frame.agg(F.expr(aggregate)).collect()
+        except PySparkException as error:
+            passes = each.kind == "aggregate" and frame.isEmpty()
+            reason = f"cannot be worked out{' of no rows' * passes}: {sentence_of(error)}"
+            each = replace(each, verdict=Verdict(passes, reason))
+        judged.append(each)
+    return tuple(judged)
+
+
+def _validate(
+    frame: "DataFrame",
+    table: str,
+    version: int,
+    expected: Sequence[SqlExpectation],
+    own: Sequence["Expectation"],
+) -> "ExpectationSuiteValidationResult":
+    gx = import_great_expectations()
+    from great_expectations.data_context.types.base import (
+        DataContextConfig,
+        InMemoryStoreBackendDefaults,
+        ProgressBarsConfig,
+    )
+
+    from headwater_streams.quality.gx_expectations import to_great_expectations
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        context = gx.get_context(
+            mode="ephemeral",
+            project_config=DataContextConfig(
+                store_backend_defaults=InMemoryStoreBackendDefaults(init_temp_docs_sites=False),
+                analytics_enabled=False,
+                progress_bars=ProgressBarsConfig(globally=False),
+            ),
+        )
+        asset = context.data_sources.add_spark("delta").add_dataframe_asset(table)
+        batch = asset.add_batch_definition_whole_dataframe(f"version {version}")
+        suite = gx.ExpectationSuite(name=table)
+        for expectation in [*map(to_great_expectations, expected), *own]:
+            suite.add_expectation(expectation)
+        # Not by a validation definition: that serializes the result for a store, and fails on what the library's
+        # own quantile expectation returns.
+        validation: ExpectationSuiteValidationResult = batch.get_batch({"dataframe": frame}).validate(
+            suite, result_format="SUMMARY"
+        )
+    return validation
+
+
+def error_of(validated: Any) -> str | None:
+    """The message of an expectation that could not be evaluated; keyed by metric where a metric failed."""
+    exception_info = validated.exception_info or {}
+    parts = [exception_info] if "raised_exception" in exception_info else list(exception_info.values())
+    messages = [str(part["exception_message"]) for part in parts if part.get("raised_exception")]
+    return messages[0].strip().splitlines()[0] if messages else None
+
+
+def sentence_of(error: "PySparkException") -> str:
+    """The first sentence of Spark's message, without its code and its suggestions."""
+    from headwater_streams.spark_errors import first_sentence
+
+    return re.sub(r"^\[[A-Z0-9_.]+\] ", "", first_sentence(error)).split(". ")[0].rstrip(".")
