@@ -249,6 +249,9 @@ def test_spark_engine_cuts_a_script_as_spark_reads_it(run_sql, tmp_path):
         "SELECT count(*) AS n FROM silver.pairs, silver.x",
     )
     assert "there is no table silver.x" in at.stderr
+    span = run_sql(tmp_path, "--engine", "spark", "SELECT INTERVAL '1' YEAR AS span")
+    assert (span.returncode, span.stdout) == (1, "")
+    assert "not supported in conversion to Arrow. Cast that column to STRING." in span.stderr
 
 
 @pytest.mark.story

@@ -39,6 +39,7 @@ BOTH = ("duckdb", "spark")
         ("/* a */ -- b\n/* c */;", [], ""),
         ("select `a``;`; x", ["select `a``;`"], "x"),
         ("select 1 as \u00e4;select 2", ["select 1 as \u00e4"], "select 2"),
+        ("select $a; select $b", ["select $a"], "select $b"),
         ("begin; select 1; end; x", ["begin", "select 1", "end"], "x"),
         ("select case when a then 1 end; x", ["select case when a then 1 end"], "x"),
     ],

@@ -111,6 +111,8 @@ class SparkEngine:
             existing = [table.qualified_name for table in self._catalog.tables()]
             return UnknownTableError(name, existing, self._catalog.tables_dir)
         message = str(error).split("\n\nJVM stacktrace")[0].strip()
+        if error.getCondition() == "UNSUPPORTED_DATA_TYPE_FOR_ARROW_CONVERSION":
+            message += " Cast that column to STRING."
         return SqlError(message.split(";\n'")[0])
 
     def close(self) -> None:

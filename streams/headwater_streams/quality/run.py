@@ -96,21 +96,26 @@ def run_suite(
 def _read(spark: "SparkSession", path: Path, table: str, version: int | None) -> tuple["DataFrame", int]:
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    from headwater_streams.spark_errors import reason_of
+
+    if not (path / "_delta_log").is_dir():
+        raise SuiteError(f"there is no table {table} under {path.parent.parent}")
     try:
         newest = DeltaTable(str(path)).version()
-    except DeltaError as error:
-        raise SuiteError(f"there is no table {table} under {path.parent.parent}") from error
+    except (DeltaError, ValueError, OSError) as error:
+        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise SuiteError(f"{table} cannot be opened: {why}") from error
     pinned = newest if version is None else version
     if not 0 <= pinned <= newest:
         raise SuiteError(f"{table} has no version {pinned}; its newest is {newest}")
     try:
         return spark.read.format("delta").option("versionAsOf", pinned).load(str(path)), pinned
-    except PySparkException as error:
-        raise SuiteError(
-            f"{table} cannot be read at version {pinned}: {str(error).splitlines()[0]}"
-        ) from error
+    except (PySparkException, Py4JJavaError) as error:
+        why = reason_of(error) or sentence_of(error)
+        raise SuiteError(f"{table} cannot be read at version {pinned}: {why}") from error
 
 
 def _applicable(

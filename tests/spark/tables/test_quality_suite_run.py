@@ -154,6 +154,15 @@ def test_suite_that_cannot_be_run_is_refused_in_a_sentence(spark, home, argument
     assert "\n" not in str(refusal.value)
 
 
+def test_suite_over_a_broken_log_says_so(spark, home):
+    log = home / "tables/silver/broken/_delta_log"
+    log.mkdir(parents=True)
+    (log / "00000000000000000000.json").write_text("{")
+    with pytest.raises(SuiteError, match=r"^silver\.broken cannot be opened: .") as refusal:
+        run_suite(spark, home, "silver.broken", checks=CHECKS)
+    assert "\n" not in str(refusal.value)
+
+
 def test_suite_with_nothing_to_expect_is_refused(spark, home):
     spark.range(3).write.format("delta").save(str(home / "tables/silver/plain"))
     with pytest.raises(SuiteError, match=r"nothing to expect of silver\.plain"):
