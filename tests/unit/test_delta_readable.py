@@ -67,6 +67,21 @@ def test_ledger_has_no_string_views_and_each_entry_once(home: Home) -> None:
     assert (protocol.min_reader_version, protocol.min_writer_version) == (1, 2)
 
 
+def test_ledger_of_a_version_before_is_mended_by_its_upkeep(home: Home) -> None:
+    commit(home, 0)
+    copy_entries(home, TABLE)
+    ledger = DeltaTable(str(home.table(LEDGER_TABLE)))
+    rows = pa.table(ledger.to_pyarrow_table()).set_column(2, "version", pa.array([7], pa.int64()))
+    merged = ledger.merge(rows, "t.version = s.version", source_alias="s", target_alias="t")
+    merged.when_not_matched_insert_all().execute()
+    assert views(home.table(LEDGER_TABLE))
+    commit(home, 1)
+    tidy(home, Upkeep())
+    live = [uri.removeprefix("file://") for uri in DeltaTable(str(home.table(LEDGER_TABLE))).file_uris()]
+    assert [pq.ParquetFile(file).schema_arrow.field("job").type for file in live] == [pa.string()]
+    assert [version for _, version in ledger_of(home)] == [0, 7]
+
+
 def test_ledger_copied_by_several_at_once_has_each_entry_once(home: Home) -> None:
     commit(home, 0)
     copy_entries(home, TABLE)

@@ -44,6 +44,8 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dic
         take_over(home.table(SEEN_TABLE), root / "shadow", "story", 2)
         if tended:
             tidy(home, Upkeep())
+            for name in home.tables():
+                DeltaTable(str(home.table(name))).create_checkpoint()
         assert {PROGRESS_TABLE, SEEN_TABLE, "headwater.ledger"} <= set(home.tables())
         found |= {f"{kind.name}: {name}": home.table(name) for name in home.tables()}
     return found
