@@ -5,7 +5,10 @@ around them, the style and the little script that the contents need are the file
 into every page.
 """
 
+import html
 import warnings
+from collections.abc import Mapping
+from copy import copy
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headwater_streams.quality.result import SuiteResult, stored_results
 
 if TYPE_CHECKING:
-    from great_expectations.core import ExpectationSuiteValidationResult
+    from great_expectations.core import ExpectationSuiteValidationResult, ExpectationValidationResult
 
 _PAGE_DIR = Path(__file__).parent / "page"
 
@@ -24,12 +27,30 @@ def render_result(result: SuiteResult, validation: "ExpectationSuiteValidationRe
         warnings.simplefilter("ignore")
         from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
 
+        shown = copy(validation)
+        shown.results = list(map(_as_text, validation.results))
         # A warning that does not hold leaves the suite passed: the page's own verdict must say the same.
-        validation.success = result.passed
-        document = ValidationResultsPageRenderer().render(validation)
+        shown.success = result.passed
+        document = ValidationResultsPageRenderer().render(shown)
         # The overview's first block repeats our heading, with a link to a page of the suite that we do not make.
         document.sections[0].content_blocks.pop(0)
         return str(_view()().render(document, run=result, **_assets()))
+
+
+def _as_text(validated: "ExpectationValidationResult") -> "ExpectationValidationResult":
+    """A result whose values are texts to a page: the renderer writes what records hold into it as it is."""
+    shown = copy(validated)
+    shown.result = _escaped(validated.result)
+    shown.exception_info = _escaped(validated.exception_info)
+    return shown
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return html.escape(value)
+    if isinstance(value, Mapping):
+        return {key: _escaped(each) for key, each in value.items()}
+    return [_escaped(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def render_index(home: Path) -> str:

@@ -259,7 +259,8 @@ def describe(expectation: SqlExpectation) -> str:
 def observed_text(result: Mapping[str, Any]) -> str:
     """A few words on what a great-expectations result saw, for those of any type."""
     if "observed_value" in result:
-        return _short(result["observed_value"])
+        observed = result["observed_value"]
+        return "" if observed is None else _short(observed)
     count, total = result.get("unexpected_count"), result.get("element_count")
     if count is None:
         return ""

@@ -217,5 +217,28 @@ def test_data_docs_show_conditions_as_text_not_as_markup(judged):
     assert "has_carrier: every row: carrier IS NOT NULL" in text
 
 
+def test_data_docs_show_what_records_hold_as_text(spark, home):
+    """Whoever writes to a topic writes these values: in samples, in what an aggregate came to, in Spark's errors."""
+    hostile = "<img src=x onerror=alert(1)> $who {x} &amp;"
+    path = str(home / "tables/silver/hostile")
+    spark.createDataFrame([(hostile,), (hostile,)], "who STRING").write.format("delta").save(path)
+
+    def own():
+        import great_expectations.expectations as gxe
+
+        return [gxe.ExpectColumnValuesToBeInSet(column="who", value_set=["x"])]
+
+    checks = [
+        Check("most", "max(who) = ''", level="batch", action="fail"),
+        Check("row", "who = ''", action="fail"),
+        Check("cast", "CAST(who AS INT) > 0", action="fail"),
+    ]
+    result = run_suite(spark, home, "silver.hostile", checks=checks, keys=["who"], extra=own)
+    assert by_name(result)["most"].observed == f"max(who) = {hostile}"
+    page = result.docs.read_text(encoding="utf-8")
+    assert "<img" not in page
+    assert page.count("&lt;img src=x onerror=alert(1)&gt; $who {x} &amp;amp;") == 4
+
+
 def test_suite_calls_nobody(addresses, judged, sound, again):
     assert set(addresses) <= LOCAL
