@@ -416,6 +416,16 @@ def test_prompt_reads_statements_over_lines_and_goes_on_after_an_error(session):
     assert next(lines) == "never"
 
 
+def test_prompt_reads_on_while_a_text_or_a_comment_is_open(session):
+    lines = iter(["select $$a;", "b$$ as x; /* c;", "/* d; */", "*/ select 7", "* 6 as y;", "quit"])
+    out = io.StringIO()
+    run_prompt(session, Console(file=out, width=120), max_rows=9, read_line=lambda _prompt: next(lines))
+    text = out.getvalue()
+    assert "a;" in text
+    assert "42" in text
+    assert "Error" not in text
+
+
 def test_prompt_ends_with_its_input(session):
     def end(_prompt):
         raise EOFError
