@@ -378,9 +378,9 @@ def _check_expressions(job: Job, frames: Mapping[str, DataFrame], results: Seque
             try:
                 require_condition(frame, check.expression)
                 if check.level == "row":
-                    frame.filter(check.passes_sql)
+                    frame.filter(F.expr(check.expression))
                 else:
-                    frame.agg(F.expr(check.passes_sql))
+                    frame.agg(F.expr(check.expression))
             except InvalidCheckError as error:
                 errors.append(str(error))
             except PySparkException as error:

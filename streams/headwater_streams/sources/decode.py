@@ -16,6 +16,7 @@ from pyspark.sql import types as T
 from headwater_streams.arguments import named_twice
 from headwater_streams.errors import JobDefinitionError
 from headwater_streams.quality.check import Check
+from headwater_streams.quality.guarded import may_raise, raises, violates
 from headwater_streams.sources.coordinates import (
     OFFSET,
     ORIGIN,
@@ -88,17 +89,21 @@ class _Decoder:
         columns that are not in the value."""
         where = {name: apart[name] if name in apart else F.col(f"{VALUE}.`{name}`") for name in columns}
         self._columns = {name: column.alias(name) for name, column in where.items()}
-        later = [*of_columns]
-        later += [Problem(c.name, F.expr(c.violation_sql), f"{c.name}: {c.expression}") for c in checks]
-        self._bad = any_of([*of_record, *later]).alias(BAD)
-        # Of a value that could not be read nothing is said but that; what is missing in it follows.
-        read = ~any_of(of_record)
-        self._problems = (*of_record, *[replace(p, condition=p.condition & read) for p in later])
+        self._checks, self._of_columns, self._of_record = checks, of_columns, of_record
+        self._made: tuple[Column, tuple[Problem, ...]] | None = None
 
     def _judged(self, frame: DataFrame, names: Sequence[str]) -> Decoded:
         # Checks speak of the value's columns by their bare names; none of them begins with "_".
-        judged = frame.select("*", *self._columns.values()).select(*names, self._bad)
-        return Decoded(judged, self._columns, self._problems)
+        wide = frame.select("*", *self._columns.values())
+        bad, problems = self._made = self._made or self._make(wide)
+        return Decoded(wide.select(*names, bad), self._columns, problems)
+
+    def _make(self, wide: DataFrame) -> tuple[Column, tuple[Problem, ...]]:
+        later = [*self._of_columns, *[failing(wide, check) for check in self._checks]]
+        # Of a value that could not be read nothing is said but that; what is missing in it follows.
+        read = ~any_of(self._of_record)
+        told = (*self._of_record, *[replace(p, condition=p.condition & read) for p in later])
+        return any_of([*self._of_record, *later]).alias(BAD), told
 
 
 class RecordDecoder(_Decoder):
@@ -194,6 +199,15 @@ def _first_record() -> dict[str, Column]:
         TIMESTAMP: F.lit(None).cast("timestamp"),
         ORIGIN: F.lit(None).cast(ORIGIN_TYPE),
     }
+
+
+def failing(rows: DataFrame, check: Check) -> Problem:
+    """What is wrong with a row that fails a check, or for which it cannot be worked out."""
+    reason: Column | str = f"{check.name}: {check.expression}"
+    if may_raise(rows, check.expression):
+        unknown = f"{reason} cannot be worked out"
+        reason = F.when(raises(check.expression), F.lit(unknown)).otherwise(F.lit(reason))
+    return Problem(check.name, violates(check.expression, rows), reason)
 
 
 def value_schema(declared: TopicInput) -> T.StructType:

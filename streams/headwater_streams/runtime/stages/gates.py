@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from headwater_streams.errors import CheckFailedError
 from headwater_streams.plural import counted
 from headwater_streams.quality.check import Check, On
+from headwater_streams.quality.guarded import judged, violates
 from headwater_streams.runtime.job import Job
 
 OUTPUT_METRIC = "headwater_output"
@@ -42,8 +43,17 @@ class CheckGate:
         return gate
 
     def aggregates(self) -> list[Column]:
-        """One aggregate for each check, to be observed with the batch."""
-        return [_aggregate(check).alias(f"check_{i}") for i, check in enumerate(self._checks)]
+        """The checks' aggregates, to be observed with the batch: none can raise."""
+        found = []
+        for i, check in enumerate(self._checks):
+            if check.level == "row":
+                found.append(F.count_if(violates(check.expression)).alias(f"check_{i}"))
+                continue
+            holds, raised = judged(check.expression)
+            # A share of no rows raises, too, and an empty batch breaks nothing.
+            raised &= F.count(F.lit(1)) > 0
+            found += [holds.alias(f"check_{i}"), raised.alias(f"check_{i}_raised")]
+        return found
 
     def judge_rows(self, rows: DataFrame, batch: int) -> None:
         """Evaluates the checks over rows that are at hand, in a pass of their own if there is any.
@@ -63,16 +73,16 @@ class CheckGate:
         """
         for i, check in enumerate(self._checks):
             outcome = observed.get(f"check_{i}")  # absent where no row flowed
-            broken = outcome is False if check.level == "batch" else bool(outcome)
-            if not broken:
+            told = f"the check {check.name!r} ({check.expression})"
+            if check.level == "row":
+                broken = f"{counted(outcome, 'row fails', 'rows fail')} {told}" if outcome else None
+            elif observed.get(f"check_{i}_raised"):
+                broken = f"{told} cannot be worked out for the batch"
+            else:
+                broken = f"the batch fails {told}" if outcome is False else None
+            if broken is None:
                 continue
-            who = (
-                "the batch fails"
-                if check.level == "batch"
-                else counted(outcome or 0, "row fails", "rows fail")
-            )
-            where = f"job {self._job.name!r}, batch {batch}"
-            message = f"{where}: {who} the check {check.name!r} ({check.expression})"
+            message = f"job {self._job.name!r}, batch {batch}: {broken}"
             if check.action == "fail":
                 raise CheckFailedError(f"{message}; nothing of the batch was committed")
             self.warnings.append(message)
@@ -84,7 +94,7 @@ def speaking_of(rows: DataFrame, checks: Sequence[Check]) -> tuple[Check, ...]:
 
     def speaks(check: Check) -> bool:
         try:
-            rows.filter(check.passes_sql)
+            rows.filter(F.expr(check.expression))
         except AnalysisException:
             return False
         return True
@@ -102,4 +112,4 @@ def speaks_of(frame: DataFrame, check: Check) -> bool:
 
 
 def _aggregate(check: Check) -> Column:
-    return F.expr(check.passes_sql) if check.level == "batch" else F.count_if(F.expr(check.violation_sql))
+    return F.expr(check.expression) if check.level == "batch" else F.count_if(F.expr(check.expression))

@@ -95,7 +95,7 @@ def is_bad() -> Column:
 
 def _fits(rows: DataFrame, check: Check) -> bool:
     try:
-        rows.filter(check.passes_sql)
+        rows.filter(F.expr(check.expression))
     except AnalysisException:
         return False
     return True
