@@ -22,6 +22,10 @@ class CheckFailedError(StreamsError):
     """A check with `action="fail"` did not hold; the batch was not committed."""
 
 
+class RowErrorsError(StreamsError):
+    """A job's function raises for more records of a batch than may go to quarantine; the batch was not committed."""
+
+
 class IncompatibleTableError(StreamsError):
     """The target table exists in a shape that the job cannot write."""
 

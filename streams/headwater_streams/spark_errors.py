@@ -34,6 +34,13 @@ def reason_of(error: BaseException) -> str | None:
     return text.splitlines()[0].split(" SQLSTATE")[0]
 
 
+def told_of_rows(error: BaseException) -> str:
+    """What a row's computation raised: the error's class and message, in a line."""
+    if isinstance(error, PySparkException) and not isinstance(error, PythonException):
+        return first_sentence(error)
+    return reason_of(error) or f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+
+
 def missing_file(error: BaseException) -> str | None:
     """The data file whose absence an error is about; None where it is about something else."""
     texts = [str(error)]

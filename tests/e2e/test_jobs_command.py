@@ -60,7 +60,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         GOOD.replace('select("a", "b", "at")', 'selectExpr("CAST(a AS STRING) AS a", "b", "at")')
     )
     (here / "divided.py").write_text(
-        GOOD.replace('select("a", "b", "at")', 'selectExpr("1 / a AS a", "b", "at")')
+        GOOD.replace('select("a", "b", "at")', 'selectExpr("1 / a AS a", "b", "at")').replace(
+            '@hw.job(target=hw.delta("silver.clicks")',
+            '@hw.job(target=hw.delta("silver.clicks"), on_error="fail"',
+        )
     )
     return here
 

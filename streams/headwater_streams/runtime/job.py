@@ -22,6 +22,9 @@ from headwater_streams.windows.spec import WindowSpec
 Frames = DataFrame | Mapping[str, DataFrame]
 JobFunction = TypeVar("JobFunction", bound=Callable[..., Frames])
 Late = Literal["table", "count"]
+OnError = Literal["quarantine", "fail"]
+_FEW = 20
+INT_MAX = 2**31 - 1
 
 _CHECKS, _JOB = "__headwater_checks__", "__headwater_job__"
 
@@ -35,6 +38,42 @@ class _Declaration:
     targets: Mapping[str, DeltaTarget]
     dedup: Dedup | None
     late: Late
+    on_error: OnError
+    max_errors: "ErrorBound"
+
+
+@dataclass(frozen=True)
+class ErrorBound:
+    """How many records of a batch a job's function may raise for before the job stops.
+
+    Attributes:
+        rows: So many.
+        share: This share of the batch's records, where these are 20 or more; of fewer, one may be all that there is.
+    """
+
+    rows: int = 100
+    share: float = 0.5
+
+    @classmethod
+    def of(cls, given: float) -> "ErrorBound":
+        """What a job says: so many records, or a share of them below 1.
+
+        Raises:
+            ValueError: It is neither.
+        """
+        if isinstance(given, bool) or not isinstance(given, int | float) or not given > 0:
+            raise ValueError(f"max_errors={given!r} is no number of records, nor a share of them such as 0.1")
+        if given < 1:
+            return cls(rows=INT_MAX, share=given)
+        if given != int(given):
+            raise ValueError(
+                f"max_errors={given!r} is no whole number of records, nor a share of them below 1"
+            )
+        return cls(rows=int(given))
+
+    def most(self, records: int) -> int:
+        """How many of so many records."""
+        return self.rows if records < _FEW else min(self.rows, int(self.share * records))
 
 
 @dataclass(frozen=True)
@@ -57,6 +96,8 @@ class Job:
         is_step: Whether it is such a part, and not the last one.
         places: Of a job in SQL, where its parts stand (`"x.sql, line 3"`): `"input NAME"`, `"check NAME"`, `"target"`.
         worded: Puts a sentence about it into the words of the language that it is written in.
+        on_error: What becomes of a record for which the function raises: `"quarantine"`, or `"fail"`, the job stops.
+        max_errors: For how many records of a batch it may raise before the job stops.
     """
 
     name: str
@@ -74,6 +115,8 @@ class Job:
     is_step: bool = False
     places: Mapping[str, str] = field(default_factory=dict)
     worded: Callable[[str], str] = str
+    on_error: OnError = "quarantine"
+    max_errors: ErrorBound = ErrorBound()
 
     @property
     def targets(self) -> tuple[DeltaTarget, ...]:
@@ -180,6 +223,8 @@ def job(
     dedup: Dedup | None = None,
     late: Late = "table",
     quarantine: Literal["table"] = "table",
+    on_error: OnError = "quarantine",
+    max_errors: float = 100,
 ) -> Callable[[JobFunction], JobFunction]:
     """Declares a function as a streaming job; the function itself is returned unchanged.
 
@@ -203,6 +248,12 @@ def job(
             what it gives up: a window's `_sources` are whole batches, and a part of its table cannot be repaired, only
             built anew or put back. Lateness is Spark's: a join's rows are late behind the lesser of its watermarks.
         quarantine: Rejected rows go to `<table>__quarantine`.
+        on_error: What becomes of a record for which the function raises, as in a division by zero or a Python function:
+            with `"quarantine"` it goes there with the error, and the others of its batch are written; with `"fail"` the
+            job stops. A batch that failed is computed again in parts to find such records; the others cost nothing.
+        max_errors: For how many records of a batch the function may raise before the job stops, in 20 records or more
+            for half of them at the most; below 1 it is a share of the batch. So a deployment that is broken does not
+            empty a topic into quarantine.
 
     Raises:
         JobDefinitionError: An argument is not one of its allowed values.
@@ -227,6 +278,12 @@ def job(
         raise JobDefinitionError(
             f"job: quarantine={quarantine!r} is not 'table'; rejected rows are never thrown away"
         )
+    if on_error not in ("quarantine", "fail"):
+        raise JobDefinitionError(f"job: on_error={on_error!r} is not one of 'quarantine', 'fail'")
+    try:
+        bound = ErrorBound.of(max_errors)
+    except ValueError as error:
+        raise JobDefinitionError(f"job: {error}") from error
     if dedup is not None and not isinstance(dedup, Dedup):
         raise JobDefinitionError(
             f"job: dedup={dedup!r} is not a deduplication; write dedup=hw.by_offset(), hw.by_sequence() or "
@@ -234,7 +291,7 @@ def job(
         )
 
     def declare(function: JobFunction) -> JobFunction:
-        setattr(function, _JOB, _Declaration(name or function.__name__, named, dedup, late))
+        setattr(function, _JOB, _Declaration(name or function.__name__, named, dedup, late, on_error, bound))
         met = declared.get()
         if met is not None:
             met.append(function)
@@ -322,6 +379,8 @@ def bind(function: Callable[..., Any]) -> Job:
         checks,
         {} if "" in targets else targets,
         lookups=lookups,
+        on_error=declaration.on_error,
+        max_errors=declaration.max_errors,
     )
 
 

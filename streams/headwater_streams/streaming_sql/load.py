@@ -7,7 +7,7 @@ from pyspark.sql import DataFrame
 
 from headwater_streams.dedup import ByKey, ByOffset, BySequence
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.runtime.job import Job
+from headwater_streams.runtime.job import ErrorBound, Job
 from headwater_streams.sinks.scd_target import scd1, scd2
 from headwater_streams.sinks.target import DeltaTarget, delta
 from headwater_streams.sources.beside import naming_files_in
@@ -48,6 +48,13 @@ def _job(statement: Statement) -> Job:
         place.fail(f"dedup = {dedup!r} is not by_offset(...), by_sequence(...) or by_key(...)")
     if late not in ("table", "count"):
         place.fail(f"late = {late!r} is not one of 'table', 'count'")
+    on_error, bound = options.get("on_error", "quarantine"), ErrorBound()
+    if on_error not in ("quarantine", "fail"):
+        place.fail(f"on_error = {on_error!r} is not one of 'quarantine', 'fail'")
+    try:
+        bound = ErrorBound.of(options.get("max_errors", bound.rows))
+    except ValueError as error:
+        place.fail(str(error))
     names = [source.name for source in query.inputs]
     if len(set(names)) < len(names):
         twice_named = next(name for name in names if names.count(name) > 1)
@@ -66,6 +73,8 @@ def _job(statement: Statement) -> Job:
         text=statement.text,
         places={part: str(place) for part, place in statement.places.items()},
         worded=in_sql,
+        on_error=on_error,
+        max_errors=bound,
     )
 
 

@@ -13,7 +13,7 @@ from headwater_streams.streaming_sql.select import read_select
 
 _OPTIONS = (
     "mode", "keys", "dedup", "late", "name", "state", "sequence_by", "apply_as_deletes", "except_columns",
-    "track_history_columns",
+    "track_history_columns", "on_error", "max_errors",
 )  # fmt: skip
 _ACTIONS = ("QUARANTINE", "FAIL", "WARN")
 

@@ -17,17 +17,17 @@ counts = hw.topic("counts", schema="n INT, at TIMESTAMP", event_time="at", water
 HERE = r"test_jobs_failures\.py, line \d+: "
 
 
-@hw.job(target=hw.delta("silver.divided"))
+@hw.job(target=hw.delta("silver.divided"), on_error="fail")
 def divided(counts: DataFrame) -> DataFrame:
     return counts.withColumn("q", F.lit(10) / (F.col("n") - 2))
 
 
-@hw.job(target=hw.delta("silver.plain"))
+@hw.job(target=hw.delta("silver.plain"), on_error="fail")
 def by_row(counts: DataFrame) -> DataFrame:
     return counts.withColumn("q", F.udf(lambda n: 1 // (n - 2), "int")("n"))
 
 
-@hw.job(target=hw.delta("silver.pandas"))
+@hw.job(target=hw.delta("silver.pandas"), on_error="fail")
 def by_column(counts: DataFrame) -> DataFrame:
     @F.pandas_udf("int")  # type: ignore[call-overload,untyped-decorator]
     def looked_up(n: pd.Series) -> pd.Series:

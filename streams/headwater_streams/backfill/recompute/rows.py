@@ -6,11 +6,11 @@ from functools import reduce
 from itertools import accumulate
 from random import Random
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 
 from headwater_streams.backfill.history import LiveBatch
 from headwater_streams.backfill.offsets import Offsets
-from headwater_streams.backfill.recompute.comparing import Order, compare
+from headwater_streams.backfill.recompute.comparing import Compared, Order, compare
 from headwater_streams.backfill.recompute.copies import without_copies
 from headwater_streams.backfill.recompute.outcome import NotRecomputableError, Recompute, Recomputed, judged
 from headwater_streams.backfill.recompute.reading import in_order, without
@@ -21,6 +21,7 @@ from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, LookupVersion, Versions
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.narrowing import failing
 from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, hide, reveal
 
 
@@ -95,13 +96,10 @@ class RowRecomputation:
         read = Offsets.union([part.compared for part in parts])
         rows = self._written.rows
         rows = rows if read == everything else rows.filter(read.condition())
-        found = compare(
-            lambda order: self._results(parts, made, order),
-            rows,
-            PLACE,
-            self._written.columns,
-            by_hash=True,
-        )
+        try:
+            found = self._compared(parts, made, rows)
+        except Exception as error:
+            found = self._compared(parts, self._without_failing(parts, made, read, error), rows)
         outcome = judged(found, counted(found.rows, "row"), read, everything, everything.count - held)
         if not found.extra:
             return outcome
@@ -112,6 +110,35 @@ class RowRecomputation:
         of_rows = counted(lost, "written row")
         note = f"{everything.topics} does not hold the records of {of_rows} any more"
         return replace(outcome, notes=(*outcome.notes, note)) if lost else outcome
+
+    def _compared(self, parts: Sequence[_Part], made: Sequence[_Good], rows: DataFrame) -> Compared:
+        return compare(
+            lambda order: self._results(parts, made, order),
+            rows,
+            PLACE,
+            self._written.columns,
+            by_hash=True,
+        )
+
+    def _without_failing(
+        self, parts: Sequence[_Part], made: Sequence[_Good], read: Offsets, error: Exception
+    ) -> list[_Good]:
+        """The records but those for which the function raises, which the job sends to quarantine.
+
+        Raises:
+            Exception: The error, where no record is to blame.
+            RowErrorsError: There are more of them than the job allows.
+        """
+
+        def among(which: Column) -> list[_Good]:
+            return [{name: rows.filter(which) for name, rows in good.items()} for good in made]
+
+        def compute(which: Column) -> None:
+            result = self._results(parts, among(which), None)
+            result._jdf.queryExecution().toRdd().count()  # noqa: SLF001 - PySpark's would make rows of Python's
+
+        found = failing(self._job, compute, read.spans, f"job {self._job.name!r}, recomputed", error)
+        return among(~found.condition)
 
     def _everything(self) -> Offsets:
         """The offsets that the rows come from."""

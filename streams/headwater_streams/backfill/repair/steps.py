@@ -17,6 +17,7 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.sinks.delta_table import (
     DeltaTransaction,
     WrittenFiles,
@@ -153,12 +154,18 @@ class _RowSteps:
     def write(
         self, folder: BackfillFolder, transaction: DeltaTransaction, chunk: Chunk
     ) -> tuple[WrittenFiles, dict[str, int]]:
-        replayed = self._replay.replay(chunk)
-        try:
+
+        def write(
+            replayed: ReplayedRows,
+        ) -> tuple[WrittenFiles, dict[str, tuple[DeltaTransaction, WrittenFiles]]]:
             files = transaction.write(self._replay.to_write(replayed.results[self._backfill.target]))
-            further = self._written_further(folder, replayed, chunk)
-        finally:
-            replayed.passed.release()
+            return files, self._written_further(folder, replayed, chunk)
+
+        replayed, (files, further) = without_failing(
+            lambda failing: self._replay.replay(chunk, failing),
+            write,
+            lambda replayed, error: replayed.blamed(error),
+        )
         replayed.passed.judge(chunk.number, [self._backfill.target, *further])
         (accounting,) = replayed.passed.accounting(files.rows).values()
         shortfall = {"live_shortfall": self._replay.live_shortfall(chunk)}

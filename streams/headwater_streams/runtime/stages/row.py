@@ -5,7 +5,7 @@ ledger entry, quarantine and the job's other tables are committed before its tar
 one commit.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,7 +19,7 @@ from headwater_streams.dedup.by_offset import ByOffset
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.memory import SEEN_TABLE, ColdOrigins, account
 from headwater_streams.dedup.verdicts import Seen, judge, own_key, seen_from
-from headwater_streams.ledger.entry import LedgerEntry, SourceRange
+from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import last_entry, seen_of
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
@@ -30,6 +30,7 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.key_log import KeyLog
+from headwater_streams.runtime.stages.narrowing import failing, without_failing
 from headwater_streams.runtime.stages.rejected_rows import MOST_KEPT
 from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
 from headwater_streams.runtime.stages.stateful import sources_of
@@ -37,8 +38,10 @@ from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.coordinates import SEEN_UNTIL, changing, commit_columns
+from headwater_streams.sources.problems import Problem
 from headwater_streams.sources.reader import Starts
 
+_Branches = dict[str, tuple[DeltaTransaction, WrittenFiles]]
 _ROWS_PER_TASK = 50_000  # one second of a core's work, or less
 
 
@@ -109,15 +112,24 @@ class RowStage:
         ranges = {source.input: source.ranges for source in sources}
         with self._judged(in_few_tasks(result.rows, sources), sources, batch) as (records, verdicts, seen):
             pinned = self._lookups.newest()
-            with self._lookups.looked_at():
-                passed = self._pass.over(
-                    records, verdicts, ranges, pinned.frames, rejects_some=self._rejects_some
-                )
-            try:
+
+            def over(failing: Problem | None) -> PassedRows:
+                with self._lookups.looked_at():
+                    return self._pass.over(
+                        records,
+                        verdicts,
+                        ranges,
+                        pinned.frames,
+                        rejects_some=self._rejects_some,
+                        failing=failing,
+                    )
+
+            def write(passed: PassedRows) -> tuple[WrittenFiles, _Branches]:
                 files = transaction.write(self._with_commit_columns(passed.rows, batch))
-                branches = self._written_branches(passed, batch)
-            finally:
-                passed.release()
+                return files, self._written_branches(passed, batch)
+
+            blamed = self._blamed(records, verdicts, pinned, ranges, batch)
+            passed, (files, branches) = without_failing(over, write, blamed)
             passed.judge(batch, [self._job.target.name, *branches])
             accounting = passed.accounting(files.rows)
             self._rejects_some = _rejected_few(accounting)
@@ -143,6 +155,23 @@ class RowStage:
         transaction.commit(self._app_id, batch, entry.to_json(), files)
         self._context.step(self._job.name, "after commit", batch)
         self._committed(batch, state)
+
+    def _blamed(
+        self,
+        records: DataFrame,
+        verdicts: pa.Table | None,
+        pinned: PinnedLookups,
+        ranges: Mapping[str, Ranges],
+        batch: int,
+    ) -> Callable[[PassedRows, Exception], Problem]:
+        """What tells, of an error, for which of the batch's records the function raises."""
+
+        def blamed(_: PassedRows, error: Exception) -> Problem:
+            who = f"job {self._job.name!r}, batch {batch}"
+            with self._pass.in_parts(records, verdicts, pinned.frames) as compute:
+                return failing(self._job, compute, merge_ranges(list(ranges.values())), who, error)
+
+        return blamed
 
     def _entry(
         self,
@@ -184,9 +213,7 @@ class RowStage:
         if self._keys is not None:
             self._keys.committed(batch)
 
-    def _written_branches(
-        self, passed: PassedRows, batch: int
-    ) -> dict[str, tuple[DeltaTransaction, WrittenFiles]]:
+    def _written_branches(self, passed: PassedRows, batch: int) -> _Branches:
         """The files of the other tables that do not have this batch yet; they are committed before the target."""
         found = {}
         for target in self._job.targets[1:]:

@@ -3,13 +3,16 @@
 The live job and a backfill make the same pass; only what they read and where they write differ.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
@@ -141,6 +144,7 @@ class RowPass:
         lookups: Mapping[str, DataFrame] | None = None,
         *,
         rejects_some: bool = False,
+        failing: Problem | None = None,
     ) -> "PassedRows":
         """Prepares the pass; it is made when `rows` are written.
 
@@ -150,7 +154,13 @@ class RowPass:
             ranges: The offsets that are read of each input, to count by partition.
             lookups: The tables that the function looks things up in.
             rejects_some: Whether records are likely to be rejected, few of many: these are kept on the way then.
+            failing: Those for which the function raises; see `narrowing`.
         """
+
+        def decoded_of(name: str, rows: DataFrame) -> Decoded:
+            found = self._marked(self._decoded(name, rows), verdicts)
+            return found if failing is None else found.with_problem(found.frame, failing)
+
         counted = _Counts(merge_ranges(list(ranges.values())), of_tables=bool(self._job.tables))
         bad = F.col(BAD)
         repeated = F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
@@ -160,7 +170,7 @@ class RowPass:
         hidden = [*self._hidden, INPUT] if self._is_union else list(self._hidden)
         given, gates_in, persisted = dict(lookups or {}), {}, []
         for place, name in enumerate(self._names):
-            decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
+            decoded = decoded_of(name, self._rows_of(place, located))
             newest = F.max(F.when(terms["passed"], self._event_time_us(name, decoded)))
             more = [F.count(F.lit(1)).alias("read"), newest.alias("max_event_time_us")]
             more.append(noted(terms["quarantined"]))
@@ -201,13 +211,43 @@ class RowPass:
                 around = records_of(read[KEPT], read["quarantined"], mine) if KEPT in read else None
                 if around is None:
                     around = standing_in(mine, read[BLOCKS])
-                found = self._marked(self._decoded(name, around), verdicts)
+                found = decoded_of(name, around)
                 rows = found.rejected(found.apart(terms["quarantined"]))
                 told.append(rows.select(PROBLEMS, KEY, RAW, HEADERS, *ROW_COLUMNS))
             return reduce(DataFrame.unionByName, told)
 
         target = self._job.target.name
         return PassedRows(results, rejected, gates_in, gates, counted, target, self._names, tuple(persisted))
+
+    @contextmanager
+    def in_parts(
+        self, located: DataFrame, verdicts: pa.Table | None, lookups: Mapping[str, DataFrame]
+    ) -> Iterator[Callable[[Column], None]]:
+        """What computes the function for the records of a pass for which a condition holds, and keeps nothing of it.
+
+        What the function is given is kept meanwhile. Arguments as for `over`.
+        """
+        passed = ~F.col(BAD)
+        if verdicts is not None:
+            passed &= ~F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
+        hidden = [*self._hidden, INPUT] if self._is_union else list(self._hidden)
+        kept = {}
+        for place, name in enumerate(self._names):
+            decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
+            good = decoded.frame.filter(passed).select(*decoded.columns.values(), *self._hidden)
+            kept[name] = (good.withColumn(INPUT, F.lit(name)) if self._is_union else good).persist()
+
+        def compute(which: Column) -> None:
+            given = {name: hide(rows.filter(which), hidden) for name, rows in kept.items()}
+            for result in self._job.results(**given, **lookups).values():
+                # All columns, and no writer that tells the log of each error.
+                reveal(result, hidden)._jdf.queryExecution().toRdd().count()  # noqa: SLF001 - PySpark's makes rows
+
+        try:
+            yield compute
+        finally:
+            for rows in kept.values():
+                rows.unpersist()
 
     def to_write(self, rows: DataFrame) -> DataFrame:
         """Results as they stand in files: without `_origin` where it can be nothing but NULL.
@@ -400,6 +440,7 @@ class _Counts:
         self.ranges, self.places = ranges, places if len(places) <= _MOST_PARTITIONS else []
         self._of_tables = of_tables
         self._taken: dict[tuple[str, str], Observation] = {}
+        self._observed: dict[tuple[str, str], tuple[DataFrame, list[Column]]] = {}
         self._names: dict[tuple[str, str], str] = {}
         self._as_passed: dict[str, str] = {}
 
@@ -422,6 +463,7 @@ class _Counts:
                 terms += [_count(here & c).alias(f"{term}_{i}") for term, c in by_partition.items()]
         self._names[where] = str(uuid4())
         self._taken[where] = Observation(self._names[where])
+        self._observed[where] = df, [*terms, *more]
         return df.observe(self._taken[where], *terms, *more)
 
     def derive(self, table: str, result: DataFrame, name: str) -> bool:
@@ -439,4 +481,20 @@ class _Counts:
                 term.replace("passed", "rows"): n for term, n in read.items() if term.startswith("passed")
             }
         taken = self._taken.get((kind, name))
-        return dict(taken.get) if taken is not None else {}
+        if taken is None:
+            return {}
+        try:
+            return dict(taken.get)
+        except Py4JJavaError as error:
+            if "java.lang.AssertionError" not in str(error):
+                raise
+        return self._told_apart(kind, name)
+
+    def _told_apart(self, kind: str, name: str) -> dict[str, Any]:
+        """What is observed at a place that a pass did not come by: Spark saw that nothing would come out of it."""
+        rows, terms = self._observed[kind, name]
+        if kind == "result":
+            return Counter()
+        self._taken[kind, name] = taken = Observation()
+        rows.observe(taken, *terms).write.format("noop").mode("append").save()
+        return dict(taken.get)

@@ -19,6 +19,7 @@ from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.narrowing import without_failing
 from headwater_streams.runtime.stages.row import RowStage, in_few_tasks
 from headwater_streams.runtime.stages.row_pass import PassedRows
 from headwater_streams.runtime.stages.stateful import sources_of
@@ -28,7 +29,8 @@ from headwater_streams.sinks.scd_target import DELETED, ScdTarget
 from headwater_streams.sinks.side import write_side
 from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, commit_columns
 from headwater_streams.sources.decode import HEADERS, KEY, RAW
-from headwater_streams.sources.problems import PROBLEMS, any_of, told
+from headwater_streams.sources.problems import PROBLEMS, Problem, any_of
+from headwater_streams.sources.problems import told as told_problems
 
 _TRIES = 5
 _NAMELESS = "_nameless"
@@ -63,11 +65,22 @@ class ScdStage(RowStage):
         ranges = {self._name: inputs[self._name].source.ranges}
         with self._judged(in_few_tasks(result.rows, sources), sources, batch) as (records, verdicts, seen):
             pinned = self._lookups.newest()
-            with self._lookups.looked_at():
-                passed = self._pass.over(records, verdicts, ranges, pinned.frames)
-            events = self._events(passed.rows, batch).persist()
+
+            def over(failing: Problem | None) -> PassedRows:
+                with self._lookups.looked_at():
+                    return self._pass.over(records, verdicts, ranges, pinned.frames, failing=failing)
+
+            def told(passed: PassedRows) -> tuple[DataFrame, _Counts]:
+                events = self._events(passed.rows, batch).persist()
+                try:
+                    return events, _Counts(self._told_of(events), self._target.keys)
+                except Exception:
+                    events.unpersist()
+                    raise
+
+            blamed = self._blamed(records, verdicts, pinned, ranges, batch)
+            passed, (events, counts) = without_failing(over, told, blamed)
             try:
-                counts = _Counts(self._told_of(events), self._target.keys)
                 passed.judge(batch)
                 accounting = counts.in_all(passed.accounting(counts.total["rows"])[self._name])
                 if accounting["quarantined"]:
@@ -104,7 +117,7 @@ class ScdStage(RowStage):
 
     def _rejected(self, passed: PassedRows, events: DataFrame) -> DataFrame:
         columns = [*ROW_COLUMNS, KEY, RAW, HEADERS, PROBLEMS]
-        nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, told(self._target.missing))
+        nameless = events.filter(F.col(_NAMELESS)).withColumn(PROBLEMS, told_problems(self._target.missing))
         return passed.rejected().select(*columns).unionByName(nameless.select(*columns))
 
     def _keep(self, named: DataFrame, counts: "_Counts", sources: tuple[SourceRange, ...], batch: int) -> int:

@@ -23,6 +23,7 @@ from headwater_streams.ledger.entry import Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.lookups import Lookups, Versions
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.stages.narrowing import failing as failing_of
 from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
 from headwater_streams.sinks.side import quarantine_rows
 from headwater_streams.sources.coordinates import (
@@ -33,6 +34,7 @@ from headwater_streams.sources.coordinates import (
     SEEN_UNTIL,
     TOPIC,
 )
+from headwater_streams.sources.problems import Problem
 
 _BATCH_SCHEMA = T.StructType(
     [
@@ -56,11 +58,17 @@ class ReplayedRows:
         results: The rows of each table with its columns, by the table's name; the target's are written first.
         rejected: Gives the rows for quarantine, once the results are written.
         passed: The pass that computes them, with its counts and checks.
+        blamed: Tells, of the error with which it ended, for which records the function raises.
     """
 
     results: Mapping[str, DataFrame]
     rejected: Callable[[], DataFrame]
     passed: PassedRows
+    blamed: Callable[[Exception], Problem]
+
+    def release(self) -> None:
+        """Lets go of what several tables' rows were made of."""
+        self.passed.release()
 
 
 class RowReplay:
@@ -79,10 +87,14 @@ class RowReplay:
         for batch in history.batches():
             self._live.setdefault((batch.id.generation, batch.id.batch), []).append(batch)
 
-    def replay(self, chunk: Chunk) -> ReplayedRows:
+    def replay(self, chunk: Chunk, failing: Problem | None = None) -> ReplayedRows:
         """The rows of some batches of the live job, as far as they belong to the backfill.
 
         What several tables' rows are made of is kept until `passed.release()`.
+
+        Args:
+            chunk: The batches.
+            failing: Records for which the function raises, where they are known.
         """
         wanted = merge_ranges([batch.ranges for batch in chunk.batches])
         origin = self._job.dedup is not None and self._job.dedup.by_headers
@@ -95,7 +107,7 @@ class RowReplay:
         verdicts = self._verdicts(records, batches, self._job.dedup) if origin else None
         lookups = self._lookups.at(self._versions(batches))
         with self._lookups.looked_at():
-            passed = self._pass.over(inside, verdicts, {}, lookups.frames)
+            passed = self._pass.over(inside, verdicts, {}, lookups.frames, failing=failing)
         results = {name: self._with_batches(rows, chunk) for name, rows in passed.results.items()}
         if not self._plan.is_ingest:
             results = {name: rows.drop(SEEN_UNTIL) for name, rows in results.items()}
@@ -104,7 +116,12 @@ class RowReplay:
             bad = quarantine_rows(passed.rejected(), 0, 0).drop(BATCH, GENERATION)
             return self._with_batches(bad, chunk).drop(SEEN_UNTIL)
 
-        return ReplayedRows(results, rejected, passed)
+        def blamed(error: Exception) -> Problem:
+            who = f"job {self._job.name!r}, chunk {chunk.number}"
+            with self._pass.in_parts(inside, verdicts, lookups.frames) as compute:
+                return failing_of(self._job, compute, wanted, who, error)
+
+        return ReplayedRows(results, rejected, passed, blamed)
 
     def to_write(self, rows: DataFrame) -> DataFrame:
         """Results as they stand in files, see `RowPass.to_write`."""

@@ -1,0 +1,202 @@
+"""Which records of a batch a job's function raises for.
+
+A division by zero, a cast, an index or a Python function that raises for one record ends the whole batch, and does so
+each time that it is tried again. So a batch that failed is computed once more in parts, halved until single records are
+left; what is computed is thrown away. Only a batch that fails pays: some twenty parts for each such record.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from headwater_streams.errors import RowErrorsError, StreamsError
+from headwater_streams.ledger.entry import Ranges
+from headwater_streams.runtime.faults import passes, speaks_of_loss
+from headwater_streams.runtime.job import Job
+from headwater_streams.sources.coordinates import OFFSET, PARTITION, PLACE, TOPIC
+from headwater_streams.sources.problems import Problem
+from headwater_streams.spark_errors import told_of_rows
+
+Place = tuple[str, int, int]
+"""A record's topic, partition and offset."""
+_Stretch = tuple[str, int, int, int]
+"""Offsets of a partition: topic, partition, first, one past the last."""
+_SHOWN = 3
+
+
+class Prepared(Protocol):
+    """A pass that is about to be made."""
+
+    def release(self) -> None:
+        """Lets go of what it keeps for several results."""
+
+
+_Pass = TypeVar("_Pass", bound=Prepared)
+_Written = TypeVar("_Written")
+
+
+def without_failing(
+    over: Callable[[Problem | None], _Pass],
+    write: Callable[[_Pass], _Written],
+    blamed: Callable[[_Pass, Exception], Problem],
+) -> tuple[_Pass, _Written]:
+    """Makes a pass; where the function raises for some records, once more without these.
+
+    Args:
+        over: Prepares a pass, in which what is wrong with some records is known.
+        write: Makes it.
+        blamed: What tells these records, of a pass and the error with which it ended.
+    """
+    passed = over(None)
+    try:
+        return passed, write(passed)
+    except Exception as error:
+        failing = blamed(passed, error)
+    finally:
+        passed.release()
+    passed = over(failing)
+    try:
+        return passed, write(passed)
+    finally:
+        passed.release()
+
+
+def failing(
+    job: Job, compute: Callable[[Column], object], ranges: Ranges, who: str, error: Exception
+) -> Problem:
+    """What is wrong with the records for which a job's function raises.
+
+    Args:
+        job: The job.
+        compute: Computes the function for those records for which a condition on their coordinates holds.
+        ranges: The offsets of the batch.
+        who: The job and the batch, for a sentence.
+        error: What the batch ended with.
+
+    Raises:
+        Exception: The error, where no record is to blame, or the job stops at one.
+        RowErrorsError: There are more of them than the job allows.
+    """
+    stretches = [
+        (topic, partition, start, end)
+        for topic, partitions in sorted(ranges.items())
+        for partition, (start, end) in sorted(partitions.items())
+        if start < end
+    ]
+    if job.on_error == "fail" or not stretches or _is_of_others(error):
+        raise error
+    places = [(topic, partition) for topic, partition, _, _ in stretches]
+    records = _count(stretches)
+    search = _Search(compute, places, job.max_errors.most(records), records, who)
+    try:
+        if search.error_of([]) is not None or search.error_of(stretches) is None:
+            raise _NotOfRowsError
+        search.narrow(stretches)
+    except _NotOfRowsError:
+        raise error from None
+    return _problem(search.found)
+
+
+class _NotOfRowsError(Exception):
+    """What failed fails without any record, too, or does not fail a second time."""
+
+
+def _is_of_others(error: Exception) -> bool:
+    """Whether it is no row's doing, by what it says."""
+    return isinstance(error, StreamsError) or passes(error) or speaks_of_loss(error)
+
+
+def _problem(found: Mapping[Place, str]) -> Problem:
+    reasons = F.create_map(
+        *[F.lit(text) for place, reason in found.items() for text in (_key(*place), reason)]
+    )
+    named = F.concat_ws("\t", *[F.col(name).cast("string") for name in PLACE])
+    reason = F.try_element_at(reasons, named)
+    return Problem("function", reason.isNotNull(), reason)
+
+
+@dataclass
+class _Search:
+    compute: Callable[[Column], object]
+    places: Sequence[tuple[str, int]]
+    most: int
+    records: int
+    who: str
+    found: dict[Place, str] = field(default_factory=dict)
+
+    def narrow(self, stretches: Sequence[_Stretch]) -> None:
+        """Finds the records among stretches that fail together."""
+        if _count(stretches) == 1:
+            self._take(stretches)
+            return
+        left, right = _halves(stretches)
+        left_fails = self.error_of(left) is not None
+        if left_fails:
+            self.narrow(left)
+        # One of the two fails: where it is not the left one, the right one need not be tried.
+        if not left_fails or self.error_of(right) is not None:
+            self.narrow(right)
+
+    def _take(self, stretches: Sequence[_Stretch]) -> None:
+        ((topic, partition, offset, _),) = stretches
+        error = self.error_of(stretches)
+        if error is None:
+            raise _NotOfRowsError  # it fails together with others alone
+        self.found[topic, partition, offset] = told_of_rows(error)
+        if len(self.found) > self.most:
+            shown = [f"{t} {p} offset {o} ({why})" for (t, p, o), why in self.found.items()][:_SHOWN]
+            raise RowErrorsError(
+                f"{self.who}: the function raises for more than {self.most} of {self.records} records, such as "
+                f"{', '.join(shown)}; nothing of the batch was committed: mend the function, or let more of them go to "
+                "quarantine (max_errors=)"
+            )
+
+    def error_of(self, stretches: Sequence[_Stretch]) -> Exception | None:
+        # Of each partition, in one order always: so Spark compiles one piece of code for all parts.
+        wanted = {(topic, partition): (start, end) for topic, partition, start, end in stretches}
+        place = F.array_position(
+            F.array(*[F.lit(f"{topic}\t{partition}") for topic, partition in self.places]),
+            F.concat_ws("\t", F.col(TOPIC), F.col(PARTITION).cast("string")),
+        )
+        first, end = (
+            F.try_element_at(
+                _numbers([wanted.get(each, (0, 0))[bound] for each in self.places]), place.cast("int")
+            )
+            for bound in (0, 1)
+        )
+        try:
+            self.compute((F.col(OFFSET) >= first) & (F.col(OFFSET) < end))
+        except Exception as error:
+            if _is_of_others(error):
+                raise
+            return error
+        return None
+
+
+def _numbers(numbers: Sequence[int]) -> Column:
+    """An array that Spark hands to its code, and does not write into it."""
+    return F.split(F.lit(",".join(map(str, numbers))), ",").cast("array<bigint>")
+
+
+def _count(stretches: Sequence[_Stretch]) -> int:
+    return sum(end - start for _, _, start, end in stretches)
+
+
+def _halves(stretches: Sequence[_Stretch]) -> tuple[list[_Stretch], list[_Stretch]]:
+    left: list[_Stretch] = []
+    right: list[_Stretch] = []
+    wanted = _count(stretches) // 2
+    for topic, partition, start, end in stretches:
+        middle = min(end, start + max(0, wanted - _count(left)))
+        if start < middle:
+            left.append((topic, partition, start, middle))
+        if middle < end:
+            right.append((topic, partition, middle, end))
+    return left, right
+
+
+def _key(topic: str, partition: int, offset: int) -> str:
+    return f"{topic}\t{partition}\t{offset}"
