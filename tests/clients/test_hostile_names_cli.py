@@ -23,6 +23,7 @@ from headwater.ship.progress import PROGRESS_TOPIC, Entry, entry_key
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.wire import apis
 
+LIBRDKAFKA = re.compile(r"%\d\|")
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 HOSTILE = "a\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\u2028[bold]b[/bold]"
 ESCAPED = r"a\x1b[2J\x1b]0;title\x07\x9b31m\r\u202e\u2028[bold]b[/bold]"
@@ -64,7 +65,9 @@ def run(
     def command(*arguments: str) -> tuple[bytes, str]:
         assert main([*arguments, "--bootstrap", running.bootstrap, "--home", str(tmp_path)]) == 0
         captured = capfdbinary.readouterr()
-        return captured.out, captured.err.decode()
+        # A producer of an earlier test in this process may still tell of its own broker, which is gone.
+        told = [line for line in captured.err.decode().splitlines(keepends=True) if not LIBRDKAFKA.match(line)]
+        return captured.out, "".join(told)
 
     return command
 
