@@ -66,7 +66,9 @@ def run(
         assert main([*arguments, "--bootstrap", running.bootstrap, "--home", str(tmp_path)]) == 0
         captured = capfdbinary.readouterr()
         # A producer of an earlier test in this process may still tell of its own broker, which is gone.
-        told = [line for line in captured.err.decode().splitlines(keepends=True) if not LIBRDKAFKA.match(line)]
+        told = [
+            line for line in captured.err.decode().splitlines(keepends=True) if not LIBRDKAFKA.match(line)
+        ]
         return captured.out, "".join(told)
 
     return command
