@@ -109,17 +109,26 @@ def _entity_slices(entity_type: Any) -> ReadSlices | None:
     return _compile_slices(key)
 
 
-@cache
-def _compile_slices(entity_type: Any) -> ReadSlices | None:
-    flexible: bool = entity_type.__flexible__
-    plain: list[tuple[str, Read, ReadSlices | None]] = []
+def _field_readers(
+    entity_type: Any,
+) -> tuple[list[tuple[Field[Any], Read]], dict[int, tuple[str, Read]]]:
+    """What reads the fields of a structure: those that stand in it, in order, and the others by their tags."""
+    plain: list[tuple[Field[Any], Read]] = []
     tagged: dict[int, tuple[str, Read]] = {}
     for field in fields(entity_type):
-        read = _field_reader(field, flexible)
+        read = _field_reader(field, entity_type.__flexible__)
         if "tag" in field.metadata:
             tagged[field.metadata["tag"]] = (field.name, read)
         else:
-            plain.append((field.name, read, _array_slices(field, flexible)))
+            plain.append((field, read))
+    return plain, tagged
+
+
+@cache
+def _compile_slices(entity_type: Any) -> ReadSlices | None:
+    flexible: bool = entity_type.__flexible__
+    ordinary, tagged = _field_readers(entity_type)
+    plain = [(field.name, read, _array_slices(field, flexible)) for field, read in ordinary]
     if all(in_slices is None for _, _, in_slices in plain):
         return None
 
@@ -140,14 +149,8 @@ def _compile_slices(entity_type: Any) -> ReadSlices | None:
 @cache
 def _compile(entity_type: Any) -> Read:
     flexible: bool = entity_type.__flexible__
-    plain: list[tuple[str, Read]] = []
-    tagged: dict[int, tuple[str, Read]] = {}
-    for field in fields(entity_type):
-        read = _field_reader(field, flexible)
-        if "tag" in field.metadata:
-            tagged[field.metadata["tag"]] = (field.name, read)
-        else:
-            plain.append((field.name, read))
+    ordinary, tagged = _field_readers(entity_type)
+    plain = [(field.name, read) for field, read in ordinary]
 
     def read_entity(frame: memoryview, position: int) -> tuple[Any, int]:
         values = {}
