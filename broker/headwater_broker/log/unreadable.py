@@ -136,9 +136,10 @@ class LookedAt:
 
     def is_news(self, position: int) -> bool:
         """Whether a batch that cannot be read is met for the first time."""
-        known = len(self._told)
+        if position in self._told:
+            return False
         self._told.add(position)
-        return len(self._told) > known
+        return True
 
     def cut(self, end_position: int) -> None:
         """Forgets everything from a position on, where the file ends now."""

@@ -160,11 +160,8 @@ class FetchHandler:
                 return
         found = self._look(request, header, connection)
         if request.max_wait_ms <= 0 or not request.partitions or _is_enough(request, found):
-            if version < BATCHES_FROM:
-                work = _converted(header, request, found)
-                self._answer_later(connection, work, connection.defer(exclusive=True))
-            elif found.unlooked:
-                work = _looked_at(header, request, found, session)
+            work = _slow_answer(header, request, found, session)
+            if work is not None:
                 self._answer_later(connection, work, connection.defer(exclusive=True))
             else:
                 connection.output.extend(_answer(header, found, session))
@@ -210,14 +207,11 @@ class FetchHandler:
 
     def _answer_parked(self, parked: _Parked, found: _Found) -> None:
         self._forget(parked.connection)
-        header, request, deferred = parked.header, parked.request, parked.deferred
-        if header.api_version < BATCHES_FROM:
-            self._answer_later(parked.connection, _converted(header, request, found), deferred)
-        elif found.unlooked:
-            work = _looked_at(header, request, found, parked.session)
-            self._answer_later(parked.connection, work, deferred)
+        work = _slow_answer(parked.header, parked.request, found, parked.session)
+        if work is not None:
+            self._answer_later(parked.connection, work, parked.deferred)
         else:
-            deferred.resolve(_answer(header, found, parked.session))
+            parked.deferred.resolve(_answer(parked.header, found, parked.session))
 
     def _answer_later(self, connection: Connection, answer: Slices[list[Part]], deferred: Deferred) -> None:
         """Answers once the answer is made, which may take long: every record is looked at."""
@@ -361,6 +355,15 @@ def _bounded(request: FetchRequest) -> FetchRequest:
     return request._replace(
         partitions=[each._replace(max_bytes=min(each.max_bytes, share)) for each in request.partitions]
     )
+
+
+def _slow_answer(
+    header: RequestHeader, request: FetchRequest, found: _Found, session: FetchSession | None
+) -> Slices[list[Part]] | None:
+    """What makes the answer where that may take long; None where what was found only has to be sent."""
+    if header.api_version < BATCHES_FROM:
+        return _converted(header, request, found)
+    return _looked_at(header, request, found, session) if found.unlooked else None
 
 
 def _converted(header: RequestHeader, request: FetchRequest, found: _Found) -> Slices[list[Part]]:
