@@ -20,40 +20,13 @@ from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
 _CATALYST = "org.apache.spark.sql.catalyst.expressions"
 _PLAIN = frozenset({"UnresolvedAttribute", "Literal", "UnresolvedStar"})
 """Expressions that cannot raise."""
-_SAFE = frozenset(
-    {
-        "Alias",
-        "And",
-        "ArrayContains",
-        "AttributeReference",
-        "Between",
-        "CaseWhen",
-        "Coalesce",
-        "CommonExpressionDef",
-    }
-    | {
-        "CommonExpressionRef",
-        "Contains",
-        "EndsWith",
-        "EqualNullSafe",
-        "EqualTo",
-        "GetStructField",
-        "GreaterThan",
-    }
-    | {
-        "GreaterThanOrEqual",
-        "If",
-        "In",
-        "IsNaN",
-        "IsNotNull",
-        "IsNull",
-        "Length",
-        "LessThan",
-        "LessThanOrEqual",
-    }
-    | {"Like", "Literal", "Lower", "Not", "Or", "Size", "StartsWith", "StringTrim", "StringTrimLeft"}
-    | {"StringTrimRight", "Upper", "With"}
-)
+_SAFE = frozenset({
+    "Alias", "And", "ArrayContains", "AttributeReference", "Between", "CaseWhen", "Coalesce",
+    "CommonExpressionDef", "CommonExpressionRef", "Contains", "EndsWith", "EqualNullSafe", "EqualTo",
+    "GetStructField", "GreaterThan", "GreaterThanOrEqual", "If", "In", "IsNaN", "IsNotNull", "IsNull",
+    "Length", "LessThan", "LessThanOrEqual", "Like", "Literal", "Lower", "Not", "Or", "Size", "StartsWith",
+    "StringTrim", "StringTrimLeft", "StringTrimRight", "Upper", "With",
+})  # fmt: skip
 """Expressions that cannot raise, nor those that they are made of then; casts besides that lose nothing."""
 _VALUE = "value"
 _GREATEST_HASH = 2**31 - 1
@@ -67,15 +40,14 @@ def violates(condition: str, rows: DataFrame | None = None) -> Column:
         rows: A frame with the columns that it speaks of, where there is one: a condition that cannot raise for these
             needs nothing that catches it.
     """
-    holds = F.expr(condition)
-    if rows is None or may_raise(rows, condition):
-        holds = _tried(_expression(holds))[_VALUE]
+    tries = rows is None or may_raise(rows, condition)
+    holds = _tried_condition(_jvm(), condition)[_VALUE] if tries else F.expr(condition)
     return ~F.coalesce(holds, F.lit(False))
 
 
 def raises(condition: str) -> Column:
     """Whether a condition cannot be worked out for a row; it is never NULL."""
-    return _tried(_expression(F.expr(condition))).isNull()
+    return _tried_condition(_jvm(), condition).isNull()
 
 
 def may_raise(rows: DataFrame, condition: str) -> bool:
@@ -111,12 +83,22 @@ def judged(condition: str) -> tuple[Column, Column]:
 
     NULL holds: the average of no rows is NULL, and an empty batch breaks nothing.
     """
-    spark = SparkSession.active()
-    return _judged(spark._jvm, condition)  # noqa: SLF001 - columns are of one JVM
+    return _judged(_jvm(), condition)
+
+
+def _jvm() -> Any:
+    """What columns that are kept belong to."""
+    return SparkSession.active()._jvm  # noqa: SLF001 - PySpark's only door to the JVM
 
 
 @lru_cache(256)
-def _judged(_jvm: Any, condition: str) -> tuple[Column, Column]:
+def _tried_condition(_: Any, condition: str) -> Column:
+    """A condition on rows, `_tried`; made once, for it takes a dozen calls to the JVM."""
+    return _tried(_expression(F.expr(condition)))
+
+
+@lru_cache(256)
+def _judged(_: Any, condition: str) -> tuple[Column, Column]:
     taken: list[Any] = []
     guarded = _guarded(SparkSession.active(), _expression(F.expr(condition)), taken)
     result = _tried(guarded, F.count(F.lit(1)) >= 0)

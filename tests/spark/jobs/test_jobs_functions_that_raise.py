@@ -165,10 +165,12 @@ def test_repair_sends_the_records_for_which_the_new_code_raises_to_quarantine(
     driver = JobDriver(spark, tmp_path, [declared(before)])
     driver.send("sales", GOOD, GOOD | {"qty": 0, "id": 2}, GOOD | {"id": 3})
     driver.run()
-    mended = bind(declared(after))
+    mended = bind(hw.check("some", "count(*) > 0", level="batch", action="warn")(declared(after)))
     planned = backfill.plan(driver.context, mended)
     backfill.run(driver.context, planned.id, mended)
-    assert backfill.verify(driver.context, planned.id, mended).passed
+    verdict = backfill.verify(driver.context, planned.id, mended)
+    assert verdict.passed
+    assert [f.detail for f in verdict.findings if f.name == "checks"] == ["1 check of the result holds"]
     backfill.swap(driver.context, planned.id)
     assert driver.rows("silver.a", "id", "share") == [(1, 0.5), (3, 1.5)]
     assert driver.rows("silver.a__quarantine", "_offset", "_check") == [(1, "function")]

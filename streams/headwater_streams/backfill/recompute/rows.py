@@ -16,6 +16,7 @@ from headwater_streams.backfill.recompute.outcome import NotRecomputableError, R
 from headwater_streams.backfill.recompute.reading import in_order, without
 from headwater_streams.backfill.recompute.row_inputs import RowInputs, TableRows
 from headwater_streams.backfill.recompute.sampling import limit_of, pick_offsets
+from headwater_streams.gateway import compute
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.plural import counted
 from headwater_streams.runtime.context import StageContext
@@ -133,11 +134,10 @@ class RowRecomputation:
         def among(which: Column) -> list[_Good]:
             return [{name: rows.filter(which) for name, rows in good.items()} for good in made]
 
-        def compute(which: Column) -> None:
-            result = self._results(parts, among(which), None)
-            result._jdf.queryExecution().toRdd().count()  # noqa: SLF001 - PySpark's would make rows of Python's
+        def compute_those(which: Column) -> None:
+            compute(self._results(parts, among(which), None))
 
-        found = failing(self._job, compute, read.spans, f"job {self._job.name!r}, recomputed", error)
+        found = failing(self._job, compute_those, read.spans, f"job {self._job.name!r}, recomputed", error)
         return among(~found.condition)
 
     def _everything(self) -> Offsets:

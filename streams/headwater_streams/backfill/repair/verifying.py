@@ -4,7 +4,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import keyed_diff
@@ -161,15 +160,12 @@ def _unmoved(context: StageContext, planned: BackfillPlan) -> Finding:
 def _checks(job: Job, shadow: DataFrame, notes: list[str]) -> list[Finding]:
     gate = CheckGate(job, "output")
     gate = gate.over(shadow) if job.branches else gate
-    if not gate.aggregates():
+    if not gate:
         return []
-    outcome = shadow.agg(F.lit(True), *gate.aggregates()).first()
-    assert outcome is not None
     try:
-        gate.judge(outcome.asDict(), len(notes))
+        gate.judge_rows(shadow, len(notes))
     except CheckFailedError as error:
         return [Finding("checks", False, str(error))]
     notes += gate.warnings
-    checks = len(gate.aggregates())
-    told = counted(checks, "check of the result holds", "checks of the result hold")
+    told = counted(len(gate), "check of the result holds", "checks of the result hold")
     return [Finding("checks", True, told)]

@@ -110,10 +110,10 @@ class AsOfStage:
         with answering(asked):
             rows = reveal(self._job.function(**self._frames(inputs, splits, asked)), [*ROW_COLUMNS, SOURCES])
         gate, judged = CheckGate(self._job, "output"), Observation()
-        if gate.aggregates():
+        if gate:
             rows = rows.observe(judged, *gate.aggregates())
         files = transaction.write(rows.withColumns(commit_columns(batch, self._generation)))
-        if gate.aggregates():
+        if gate:
             gate.judge(judged.get, batch)
             warnings += gate.warnings
         answers = asked.answers.get

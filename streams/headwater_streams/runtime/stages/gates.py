@@ -23,8 +23,8 @@ _log = logging.getLogger(__name__)
 
 def observe_output(job: Job, result: DataFrame) -> DataFrame:
     """The result of a stateful job's function, its judging checks observed on the way."""
-    aggregates = CheckGate(job, "output").aggregates()
-    return result.observe(OUTPUT_METRIC, *aggregates) if aggregates else result
+    gate = CheckGate(job, "output")
+    return result.observe(OUTPUT_METRIC, *gate.aggregates()) if gate else result
 
 
 class CheckGate:
@@ -35,6 +35,10 @@ class CheckGate:
         self._checks = [check for check in job.checks if check.on == on and check.action != "quarantine"]
         self.warnings: list[str] = []
 
+    def __len__(self) -> int:
+        """How many checks it has."""
+        return len(self._checks)
+
     def over(self, frame: DataFrame) -> "CheckGate":
         """The gate with the checks that speak of the frame's columns."""
         gate = copy(self)
@@ -43,7 +47,7 @@ class CheckGate:
         return gate
 
     def aggregates(self) -> list[Column]:
-        """The checks' aggregates, to be observed with the batch: none can raise."""
+        """The checks' aggregates, one or two for each, to be observed with the batch: none can raise."""
         found = []
         for i, check in enumerate(self._checks):
             if check.level == "row":
@@ -61,7 +65,7 @@ class CheckGate:
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
-        if self._checks:
+        if self:
             (found,) = rows.agg(*self.aggregates()).collect()
             self.judge(found.asDict(), batch)
 

@@ -21,7 +21,7 @@ from headwater_streams.dedup.recent_keys import key_columns
 from headwater_streams.dedup.runs import coordinates
 from headwater_streams.dedup.verdicts import DUPLICATE, IMPLAUSIBLE
 from headwater_streams.errors import DataLossError, LookupKeyError
-from headwater_streams.gateway import empty_frame
+from headwater_streams.gateway import compute, empty_frame
 from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
@@ -167,7 +167,7 @@ class RowPass:
         terms = {"quarantined": bad, "passed": ~bad}
         if verdicts is not None:
             terms = {"duplicate": repeated} | {term: ~repeated & of for term, of in terms.items()}
-        hidden = [*self._hidden, INPUT] if self._is_union else list(self._hidden)
+        hidden = self._all_hidden
         given, gates_in, persisted = dict(lookups or {}), {}, []
         for place, name in enumerate(self._names):
             decoded = decoded_of(name, self._rows_of(place, located))
@@ -179,12 +179,10 @@ class RowPass:
                 met = with_texts(met, terms["quarantined"])
                 more.append(kept())
             frame = counted.observe(("read", name), met, terms, more, ranges.get(name, {}))
-            good = frame.filter(terms["passed"]).select(*decoded.columns.values(), *self._hidden)
-            if self._is_union:
-                good = good.withColumn(INPUT, F.lit(name))
+            good = self._good(name, decoded, frame.filter(terms["passed"]))
             gate = CheckGate(self._job, "input")
             gates_in[name] = gate.over(good) if self._is_union else gate
-            if gates_in[name].aggregates():
+            if gates_in[name]:
                 good = counted.observe(("input", name), good, {}, gates_in[name].aggregates(), {})
             if self._job.branches:
                 good = good.persist()
@@ -230,21 +228,18 @@ class RowPass:
         passed = ~F.col(BAD)
         if verdicts is not None:
             passed &= ~F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
-        hidden = [*self._hidden, INPUT] if self._is_union else list(self._hidden)
         kept = {}
         for place, name in enumerate(self._names):
             decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
-            good = decoded.frame.filter(passed).select(*decoded.columns.values(), *self._hidden)
-            kept[name] = (good.withColumn(INPUT, F.lit(name)) if self._is_union else good).persist()
+            kept[name] = self._good(name, decoded, decoded.frame.filter(passed)).persist()
 
-        def compute(which: Column) -> None:
-            given = {name: hide(rows.filter(which), hidden) for name, rows in kept.items()}
+        def compute_those(which: Column) -> None:
+            given = {name: hide(rows.filter(which), self._all_hidden) for name, rows in kept.items()}
             for result in self._job.results(**given, **lookups).values():
-                # All columns, and no writer that tells the log of each error.
-                reveal(result, hidden)._jdf.queryExecution().toRdd().count()  # noqa: SLF001 - PySpark's makes rows
+                compute(reveal(result, self._all_hidden))
 
         try:
-            yield compute
+            yield compute_those
         finally:
             for rows in kept.values():
                 rows.unpersist()
@@ -255,6 +250,16 @@ class RowPass:
         It is four columns, each judged for every row: 3 % of a copying job.
         """
         return rows if self._has_origin else rows.drop(ORIGIN)
+
+    @property
+    def _all_hidden(self) -> list[str]:
+        """What the function is given beside the values."""
+        return [*self._hidden, INPUT] if self._is_union else [*self._hidden]
+
+    def _good(self, name: str, decoded: Decoded, rows: DataFrame) -> DataFrame:
+        """What the function is given of an input's decoded rows."""
+        good = rows.select(*decoded.columns.values(), *self._hidden)
+        return good.withColumn(INPUT, F.lit(name)) if self._is_union else good
 
     def _gate(self, result: DataFrame) -> CheckGate:
         gate = CheckGate(self._job, "output")

@@ -176,7 +176,7 @@ class JoinReplay:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
         gate = CheckGate(self._plan.job, "input")
-        if not gate.aggregates():
+        if not gate:
             return
         lefts = self._decoded(self._left, Offsets.of([ranges]).condition())
         sides = [lefts, *([] if chunk else [self._decoded(self._right)])]

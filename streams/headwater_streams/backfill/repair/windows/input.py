@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -11,10 +10,9 @@ from headwater_streams.backfill.repair.pinning import pinned_table
 from headwater_streams.backfill.repair.spec import PinnedInput
 from headwater_streams.backfill.values import Span
 from headwater_streams.durations import in_micros, parse_duration
-from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
 from headwater_streams.sinks.delta_table import read_files
 from headwater_streams.sinks.live_files import files_between
 from headwater_streams.sources.coordinates import SEEN_UNTIL
@@ -60,7 +58,7 @@ class WindowInput:
             rows = self._between(rows, *moments)
         rows = rows.filter(F.col(f"`{declared.event_time}`").isNotNull())
         columns = self.plan.inputs[self.name].fieldNames()
-        quarantining = [check for check in self.plan.job.quarantining if _fits(rows, check)]
+        quarantining = speaking_of(rows, self.plan.job.quarantining)
         # Of the table's columns: of the value's, Spark would read all columns and make the value of each row first.
         beside = {CLOSED_US: F.unix_micros(SEEN_UNTIL) - F.lit(delay_us), **beside}
         return RowDecoder(declared, columns, quarantining).decode(rows.withColumns(beside)).frame
@@ -71,12 +69,8 @@ class WindowInput:
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
-        if not gate.aggregates():
-            return
-        good = rows.filter(~is_bad()).select(f"{VALUE}.*")
-        outcome = good.agg(F.lit(True), *gate.aggregates()).first()
-        assert outcome is not None
-        gate.judge(outcome.asDict(), chunk)
+        if gate:
+            gate.judge_rows(rows.filter(~is_bad()).select(f"{VALUE}.*"), chunk)
 
     def _between(self, rows: DataFrame, start_us: int, end_us: int) -> DataFrame:
         """The table's rows whose time is in `[start_us, end_us)`."""
@@ -91,11 +85,3 @@ class WindowInput:
 def is_bad() -> Column:
     """True for a row that cannot be used. A function: PySpark makes no column without a session."""
     return F.col(BAD)
-
-
-def _fits(rows: DataFrame, check: Check) -> bool:
-    try:
-        rows.filter(F.expr(check.expression))
-    except AnalysisException:
-        return False
-    return True
