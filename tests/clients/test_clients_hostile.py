@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import select
 import socket
 import struct
@@ -13,7 +14,9 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
+from amount import amount, drawn_seed
 from headwater_broker.log.compression import GZIP
+from headwater_broker.server import slices
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.wire.apis import (
@@ -168,6 +171,21 @@ def test_logs_of_many_partitions_are_made_while_others_are_served(running: Runni
         # One answer was on its way when the work began.
         assert len(amounts - {1, 1000}) > 2
         assert asking.receive().results[0].error_code == 0
+
+
+def test_clients_that_leave_before_their_answer_hold_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They go at each stage of it: while it is made, and between what is made and its encoding."""
+    monkeypatch.setattr(slices, "_SLICE_S", 1e-9)
+    seed = random.Random(drawn_seed())
+    with broker() as small:
+        create(small, 1, *(f"topic-{number}" for number in range(TOPICS)))
+        for _ in range(amount(small=100, full=400)):
+            with connected(small) as leaving:
+                leaving.sendall(ALL_METADATA * 5)
+                time.sleep(seed.random() * 0.01)
+        with connected(small) as staying:
+            staying.sendall(ALL_METADATA)
+            assert answer(staying)
 
 
 def large(kind: str) -> tuple[int, int, dict[str, Any]]:

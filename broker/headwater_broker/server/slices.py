@@ -96,12 +96,17 @@ class Work:
         """Works until it is done, at once if that is soon.
 
         Args:
-            connection: For whom; once it is closed, the work is dropped.
+            connection: For whom; once it is closed, the work is dropped. It may be closed already, where a handler
+                waited for something.
             slices: The work.
             then: Called with the result, or with the error.
             drop: Called where the work is dropped.
             is_begun: It goes on with what other work has made, which is held until then: it is the next to be begun.
         """
+        if connection.is_closed:  # nobody would give it a turn, and it would hold its place for ever
+            slices.close()
+            drop()
+            return
         work = _Work(connection, slices, then, drop)
         work.step = lambda: self._step(work)
         if len(self._running) < self._at_once:
@@ -133,6 +138,8 @@ class Work:
         self.run(connection, slices, then, lambda: future is not None and future.cancel())
         if not done:
             future = asyncio.get_running_loop().create_future()
+            if connection.is_closed:
+                future.cancel()
             return future
         result, error = done[0]
         if error is not None:
