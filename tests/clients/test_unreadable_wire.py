@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,10 +39,10 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]
         yield second
 
 
-def fill(to: RunningBroker) -> None:
+def fill(to: RunningBroker, topic: str = "t") -> None:
     producer = Producer({"bootstrap.servers": to.bootstrap, "linger.ms": 100, "log_level": 0})
     for number in range(10):
-        producer.produce("t", b"%d" % number, partition=0)
+        producer.produce(topic, b"%d" % number, partition=0)
     assert producer.flush(TIMEOUT_S) == 0
 
 
@@ -116,6 +117,31 @@ def test_only_the_rack_of_that_name_asks_for_it(running: RunningBroker, version:
     records = bytes(answer.responses[0].partitions[0].records)
     assert (REASON.encode() in records) == (rack == RACKS[0])
     assert (answer.responses[0].partitions[0].error_code == ErrorCode.corrupt_message) == (rack != RACKS[0])
+
+
+def test_fetch_has_no_room_for_a_log_that_nobody_looked_at_and_it_comes_with_the_next(tmp_path: Path) -> None:
+    with broker(tmp_path) as first:
+        admin = AdminClient({"bootstrap.servers": first.bootstrap})
+        for future in admin.create_topics([NewTopic(name, 1, 1) for name in ("t", "u")]).values():
+            future.result(TIMEOUT_S)
+        fill(first)
+        fill(first, "u")
+    asked: dict[str, Any] = {
+        "replica_id": -1,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1,
+        "isolation_level": 0,
+    }
+    partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+    with broker(tmp_path) as again, WireClient(again.bootstrap) as client:
+        for names in (("t", "u"), ("u", "t")):
+            answer = client.ask(
+                FETCH, 4, **asked, topics=[{"topic": n, "partitions": [partition]} for n in names]
+            )
+            parts = [topic.partitions[0] for topic in answer.responses]
+            assert [each.error_code for each in parts] == [ErrorCode.none] * 2
+            assert [bool(each.records) for each in parts] == [True, False]
 
 
 def test_consume_command_tells_of_them_and_prints_the_rest(

@@ -104,8 +104,9 @@ class LogView(LogTail):
             return FileRange(-1, 0, 0, high_watermark, stable_offset, self.log_start_offset, None)
         segment, position, count = self._reader.read(offset, max_bytes, bound, at_least_one=at_least_one)
         file, looked_at = segment.file, None
-        if position < segment.looked_at.own_from and not segment.looked_at.covers(position, position + count):
-            looked_at = segment.looked_at
+        if count and position < segment.looked_at.own_from:
+            covered = segment.looked_at.covers(position, position + count)
+            looked_at = None if covered else segment.looked_at
         aborted: Sequence[tuple[int, int]] = ()
         if isolation and self._has_aborted and count:
             found = self._reader.find_aborted(offset, segment, position + count, end_offset)
