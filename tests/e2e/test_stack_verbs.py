@@ -170,6 +170,19 @@ def test_consume_from_nowhere_is_bad_usage(run: Any, fail: Any) -> None:
     assert (status, sentence.partition(":")[0]) == (2, "the-start is no place in a topic")
 
 
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--raw", "--json"], "--raw and --json exclude each other"),
+        (["--isolation", "strict"], "--isolation strict is none of read_committed, read_uncommitted"),
+    ],
+)
+def test_consume_flags_that_do_not_go_together_are_bad_usage(fail: Any, flags: list[str], told: str) -> None:
+    status, sentence = fail("consume", "lines", *flags)
+    assert status == 2
+    assert told in sentence
+
+
 def test_groups_show_lag_and_reset_it(run: Any, fail: Any, home: str) -> None:
     run("topics", "create", "lagging")
     run("produce", "lagging", stdin="1\n2\n3\n4\n5\n")

@@ -3,6 +3,7 @@
 import base64
 import json
 import sys
+import time
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,7 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_NOT_AVAILABLE, Topi
 
 from headwater.cli._common import DEFAULT_HOME, BootstrapOption, HomeOption, print_line
 from headwater.cli._kafka import Cluster, resolve_offset
+from headwater.errors import UsageError, UserError
 from headwater_broker.log.unreadable import UNREADABLE_HEADER
 from headwater_broker.shown import escaped_data, escaped_json
 from headwater_broker.wire.fetch import PAST_UNREADABLE
@@ -52,7 +54,8 @@ def consume(
     it. Control characters, but for tabs and line breaks, and bytes that are
     not UTF-8 are shown as \\x1b, as a terminal would obey them; --raw prints
     what was produced. In JSON such bytes are an object with base64. A batch
-    in the log that nobody can read is told, and passed over.
+    in the log that nobody can read, and offsets that are gone, are told, and
+    passed over; at one whose checksum is wrong the command ends.
 
     \b
     Examples:
@@ -60,10 +63,21 @@ def consume(
       headwater consume flights --from latest --follow --json
       headwater consume photos --raw --count 1 > photo
     """
+    if raw and json_output:
+        raise UsageError("--raw and --json exclude each other: JSON has bytes that are not text as base64")
+    if isolation not in ("read_committed", "read_uncommitted"):
+        raise UsageError(f"--isolation {isolation} is none of read_committed, read_uncommitted")
     cluster = Cluster(home, bootstrap)
     wanted = cluster.require_leaders(topic, partition)
-    properties = {"enable.partition.eof": True, "isolation.level": isolation}
-    properties["client.rack"] = PAST_UNREADABLE.decode()
+    properties = {
+        "enable.partition.eof": True,
+        "isolation.level": isolation,
+        "client.rack": PAST_UNREADABLE.decode(),
+        # librdkafka hands out what a damaged batch seems to hold, and asks for the rest of it for ever.
+        "check.crcs": True,
+        # Its own rule goes to the end, past all that can still be read.
+        "auto.offset.reset": "error",
+    }
     with cluster.errors(f"topic {topic}"), cluster.consumer(**properties) as consumer:
         ends = {}
         assigned = []
@@ -99,14 +113,22 @@ class _Printer:
     def run(self, consumer: Any, ends: dict[int, int | None], count: int | None) -> None:
         open_partitions = set(ends)
         left = count
+        heard_s = time.monotonic()
         while open_partitions and left != 0:
             messages = consumer.consume(_BATCH if left is None else min(left, _BATCH), timeout=1.0)
+            if messages:
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > self._cluster.timeout_s:
+                heard_s = time.monotonic()
+                for number in open_partitions:
+                    if ends[number] is not None:  # who follows waits
+                        self._cluster.require_leaders(self._topic, number)
             for message in messages:
+                if message.error() is not None and self._goes_on_at(consumer, message):
+                    continue
                 number = message.partition()
                 end = ends[number]
                 if message.error() is not None:
-                    if message.error().name() != "_PARTITION_EOF":
-                        raise self._cluster.explain(message.error(), f"topic {self._topic}")
                     # What is left before the end may be records that a reader never sees, such as markers.
                     if end is not None and message.offset() >= end:
                         open_partitions.discard(number)
@@ -121,6 +143,37 @@ class _Printer:
                 if end is not None and message.offset() + 1 >= end:
                     open_partitions.discard(number)
             sys.stdout.buffer.flush()
+
+    def _goes_on_at(self, consumer: Any, message: Any) -> bool:
+        """Whether reading goes on at what is no record: False at a partition's end.
+
+        Raises:
+            UserError: It does not go on.
+        """
+        name, number, offset = message.error().name(), message.partition(), message.offset()
+        if name == "_PARTITION_EOF":
+            return False
+        if name == "GROUP_AUTHORIZATION_FAILED":
+            return True  # librdkafka looks for the coordinator of a group that is not used
+        place = f"topic {self._topic}: partition {number}"
+        if name == "_BAD_MSG":
+            raise UserError(
+                f"{place} is damaged in its log: {message.error().str()}; --from with an offset behind that reads what "
+                "follows, and a broker that starts again says more in its log"
+            )
+        if name == "_AUTO_OFFSET_RESET":
+            at = TopicPartition(self._topic, number)
+            # Who was told that an offset is lost gets the one behind the gap for the earliest, once.
+            at.offset = consumer.get_watermark_offsets(at, timeout=self._cluster.timeout_s)[0]
+            if at.offset > offset:
+                print_line(
+                    f"headwater: {place} has lost offsets {offset} to {at.offset - 1}: reading goes on behind them",
+                    file=sys.stderr,
+                )
+                consumer.incremental_unassign([at])
+                consumer.incremental_assign([at])
+                return True
+        raise self._cluster.explain(message.error(), f"topic {self._topic}")
 
     def _line(self, message: Any) -> bytes:
         if self._as_json:
