@@ -81,6 +81,23 @@ def test_topics_create_twice_fails(run: Any, fail: Any) -> None:
     assert sentence.startswith("topic twice ")
 
 
+@pytest.mark.parametrize(
+    "verb", [("create", "--partitions"), ("alter", "--partitions"), ("create", "--replication-factor")]
+)
+def test_topics_counts_beyond_what_a_client_takes_are_bad_usage(fail: Any, verb: tuple[str, str]) -> None:
+    status, sentence = fail("topics", verb[0], "vast", verb[1], "1000000")
+    assert status == 2
+    assert sentence.startswith(f"Invalid value for '{verb[1]}': Input should be less than or equal to ")
+
+
+def test_topics_alter_that_sets_and_unsets_a_property_is_bad_usage(fail: Any) -> None:
+    status, sentence = fail(
+        "topics", "alter", "life", "--config", "retention.ms=6", "--unset", "retention.ms"
+    )
+    assert status == 2
+    assert sentence.startswith("--config sets retention.ms, and --unset gives it back its default")
+
+
 def test_topics_alter_without_a_change_is_bad_usage(fail: Any) -> None:
     status, sentence = fail("topics", "alter", "whatever")
     assert (status, sentence.partition(":")[0]) == (2, "say what to change")
@@ -135,7 +152,22 @@ def test_produce_a_record_that_is_too_large_says_so(run: Any, fail: Any) -> None
     run("topics", "create", "small", "--config", "max.message.bytes=1000")
     status, sentence = fail("produce", "small", stdin="x" * 5000 + "\n")
     assert status == 1
-    assert sentence.startswith("topic small (0 records were sent): ")
+    assert sentence == (
+        "topic small (0 records were sent): a record is larger than the topic takes: headwater topics alter TOPIC "
+        "--config max.message.bytes=N raises that"
+    )
+
+
+def test_produce_a_record_that_only_the_topic_lets_be_so_large_arrives(run: Any) -> None:
+    run("topics", "create", "large", "--config", "max.message.bytes=5000000")
+    run("produce", "large", stdin="x" * 2_000_000 + "\n")
+    assert run("consume", "large") == "x" * 2_000_000 + "\n"
+
+
+def test_produce_to_a_partition_that_is_not_there_says_how_many_there_are(run: Any, fail: Any) -> None:
+    run("topics", "create", "single")
+    status, sentence = fail("produce", "single", "--partition", "4", stdin="hello\n")
+    assert (status, sentence) == (1, "topic single has no partition 4: it has 1, from 0")
 
 
 def test_consume_from_and_to_take_offsets_and_times(run: Any) -> None:
@@ -211,7 +243,7 @@ def test_groups_show_lag_and_reset_it(run: Any, fail: Any, home: str) -> None:
         run("groups", "reset", "readers", "--topic", "lagging", *place)
         assert json.loads(run("groups", "describe", "readers", "--json"))["lag"] == lag
 
-    assert fail("groups", "delete", "readers", "nobody", "readers")[0] == 1
+    assert fail("groups", "delete", "readers", "nobody", "readers")[0] == 2
     assert "readers" not in run("groups", "list")
     status, sentence = fail("groups", "reset", "readers", "--topic", "lagging:7", "--to-latest")
     assert (status, sentence) == (1, "--topic lagging:7: topic lagging has no partition 7")

@@ -1,6 +1,10 @@
 """`headwater topics`, `produce` and `consume` where brokers do not answer or refuse, once their time has passed."""
 
 import json
+import os
+import shutil
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +15,16 @@ from headwater.stack.local import data_dir, running_stack
 from headwater.stack.spec import stack_spec
 from headwater_broker.testing import broker
 
+TIMEOUT_S = 60
+
 
 def test_verbs_with_a_dead_bootstrap_say_so(headwater: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADWATER_CLIENT_TIMEOUT_S", "2")
     done = headwater("topics", "list", "--bootstrap", "127.0.0.1:1", "--home", "empty")
-    assert (done.returncode, done.stderr) == (
-        1,
-        "headwater: no broker answers at 127.0.0.1:1: is it running, and is the address right?\n",
+    assert done.returncode == 1
+    assert done.stderr == (
+        "headwater: no broker answers at 127.0.0.1:1: is it running, is the address right, and does it speak PLAINTEXT "
+        "there (client.security_protocol)?\n"
     )
 
 
@@ -58,6 +65,38 @@ def test_partition_without_a_leader_is_told_and_the_others_can_be_read(
         assert verb("consume", "torn", "--partition", "0").stdout == "hello\n" * 500
         sent = verb("produce", "torn", "--partition", "1", stdin="hello\n")
         assert "partition 1 has no leader" in sent.stderr
+
+
+def test_produce_to_a_broker_that_takes_nothing_is_told_from_one_that_does_not_answer(
+    headwater: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_CLIENT_TIMEOUT_S", "2")
+    with broker(tmp_path / "log") as running:
+        address = ("--bootstrap", running.bootstrap)
+        assert headwater("produce", "t", *address, stdin="hello\n").returncode == 0
+        shutil.rmtree(tmp_path / "log" / "t-0")
+        deadline = time.monotonic() + TIMEOUT_S
+        while (sent := headwater("produce", "t", *address, stdin="hello\n")).returncode == 0:
+            assert time.monotonic() < deadline, "the broker did not see that its log is gone"
+    assert sent.stderr == (
+        "headwater: topic t (0 records were sent): the broker answers, but took no record in 2 s: its disk may be "
+        "full, or a file of its log gone: headwater status and its broker.log say more\n"
+    )
+
+
+def test_topics_describe_shows_what_the_other_brokers_know_while_one_was_just_killed(
+    headwater: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_CLIENT_TIMEOUT_S", "6")
+    spec = stack_spec(load_settings({}, {"stack.port": 0, "stack.brokers": 2}).settings, data_dir(tmp_path))
+    home = ("--home", str(tmp_path))
+    with running_stack(spec) as state:
+        assert headwater("topics", "create", "t", "--partitions", "2", *home).returncode == 0
+        os.kill(state.brokers[1].pid, signal.SIGKILL)
+        done = headwater("topics", "describe", "t", "--json", *home)
+    assert done.returncode == 0, done.stderr
+    latest = {each["replicas"][0]: each["latest"] for each in json.loads(done.stdout)["partitions"]}
+    assert latest == {1: 0, 2: None}
 
 
 def test_broker_that_refuses_a_password_is_told_from_one_that_does_not_answer(

@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from headwater.cli._kafka import Cluster
+from headwater.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -19,3 +20,31 @@ from headwater.cli._kafka import Cluster
 def test_error_names_its_subject_once(code: int, said: str, told: str, tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, "127.0.0.1:9092")
     assert str(cluster.explain(KafkaError(code, said), "topic orders")) == told
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (KafkaError.NON_EMPTY_GROUP, "group silver has running members: stop them first"),
+        (KafkaError.GROUP_ID_NOT_FOUND, "there is no group silver: headwater groups list shows them"),
+    ],
+)
+def test_error_of_a_group_says_what_to_do(code: int, told: str, tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path, "127.0.0.1:9092")
+    assert str(cluster.explain(KafkaError(code, "Broker: said so"), "group silver")) == told
+
+
+def test_sasl_without_what_it_needs_is_refused_before_a_client_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADWATER_CLIENT_SECURITY_PROTOCOL", "SASL_PLAINTEXT")
+    monkeypatch.setenv("HEADWATER_CLIENT_SASL_USERNAME", "alice")
+    with pytest.raises(UsageError) as refused:
+        Cluster(tmp_path, "127.0.0.1:9092")
+    assert str(refused.value) == (
+        "client.security_protocol is SASL_PLAINTEXT, which needs client.sasl_mechanism "
+        "(HEADWATER_CLIENT_SASL_MECHANISM) and client.sasl_password (HEADWATER_CLIENT_SASL_PASSWORD), too"
+    )
+    monkeypatch.setenv("HEADWATER_CLIENT_SASL_MECHANISM", "PLAIN")
+    monkeypatch.setenv("HEADWATER_CLIENT_SASL_PASSWORD", "secret")
+    Cluster(tmp_path, "127.0.0.1:9092")

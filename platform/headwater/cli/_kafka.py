@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from headwater.cli._common import print_json, print_line
-from headwater.config import Settings, load_settings
+from headwater.config import ClientSettings, Settings, load_settings
 from headwater.errors import UsageError, UserError
 from headwater.stack.local import bootstrap_of
 from headwater_broker.numbers import is_natural
@@ -31,6 +31,7 @@ class Cluster:
 
     def __init__(self, home: Path, bootstrap: str | None) -> None:
         self._settings: Settings = load_settings(os.environ).settings
+        _require_login(self._settings.client)
         self.bootstrap = bootstrap or bootstrap_of(home)
         self.timeout_s = self._settings.client.timeout_s
         self._admins: list[Any] = []
@@ -89,14 +90,15 @@ class Cluster:
         name = error.name()
         for admin in self._admins:
             admin.poll(0)  # what it has heard of its connections is told then
-        if self._refused and name in (*_UNREACHABLE, "_MSG_TIMED_OUT"):
+        if self._refused and name in (*UNREACHABLE, "_MSG_TIMED_OUT"):
             return UserError(
                 f"the broker at {self.bootstrap} refuses this client ({self._refused[-1]}): see the section client of "
-                "the settings, headwater config"
+                "the settings, headwater config show"
             )
-        if name in _UNREACHABLE:
+        if name in UNREACHABLE:
             return UserError(
-                f"no broker answers at {self.bootstrap}: is it running, and is the address right?"
+                f"no broker answers at {self.bootstrap}: is it running, is the address right, and does it speak "
+                f"{self._settings.client.security_protocol} there (client.security_protocol)?"
             )
         if name == "_MSG_TIMED_OUT":
             return UserError(
@@ -111,6 +113,15 @@ class Cluster:
             return UserError(f"{subject}: the broker at {self.bootstrap} does not offer this")
         if name == "TOPIC_ALREADY_EXISTS":
             return UserError(f"{subject} is there already")
+        if name == "NON_EMPTY_GROUP":
+            return UserError(f"{subject} has running members: stop them first")
+        if name == "GROUP_ID_NOT_FOUND":
+            return UsageError(f"there is no {subject}: headwater groups list shows them")
+        if name == "MSG_SIZE_TOO_LARGE":
+            return UserError(
+                f"{subject}: a record is larger than the topic takes: headwater topics alter TOPIC --config "
+                "max.message.bytes=N raises that"
+            )
         said = f"{error.str()[:1].lower()}{error.str()[1:]}".removesuffix(".")
         return UserError(said if said.startswith(subject) else f"{subject}: {said}")
 
@@ -155,9 +166,12 @@ class Cluster:
         if without:
             brokers = sorted({broker for number in without for broker in there[number].replicas})
             others = "" if len(without) == len(there) else "; --partition N names one of the others"
+            lacks = (
+                f"partition {without[0]} has" if len(without) == 1 else f"partitions {_listed(without)} have"
+            )
             raise UserError(
-                f"topic {topic}: partition {', '.join(map(str, without))} has no leader, as broker "
-                f"{', '.join(map(str, brokers))} is away or its log is offline: headwater status and its broker.log "
+                f"topic {topic}: {lacks} no leader, as broker "
+                f"{_listed(brokers)} is away or its log is offline: headwater status and its broker.log "
                 f"say more{others}"
             )
         return wanted
@@ -187,10 +201,33 @@ class Cluster:
 
 
 # The names of librdkafka's own errors begin with an underscore.
-_UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
+UNREACHABLE = ("_TRANSPORT", "_ALL_BROKERS_DOWN", "_TIMED_OUT", "_RESOLVE")
 _REFUSED = ("_AUTHENTICATION", "_SSL")
 
 _UNKNOWN_TOPIC = ("_UNKNOWN_TOPIC", "_UNKNOWN_PARTITION", "UNKNOWN_TOPIC_OR_PART")
+
+
+def _require_login(client: ClientSettings) -> None:
+    """Sees to it that a client of a broker that asks who it is can say so.
+
+    Raises:
+        UsageError: A setting is empty that SASL needs.
+    """
+    if not client.security_protocol.startswith("SASL"):
+        return
+    needed = {
+        "sasl_mechanism": client.sasl_mechanism,
+        "sasl_username": client.sasl_username,
+        "sasl_password": client.sasl_password.get_secret_value(),
+    }
+    empty = [name for name, value in needed.items() if not value]
+    if empty:
+        names = " and ".join(f"client.{name} (HEADWATER_CLIENT_{name.upper()})" for name in empty)
+        raise UsageError(f"client.security_protocol is {client.security_protocol}, which needs {names}, too")
+
+
+def _listed(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _note(refused: list[str], error: Any) -> None:

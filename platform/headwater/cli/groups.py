@@ -128,7 +128,10 @@ def reset(
     ] = False,
     to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
     to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
-    to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="To this offset.")] = None,
+    to_offset: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="To this offset, or the nearer end of a partition without it."),
+    ] = None,
     to_timestamp: Annotated[
         str | None, typer.Option(metavar="TIME", help="To the first record at or after this time.")
     ] = None,

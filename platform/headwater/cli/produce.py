@@ -49,7 +49,9 @@ def produce(
 ) -> None:
     """Send lines from standard input or a file to a topic, one record each.
 
-    Ends once every record is acknowledged by all replicas in sync.
+    Ends once every record is acknowledged by all replicas in sync. A topic
+    that is not there is created with the broker's defaults, unless the broker
+    has auto.create.topics.enable=false.
 
     \b
     Examples:
@@ -79,6 +81,10 @@ def produce(
         print_line(f"sent {counted(sender.sent, 'record')} to {topic}" + (f": {spans}" if spans else ""))
 
 
+_LARGEST_BYTES = 100_000_000
+"""A broker takes no larger request by default (`socket.request.max.bytes`), and closes the connection."""
+
+
 class _Sender:
     """A producer that remembers where its records went and what went wrong first."""
 
@@ -96,6 +102,8 @@ class _Sender:
             "enable.idempotence": True,
             "compression.type": compression,
             "linger.ms": 20,
+            # The topic decides what is too large, not the client.
+            "message.max.bytes": _LARGEST_BYTES,
             "message.timeout.ms": round(cluster.timeout_s * 1000),
         }
         self._producer = Producer(properties)
@@ -149,9 +157,16 @@ class _Sender:
 
     def _stop_at_failure(self) -> None:
         if self._failure is not None:
-            if self._failure.name() == "_MSG_TIMED_OUT":  # which says nothing of why
-                self._cluster.require_leaders(self._topic, self._partition)
+            name = self._failure.name()
             sent = f"{counted(self.sent, 'record was', 'records were')} sent"
+            if name in ("_MSG_TIMED_OUT", "_UNKNOWN_PARTITION"):  # which say nothing of why
+                self._cluster.require_leaders(self._topic, self._partition)
+            if name == "_MSG_TIMED_OUT":
+                raise UserError(
+                    f"topic {self._topic} ({sent}): the broker answers, but took no record in "
+                    f"{self._cluster.timeout_s:g} s: its disk may be full, or a file of its log gone: headwater status "
+                    "and its broker.log say more"
+                )
             raise self._cluster.explain(self._failure, f"topic {self._topic} ({sent})")
 
 

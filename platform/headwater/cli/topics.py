@@ -1,11 +1,12 @@
 """`headwater topics`: list, create, describe, alter and delete."""
 
+import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
@@ -25,7 +26,7 @@ from headwater.cli._common import (
     print_line,
     print_table,
 )
-from headwater.cli._kafka import Cluster, parse_assignments, print_done
+from headwater.cli._kafka import UNREACHABLE, Cluster, parse_assignments, print_done
 from headwater.errors import UsageError
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
@@ -36,6 +37,11 @@ ConfigsOption = Annotated[
     list[str] | None,
     typer.Option("--config", metavar="KEY=VALUE", help="A topic property by Kafka's name; repeatable."),
 ]
+
+
+# librdkafka raises a ValueError beyond these.
+_MOST_PARTITIONS = 100_000
+_MOST_REPLICAS = 10_000
 
 
 @app.callback()
@@ -85,9 +91,12 @@ def list_topics(
 @app.command()
 def create(
     topics: TopicsArgument,
-    partitions: Annotated[int, typer.Option(metavar="N", min=1, help="How many partitions.")] = 1,
+    partitions: Annotated[
+        int, typer.Option(metavar="N", min=1, max=_MOST_PARTITIONS, help="How many partitions.")
+    ] = 1,
     replication_factor: Annotated[
-        int, typer.Option(metavar="N", min=1, help="How many brokers keep a copy of each.")
+        int,
+        typer.Option(metavar="N", min=1, max=_MOST_REPLICAS, help="How many brokers keep a copy of each."),
     ] = 1,
     configs: ConfigsOption = None,
     home: HomeOption = DEFAULT_HOME,
@@ -133,7 +142,10 @@ def delete(
 def alter(
     topic: TopicArgument,
     partitions: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="The new number of partitions; it can only grow.")
+        int | None,
+        typer.Option(
+            metavar="N", min=1, max=_MOST_PARTITIONS, help="The new number of partitions; it can only grow."
+        ),
     ] = None,
     configs: ConfigsOption = None,
     unset: Annotated[
@@ -154,6 +166,9 @@ def alter(
     changes = parse_assignments(configs, "--config")
     if partitions is None and not changes and not unset:
         raise UsageError("say what to change: --partitions N, --config KEY=VALUE or --unset KEY")
+    for name in unset or ():
+        if name in changes:
+            raise UsageError(f"--config sets {name}, and --unset gives it back its default: leave one out")
     cluster = Cluster(home, bootstrap)
     cluster.partitions(topic)
     admin = cluster.admin()
@@ -190,6 +205,9 @@ def describe(
 ) -> None:
     """Show a topic's partitions, offsets, leaders and properties.
 
+    The records are the offsets from the earliest to the latest: those that
+    compaction took away and the marks of transactions are counted, too.
+
     \b
     Example:
       headwater topics describe flights
@@ -199,14 +217,23 @@ def describe(
     admin = cluster.admin()
     with cluster.errors(f"topic {topic}"), cluster.consumer() as consumer:
         rows = []
+        silent: set[int] = set()
         for number, partition in sorted(described.partitions.items()):
             low = high = None
-            if partition.leader >= 0:
-                low, high = consumer.get_watermark_offsets(
-                    TopicPartition(topic, number), timeout=cluster.timeout_s
-                )
+            if partition.leader >= 0 and partition.leader not in silent:
+                try:
+                    low, high = consumer.get_watermark_offsets(
+                        TopicPartition(topic, number), timeout=cluster.timeout_s
+                    )
+                except KafkaException as error:
+                    if error.args[0].name() not in UNREACHABLE:
+                        raise
+                    # A broker that was killed leads until its session has passed.
+                    silent.add(partition.leader)
             rows.append((number, partition.leader, partition.replicas, partition.isrs, low, high))
         configs = _configs(cluster, admin, topic)
+    for broker in sorted(silent):
+        print_line(f"headwater: broker {broker} does not answer: see headwater status", file=sys.stderr)
     columns = ("partition", "leader", "replicas", "isr", "earliest", "latest")
     if json_output:
         listed = [dict(zip(columns, row, strict=True)) for row in rows]
