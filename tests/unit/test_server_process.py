@@ -52,6 +52,13 @@ def exit_of(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, s
         (("--data", "x", "--coordinator", "memory", "--frobnicate"), "--frobnicate"),
         (("--coordinator", "memory", "--set", "log.dirs=a,./a"), "different log directories"),
         (("--data", "x", "--coordinator", "memory", "--set", "listeners=SSL:1"), "PLAINTEXT://"),
+        (
+            (
+                *("--data", "x", "--coordinator", "memory", "--listen", "127.0.0.1:0"),
+                *("--set", "listeners=SASL_PLAINTEXT://127.0.0.1:0"),
+            ),
+            "listeners, which has SASL_PLAINTEXT: leave --listen out",
+        ),
     ],
 )
 def test_process_wrong_arguments_exit_2_with_one_sentence(

@@ -68,7 +68,18 @@ def parse_arguments(arguments: Sequence[str]) -> ProcessOptions:
 
 
 def _listeners(given: argparse.Namespace, places: Mapping[str, str]) -> tuple[ListenerSpec, ...]:
-    """Where to listen: --listen is one PLAINTEXT listener in place of all that the properties name."""
+    """Where to listen: --listen is one PLAINTEXT listener in place of all that the properties name.
+
+    Raises:
+        UsageError: They name one that asks for passwords or TLS: whoever relies on that is not to lose it.
+    """
+    if given.listen is not None and "listeners" in places:
+        guarded = [each for each in parse_listeners(places) if each.has_sasl or each.has_tls]
+        if guarded:
+            raise UsageError(
+                "--listen is a listener without passwords or TLS in place of listeners, which has "
+                f"{guarded[0].protocol}: leave --listen out"
+            )
     if given.listen is not None or "listeners" not in places:
         host, port = _address(given.listen or _DEFAULT_LISTEN, "--listen")
         places = {name: text for name, text in places.items() if name == "advertised.listeners"}
