@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.config import Settings, StackSettings
-from headwater.stack.local import differences
+from headwater.stack.local import differences, other_properties
 from headwater.stack.spec import stack_spec
 from headwater.stack.state import Member, StackState
 
@@ -50,3 +50,21 @@ def test_stack_with_an_ensemble_of_others_is_asked_for_no_other() -> None:
         stack=StackSettings.model_validate({"brokers": 2, "port": 0, "zookeeper": "127.0.0.1:2181"})
     )
     assert differences(stack_spec(settings, Path("data")), running) == []
+
+
+def test_stack_on_another_address_says_which_it_has() -> None:
+    running = replace(RUNNING, host="127.0.0.1")
+    spec = stack_spec(Settings(stack=StackSettings(brokers=2, port=0, host="0.0.0.0")), Path("data"))
+    assert differences(spec, running) == [("stack.host", "0.0.0.0", "the address 127.0.0.1")]
+    assert differences(spec, RUNNING) == []  # an older version did not write it down
+
+
+def test_stack_with_other_broker_properties_says_which_it_has() -> None:
+    running = replace(RUNNING, properties={"num.partitions": "6", "log.retention.hours": "24"})
+    asked = ("num.partitions=4", "log.retention.hours=24", "auto.create.topics.enable=false")
+    spec = stack_spec(Settings(), Path("data"), asked)
+    assert other_properties(spec, running) == [
+        ("auto.create.topics.enable", "false", "its default"),
+        ("num.partitions", "4", "6"),
+    ]
+    assert other_properties(spec, RUNNING) == []

@@ -25,6 +25,8 @@ def _state(*, pid: int, ticks: int, ready: bool = True) -> StackState:
         coordinator="zookeeper",
         zookeeper="127.0.0.1:2181",
         members=members,
+        host="127.0.0.1",
+        properties={"num.partitions": "6"},
     )
 
 

@@ -20,7 +20,7 @@ from headwater.cli._common import (
 )
 from headwater.config import load_settings
 from headwater.stack.disks import disk_problem, lost_records
-from headwater.stack.local import data_dir, differences, start_detached, stop
+from headwater.stack.local import data_dir, differences, other_properties, start_detached, stop
 from headwater.stack.processes import resident_bytes
 from headwater.stack.spec import stack_spec
 from headwater.stack.state import Member, StackState, left_state, running_state
@@ -63,10 +63,10 @@ def up(
 
     Returns once clients can produce; headwater down stops them. A stack that
     runs already is left as it is, but for brokers of it that have ended: they
-    are started again. Other brokers, another port or another coordinator than
-    it has need headwater down first, which is told. With --foreground the
-    command stays, prints one line, ready HOST:PORT, and ends everything when
-    it ends.
+    are started again. Other brokers, another address, other properties or
+    another coordinator than it has need headwater down first, which is told.
+    With --foreground the command stays, prints one line, ready HOST:PORT, and
+    ends everything when it ends.
 
     Exit status: 0 fine, 2 bad usage, 3 port in use, 4 ZooKeeper or Java.
 
@@ -100,6 +100,10 @@ def up(
                 f"{loaded.name_of(key)} {asked} is for a stack that starts, and this one has {running}: run headwater "
                 "down first"
             )
+    for name, asked, running in other_properties(spec, started.state) if started.already_running else ():
+        _tell(
+            f"{name}={asked} is for a stack that starts, and this one has {running}: run headwater down first"
+        )
     for name in started.started_again:
         _tell(f"{name} had ended, and runs again")
     if started.was_killed:

@@ -54,11 +54,25 @@ def differences(spec: StackSpec, running: StackState) -> list[tuple[str, object,
         found.append(("stack.brokers", len(spec.broker_ids), counted(len(brokers), "broker")))
     if spec.port and not first.endswith(f":{spec.port}"):
         found.append(("stack.port", spec.port, f"its first broker at {first}"))
+    if running.host and spec.host != running.host:
+        found.append(("stack.host", spec.host, f"the address {running.host}"))
     if spec.coordinator != running.coordinator:
         found.append(("stack.coordinator", spec.coordinator, f"the coordinator {running.coordinator}"))
     elif spec.zookeeper and (embeds or spec.zookeeper != running.zookeeper):
         found.append(("stack.zookeeper", spec.zookeeper, f"ZooKeeper at {running.zookeeper}"))
     return found
+
+
+def other_properties(spec: StackSpec, running: StackState) -> list[tuple[str, str, str]]:
+    """Which broker properties a running stack was not started with: the name, what was asked for, what it has."""
+    before = running.properties
+    if before is None:
+        return []
+    return [
+        (name, value, before.get(name, "its default"))
+        for name, value in sorted(spec.properties.items())
+        if before.get(name) != value
+    ]
 
 
 def start_detached(spec: StackSpec) -> Started:

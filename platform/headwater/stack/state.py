@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,6 +64,8 @@ class StackState:
         coordinator: `zookeeper` or `memory`.
         zookeeper: ZooKeeper's address, embedded or not; empty with the memory coordinator.
         members: The child processes.
+        host: The address that the brokers were told to listen on; empty where an older version wrote this.
+        properties: The broker properties that it was started with; None where an older version wrote this.
     """
 
     pid: int
@@ -72,6 +75,8 @@ class StackState:
     coordinator: str
     zookeeper: str
     members: tuple[Member, ...]
+    host: str = ""
+    properties: Mapping[str, str] | None = None
 
     @property
     def is_alive(self) -> bool:

@@ -335,6 +335,8 @@ class Supervisor:
                 coordinator=self._spec.coordinator,
                 zookeeper=self._zookeeper.address if self._zookeeper is not None else self._spec.zookeeper,
                 members=members,
+                host=self._spec.host,
+                properties=dict(self._spec.properties),
             ),
         )
 
