@@ -218,12 +218,15 @@ def test_up_goes_on_while_the_disk_of_zookeeper_is_full(
 
 
 def test_up_whose_only_broker_is_killed_says_so_and_ends(
-    foreground: Callable[..., Any], tmp_path: Path
+    foreground: Callable[..., Any], headwater: Any, tmp_path: Path
 ) -> None:
     stack = foreground("--home", "home", "--coordinator", "memory", "--port", "0")
     os.kill(_members(tmp_path / "home" / "stack")[0]["pid"], signal.SIGKILL)
     assert stack.process.wait(_DEADLINE_S) == 1
     assert stack.stderr.startswith("headwater: broker 1 was killed by SIGKILL: see ")
+    status = headwater("status", "--home", "home")
+    assert status.returncode == 1
+    assert "/stack: the last one ended, as broker 1 was killed by SIGKILL: see " in status.stdout
 
 
 def test_up_goes_on_without_a_killed_broker_and_says_which(

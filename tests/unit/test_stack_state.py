@@ -8,7 +8,17 @@ from pathlib import Path
 import pytest
 
 from headwater.stack.processes import start_child, start_ticks
-from headwater.stack.state import Member, StackState, read_state, remove_state, running_state, write_state
+from headwater.stack.state import (
+    Member,
+    StackState,
+    read_end,
+    read_state,
+    remove_end,
+    remove_state,
+    running_state,
+    write_end,
+    write_state,
+)
 
 
 def _state(*, pid: int, ticks: int, ready: bool = True) -> StackState:
@@ -46,6 +56,17 @@ def test_state_written_is_read_back(tmp_path: Path) -> None:
     remove_state(tmp_path)
     assert read_state(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def test_end_is_kept_until_the_next_start_and_where_it_cannot_be_kept_nothing_happens(tmp_path: Path) -> None:
+    assert read_end(tmp_path) == ""
+    write_end(tmp_path, "broker 1 was killed by SIGKILL")
+    assert read_end(tmp_path) == "broker 1 was killed by SIGKILL"
+    remove_end(tmp_path)
+    remove_end(tmp_path)
+    assert read_end(tmp_path) == ""
+    write_end(tmp_path / "nowhere", "no folder")
+    assert read_end(tmp_path / "nowhere") == ""
 
 
 def test_state_of_a_stack_that_is_not_ready_is_not_running(tmp_path: Path) -> None:

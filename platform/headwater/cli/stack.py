@@ -23,7 +23,7 @@ from headwater.stack.disks import disk_problem, lost_records
 from headwater.stack.local import data_dir, differences, other_properties, start_detached, stop
 from headwater.stack.processes import resident_bytes
 from headwater.stack.spec import stack_spec
-from headwater.stack.state import Member, StackState, left_state, running_state
+from headwater.stack.state import Member, StackState, left_state, read_end, running_state
 from headwater.stack.supervisor import Supervisor
 from headwater_broker.shown import escaped
 
@@ -149,16 +149,16 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
     state = running_state(folder)
     if json_output:
         print_json(
-            {"running": False}
+            {"running": False, **({"ended": end} if (end := read_end(folder)) else {})}
             if state is None
             else {"running": True, **_described(state), "problems": _problems(folder)}
         )
     elif state is None:
-        was_killed = left_state(folder) is not None
-        print_line(
-            f"no stack runs over {folder}"
-            f"{': the last one was killed, and headwater up starts it again' if was_killed else ''}"
-        )
+        end = read_end(folder)
+        why = f": the last one ended, as {escaped(end)}" if end else ""
+        if left_state(folder) is not None:
+            why = ": the last one was killed, and headwater up starts it again"
+        print_line(f"no stack runs over {folder}{why}")
     else:
         rows = []
         for member in state.members:

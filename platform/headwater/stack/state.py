@@ -1,4 +1,4 @@
-"""`stack.json`: which processes make up a running stack, kept in its data folder."""
+"""`stack.json`: which processes make up a running stack, kept in its data folder; `stack.ended`: why it ended."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from pathlib import Path
 from headwater.stack.processes import start_ticks
 
 _FILE = "stack.json"
+_ENDED = "stack.ended"
 
 START_MISSING = signal.SIGURG
 """Has a stack's parent process start its missing brokers. It is one that does nothing to a process that does not know
@@ -130,6 +131,25 @@ def write_state(data: Path, state: StackState) -> None:
         with suppress(OSError):
             fresh.unlink(missing_ok=True)
         raise
+
+
+def write_end(data: Path, reason: str) -> None:
+    """Keeps why a stack that was ready ended by itself; where the disk does not take that, its log has it alone."""
+    with suppress(OSError):
+        (data / _ENDED).write_text(f"{reason}\n", encoding="utf-8")
+
+
+def read_end(data: Path) -> str:
+    """Why the last stack over this data ended by itself; empty where it did not, or another was started since."""
+    try:
+        return (data / _ENDED).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def remove_end(data: Path) -> None:
+    """Forget why the last stack ended."""
+    (data / _ENDED).unlink(missing_ok=True)
 
 
 def remove_state(data: Path) -> None:

@@ -24,8 +24,10 @@ from headwater.stack.state import (
     Member,
     StackState,
     read_state,
+    remove_end,
     remove_state,
     running_state,
+    write_end,
     write_state,
 )
 from headwater.stack.zookeeper import EmbeddedZooKeeper, check_ensemble
@@ -89,11 +91,16 @@ class Supervisor:
         except OSError as error:
             raise cannot_write(self._spec.data, error) from error
         with self._only_one(), self._signals() as wake_fd:
+            remove_end(self._spec.data)
             try:
                 self._start(wake_fd)
                 if not self._interrupted():
                     self._become_ready()
                     self._watch(wake_fd)
+            except UserError as error:
+                if self._ready_at_ms:
+                    write_end(self._spec.data, str(error))
+                raise
             finally:
                 self._stop()
                 remove_state(self._spec.data)
