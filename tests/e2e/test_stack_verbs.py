@@ -279,6 +279,19 @@ def test_groups_reset_that_does_not_say_what_is_bad_usage(fail: Any, flags: list
     assert fail("groups", "reset", "any", *flags)[0] == 2
 
 
+@pytest.mark.parametrize(
+    "verb", [("describe", ""), ("delete", "a", ""), ("reset", "", "--topic", "t", "--to-latest")]
+)
+def test_groups_without_a_name_are_bad_usage(fail: Any, verb: tuple[str, ...]) -> None:
+    assert fail("groups", *verb) == (2, "a group's name is empty: headwater groups list shows them")
+
+
+def test_produce_to_a_partition_beyond_any_is_bad_usage(fail: Any) -> None:
+    status, sentence = fail("produce", "single", "--partition", "99999999999", stdin="hello\n")
+    assert status == 2
+    assert sentence.startswith("Invalid value for '--partition': ")
+
+
 def test_groups_describe_of_no_group_says_so(fail: Any) -> None:
     assert fail("groups", "describe", "nobody") == (
         2,

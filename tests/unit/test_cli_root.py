@@ -26,6 +26,13 @@ def test_root_config_with_a_mistake_is_refused_by_a_command_that_needs_no_settin
         assert told in capsys.readouterr().err
 
 
+def test_root_misspelt_verb_of_a_group_names_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["topics", "lst"]) == 2
+    assert capsys.readouterr().err == (
+        "headwater: No such command 'lst'. Did you mean 'list'? See headwater topics --help\n"
+    )
+
+
 def test_root_ctrl_c_while_spark_starts_is_obeyed_once_it_has() -> None:
     reached = []
     before = signal.signal(

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = str(format_message()).rstrip(".")
         if not message:  # called without arguments, which has printed its help
             return EXIT_USAGE
-        return _fail(f"{message}; see {path} --help", EXIT_USAGE)
+        return _fail(f"{message}{' See' if message.endswith('?') else '; see'} {path} --help", EXIT_USAGE)
     return result if isinstance(result, int) else 0
 
 

@@ -22,7 +22,14 @@ from headwater_streams.plural import counted
 
 app = typer.Typer(rich_markup_mode="rich", no_args_is_help=True)
 
-GroupArgument = Annotated[str, typer.Argument(help="The group's name.")]
+
+def _named(group: str) -> str:
+    if not group:
+        raise UsageError("a group's name is empty: headwater groups list shows them")
+    return group
+
+
+GroupArgument = Annotated[str, typer.Argument(help="The group's name.", callback=_named)]
 
 
 @dataclass(frozen=True)
@@ -182,7 +189,9 @@ def reset(
 
 @app.command()
 def delete(
-    groups: Annotated[list[str], typer.Argument(help="The groups' names.")],
+    groups: Annotated[
+        list[str], typer.Argument(help="The groups' names.", callback=lambda names: [*map(_named, names)])
+    ],
     home: HomeOption = DEFAULT_HOME,
     bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,

@@ -20,6 +20,9 @@ from headwater.cli._kafka import Cluster, parse_assignments
 from headwater.errors import UsageError, UserError, reason
 from headwater_streams.plural import counted
 
+_LAST_PARTITION = 2**31 - 1
+"""librdkafka takes no larger number."""
+
 
 def produce(
     topic: Annotated[str, typer.Argument(help="Where the records go.")],
@@ -38,7 +41,10 @@ def produce(
         typer.Option("--header", metavar="KEY=VALUE", help="A header of every record; repeatable."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option(metavar="N", min=0, help="The partition; by default the key decides.")
+        int | None,
+        typer.Option(
+            metavar="N", min=0, max=_LAST_PARTITION, help="The partition; by default the key decides."
+        ),
     ] = None,
     compression: Annotated[
         str, typer.Option(metavar="NAME", help="none, gzip, snappy, lz4 or zstd.")

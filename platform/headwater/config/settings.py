@@ -79,7 +79,7 @@ class ClientSettings(_Section):
     sasl_username: str = ""
     sasl_password: SecretStr = SecretStr("")
     ssl_ca_location: str = ""
-    timeout_s: Annotated[Decimal, Field(gt=0)] = 15
+    timeout_s: Annotated[Decimal, Field(gt=0, le=3600)] = 15
 
     def properties(self) -> dict[str, str]:
         """These settings under librdkafka's names, without those that are empty."""
