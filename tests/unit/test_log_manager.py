@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -183,6 +184,29 @@ def test_upkeep_passes_over_what_is_deleted_between_its_slices(tmp_path: Path) -
     assert sum(1 for _ in upkeep) > 10
     manager.tick(now_ms=10_000_000)
     assert [path.name for path in tmp_path.iterdir() if path.is_dir()] == ["a-9"]
+    manager.close()
+
+
+def test_create_of_a_partition_that_lost_its_directory_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    manager = opened(tmp_path)
+    for topic in ("t", "deleted", "empty"):
+        manager.create(topic, 0, None)
+        if topic != "empty":
+            write(manager, topic, 0, 2)
+    manager.close()
+    for topic in ("t", "deleted", "empty"):
+        shutil.rmtree(tmp_path / f"{topic}-0")
+    manager = opened(tmp_path)
+    manager.create("deleted", 0, None, is_new=True)
+    manager.create("empty", 0, None, is_new=False)
+    assert caplog.messages == []
+    manager.create("t", 0, None, is_new=False)
+    (told,) = caplog.messages
+    assert told.startswith(
+        "t-0 has lost its directory with all records before offset 2: it begins anew, from offset 0"
+    )
     manager.close()
 
 

@@ -92,6 +92,8 @@ class LogManager:
         self._removals: dict[str, None] = {}
         self._ticks = 0
         self._checkpointed: set[TopicPartition] = set()
+        # The high watermarks of what was here before and is not any more.
+        self._without_directory: dict[TopicPartition, int] = {}
         self._refused_removals: set[str] = set()
         self._probed_for: set[PartitionLog] = set()
         self._chosen: dict[TopicPartition, str] = {}
@@ -220,6 +222,11 @@ class LogManager:
             with suppress(OSError):  # the next start looks again
                 directory.note_timestamps_checked()
         self._checkpointed.update(recovery_points)
+        self._without_directory |= {
+            key: offset
+            for key, offset in directory.read_offsets(checkpoints.HIGH_WATERMARKS).items()
+            if offset and self.get(*key) is None
+        }
 
     def _open(
         self,
@@ -333,6 +340,15 @@ class LogManager:
                 raise StorageError(f"{topic}-{partition} may be in {', '.join(self.failed_directories)}")
             if not _TOPIC_NAME.fullmatch(topic) or topic in (".", "..") or partition < 0:
                 raise LogDirError(f"{topic!r} with partition {partition} cannot be a partition's name")
+            had = self._without_directory.pop((topic, partition), 0)
+            if had and not is_new:
+                _LOGGER.error(
+                    "%s-%d has lost its directory with all records before offset %d: it begins anew, from offset 0. "
+                    "Restore the directory from a copy while the broker is stopped",
+                    topic,
+                    partition,
+                    had,
+                )
             if (topic, partition) in self._checkpointed:
                 self.checkpoint()  # else a start would miss in the new log what an older one of that name had
             path = self._make_partition(topic, partition, topic_id)
