@@ -231,7 +231,15 @@ def describe(
                     # A broker that was killed leads until its session has passed.
                     silent.add(partition.leader)
             rows.append((number, partition.leader, partition.replicas, partition.isrs, low, high))
-        configs = _configs(cluster, admin, topic)
+        configs: dict[str, str] | None = None
+        try:
+            configs = _configs(cluster, admin, topic)
+        except KafkaException as error:
+            if not silent or error.args[0].name() not in UNREACHABLE:
+                raise
+            print_line(
+                "headwater: the topic's properties are not known: no controller answers", file=sys.stderr
+            )
     for broker in sorted(silent):
         print_line(f"headwater: broker {broker} does not answer: see headwater status", file=sys.stderr)
     columns = ("partition", "leader", "replicas", "isr", "earliest", "latest")
