@@ -30,6 +30,7 @@ from headwater_streams.runtime.requirements import (
     check_changes,
     check_key,
     check_window,
+    may_multiply,
     node_names,
     nodes_above,
     require_answerable,
@@ -113,10 +114,12 @@ def analyse(
         if not job.steps:  # where the whole chain was looked at
             check_without_actions(job, schemas, found, spark)
         return plan  # its parts are looked at when they are made
-    if found and plan.kind not in ("row", "scd"):
+    joins = any("Join" in node_names(rows) for made in recorder.made for rows in made.handed.values())
+    if plan.kind in ("join", "as_of") and (found or joins):
+        where = f", here in {', '.join(found)}" if found else ""
         raise JobDefinitionError(
-            f"job {job.name!r}: rows on the way to a join of streams look nothing up, here in {', '.join(found)}; "
-            "enrich them in a row-by-row job, and let this one read its table"
+            f"job {job.name!r}: rows on the way to a join of streams look nothing up{where}; enrich them in a "
+            "row-by-row job, and let this one read its table"
         )
     if isinstance(plan.operator, IntervalJoin | AsOf) and recorder.made:
         times: dict[Place, str] = {"left": plan.operator.left_time, "right": plan.operator.right_time}
@@ -147,6 +150,9 @@ def analyse(
         plan.kind in ("row", "scd") or job.late == "count"
     ):  # else an ingest table takes all of its topics' columns
         plan = replace(plan, unused=unused_texts(job, schemas, results.values()))
+    if plan.kind in ("row", "scd"):
+        joining = {table for table, result in results.items() if may_multiply(result)}
+        plan = replace(plan, joining=frozenset(joining))
     if job.unites_for is not None:
         return replace(plan, state=whole_shape(results[job.target.name]))
     if plan.kind in ("row", "scd"):
@@ -265,8 +271,9 @@ def _understand(
     is_target: bool = True,
 ) -> JobPlan:
     operator = operators[0] if operators else None
-    is_united = len(job.inputs) > 1 or bool(job.steps or job.lookups) or "Union" in node_names(result)
-    if operator is not None and not isinstance(operator, WindowSpec) and "Union" in node_names(result):
+    nodes = set(node_names(result))
+    is_united = len(job.inputs) > 1 or bool(job.steps or job.lookups) or "Union" in nodes
+    if operator is not None and not isinstance(operator, WindowSpec) and "Union" in nodes:
         raise JobDefinitionError(
             f"job {job.name!r}: a union on the way to {type(operator).__name__}; unite the inputs in a row-by-row job, "
             "hw.union(...), and let this one read its table"
@@ -285,7 +292,7 @@ def _understand(
             f"job {job.name!r}: change events are applied row by row, and {type(operator).__name__} is none; write its "
             "result to a table of its own"
         )
-    if isinstance(operator, WindowSpec) and is_united:
+    if isinstance(operator, WindowSpec) and (is_united or "Join" in nodes):
         require_nothing_behind(job, result)
         return JobPlan(job, "window", operator, own, schemas, unites=True)
     if isinstance(operator, WindowSpec):

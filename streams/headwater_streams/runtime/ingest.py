@@ -5,8 +5,8 @@ ordinary row-by-row job of its own, `<job>__ingest_<input>`, with the stateful j
 that only counts its late rows does without.
 
 A windowed job whose function unites several inputs has one for all of them, `<job>__ingest_union`: what its function
-does on the way to its window is done there, once. So is it where the function looks things up, and the table is
-`<job>__ingest_enriched`, and where the rows are those of another operator, see `chain`.
+does on the way to its window is done there, once. So is it where the function looks things up or joins a static frame,
+and the table is `<job>__ingest_enriched`, and where the rows are those of another operator, see `chain`.
 """
 
 from collections.abc import Callable
@@ -80,8 +80,8 @@ def with_ingest(plan: JobPlan, spark: SparkSession) -> list[Job]:
 
 
 def with_united(plan: JobPlan) -> list[Job]:
-    """The jobs that run a windowed job of several inputs, with look-ups, or of a step of a chain: one that puts what
-    its function hands to its window into a table, and the window over that.
+    """The jobs that run a windowed job of several inputs, with look-ups or a static frame, or of a step of a chain: one
+    that puts what its function hands to its window into a table, and the window over that.
 
     The table is one stream, whose rows are late behind the greatest time of all that it has by the longest of the
     inputs' delays; the time is the window's, which the function may compute.
@@ -91,7 +91,7 @@ def with_united(plan: JobPlan) -> list[Job]:
     """
     job, window = plan.job, plan.window
     name = _UNION
-    if len(job.inputs) == 1 and (job.steps or job.lookups):
+    if len(job.inputs) == 1:
         name = job.steps[0] if job.steps else _ENRICHED
     target = DeltaTarget(f"{job.target.name}__ingest_{name}", sides_of=job.target.name)
     into = replace(

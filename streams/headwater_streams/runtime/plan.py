@@ -85,9 +85,11 @@ class JobPlan:
         sides: Of a join, as-of or not, the inputs on its left and its right side.
         foreign_time: Of a join, a time of it that is no event time of its side, by whatever name: the watermark says
             nothing of that. None where both are.
-        unites: Whether a windowed job's function unites several inputs on the way to its window, or looks things up;
-            it is run in two parts, see `ingest.with_united`.
+        unites: Whether a windowed job's function unites several inputs, looks things up or joins on the way to its
+            window; it is run in two parts, see `ingest.with_united`.
         chain: The operators of a job that has several; it is run in a part for each, see `chain`.
+        joining: The tables for which the function does more with rows than compute and filter: it may make several of
+            one record.
         unused: Of each topic's columns those that nothing looks at and that need not be made, see `unused_texts`.
     """
 
@@ -103,6 +105,7 @@ class JobPlan:
     foreign_time: str | None = None
     unites: bool = False
     chain: tuple[Link, ...] = ()
+    joining: frozenset[str] = frozenset()
     unused: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     @property

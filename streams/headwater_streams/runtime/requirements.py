@@ -50,10 +50,15 @@ _BEFORE_OPERATORS = {
 }
 _IN_ROWS = _BEFORE_OPERATORS | {
     "Aggregate": "a grouping; use a window, as hw.tumbling(...), or hw.grouped(...)",
+    "Expand": "unpivot, which makes several rows of one record",
     "Generate": "explode, which makes several rows of one record",
 }
 """What a row-by-row function cannot be made of: nodes of Spark's plans that keep state, look at a batch as a whole or
 lose the records' coordinates, with what to do instead. On their way to an operator rows may be exploded."""
+
+
+_ONE_OF_ONE = {"CollectMetrics", "EventTimeWatermark", "Filter", "Project", "SubqueryAlias", "Union"}
+"""Nodes that make at most one row of each; that the sides of a union are of different inputs is looked at apart."""
 
 
 def check_changes(job: Job, target: ScdTarget, own: T.StructType, result: DataFrame) -> None:
@@ -122,6 +127,12 @@ def require_row_by_row(job: Job, result: DataFrame) -> None:
         JobDefinitionError: It does not.
     """
     _refuse(job, "a row-by-row function", node_names(result), _IN_ROWS)
+
+
+def may_multiply(result: DataFrame) -> bool:
+    """Whether a row-by-row function may make several rows of one: it does more than compute and filter."""
+    nodes = (plan for plan in analysed_nodes(result) if not plan.children().isEmpty())
+    return any(str(plan.nodeName()) not in _ONE_OF_ONE for plan in nodes)
 
 
 def _refuse(job: Job, what: str, nodes: Iterable[str], refused: Mapping[str, str]) -> None:

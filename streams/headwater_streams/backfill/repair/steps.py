@@ -1,7 +1,7 @@
 """The steps of a run, one for each chunk of the plan: what is written to the shadow, and the account of it."""
 
-import functools
 from collections.abc import Mapping
+from functools import partial, reduce
 from typing import Protocol
 
 from pyspark.sql import DataFrame
@@ -18,6 +18,7 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import without_failing
+from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.sinks.delta_table import (
     DeltaTransaction,
     WrittenFiles,
@@ -167,7 +168,8 @@ class _RowSteps:
             lambda replayed, error: replayed.blamed(error),
         )
         replayed.passed.judge(chunk.number, [self._backfill.target, *further])
-        (accounting,) = replayed.passed.accounting(files.rows).values()
+        places = partial(places_in, folder.shadow, files.names)
+        (accounting,) = replayed.passed.accounting(files.rows, places).values()
         shortfall = {"live_shortfall": self._replay.live_shortfall(chunk)}
         if accounting["quarantined"]:
             entry = chunk_entry(self._backfill, chunk, {"quarantined": accounting["quarantined"]})
@@ -179,7 +181,8 @@ class _RowSteps:
                 accounting["quarantined"],
             )
         for name, (own, written) in further.items():
-            (of_table,) = replayed.passed.accounting(written.rows, name).values()
+            places = partial(places_in, folder.of_table(self._backfill, name).shadow, written.names)
+            (of_table,) = replayed.passed.accounting(written.rows, places, name).values()
             part = self._backfill.parts[name]
             entry = chunk_entry(part, chunk, of_table | shortfall, rows=written.rows)
             self._context.step(part.job, "before chunk of another table", chunk.number)
@@ -203,7 +206,7 @@ class _RowSteps:
         # Chunks differ in the versions of the look-ups.
         self._previewed = [self._replay.replay(chunk) for chunk in self._backfill.chunks]
         return {
-            name: functools.reduce(DataFrame.unionByName, [each.results[name] for each in self._previewed])
+            name: reduce(DataFrame.unionByName, [each.results[name] for each in self._previewed])
             for name in self._backfill.parts
         }
 

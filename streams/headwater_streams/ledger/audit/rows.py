@@ -13,9 +13,9 @@ import pyarrow.dataset as ds
 
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
-from headwater_streams.ledger.audit.repeats import more_than_once
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
+from headwater_streams.ledger.repeats import more_than_once
 from headwater_streams.ledger.shared import shares_coordinates, tables_read, topics_made_again
 from headwater_streams.plural import counted
 from headwater_streams.runtime.home import Home

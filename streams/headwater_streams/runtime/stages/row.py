@@ -8,6 +8,7 @@ one commit.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.key_log import KeyLog
 from headwater_streams.runtime.stages.narrowing import failing, without_failing
+from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.runtime.stages.rejected_rows import MOST_KEPT
 from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
 from headwater_streams.runtime.stages.stateful import sources_of
@@ -131,7 +133,13 @@ class RowStage:
             blamed = self._blamed(records, verdicts, pinned, ranges, batch)
             passed, (files, branches) = without_failing(over, write, blamed)
             passed.judge(batch, [self._job.target.name, *branches])
-            accounting = passed.accounting(files.rows)
+            accounting = passed.accounting(files.rows, partial(places_in, self._table, files.names))
+            of_branches = {
+                table: passed.accounting(
+                    written.rows, partial(places_in, self._context.home.table(table), written.names), table
+                )
+                for table, (_, written) in branches.items()
+            }
             self._rejects_some = _rejected_few(accounting)
             if any(terms["quarantined"] for terms in accounting.values()):
                 self._context.step(self._job.name, "before quarantine", batch)
@@ -142,7 +150,7 @@ class RowStage:
             of_table = replace(
                 entry,
                 table=table,
-                accounting=passed.accounting(written.rows, table),
+                accounting=of_branches[table],
                 seen=None,
                 seen_changed=None,
                 extra={"beside": self._job.target.name}

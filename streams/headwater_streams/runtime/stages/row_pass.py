@@ -25,6 +25,7 @@ from headwater_streams.gateway import compute, empty_frame
 from headwater_streams.ledger.entry import Partitions, Ranges, merge_ranges
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.gates import CheckGate, speaking_of
+from headwater_streams.runtime.stages.once import GIVEN, require_once
 from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.stages.rejected_blocks import BLOCKS, noted, standing_in
 from headwater_streams.runtime.stages.rejected_rows import KEPT, kept, records_of, with_texts
@@ -202,6 +203,11 @@ class RowPass:
                     ("result", table), results[table], written, judging, counted.ranges
                 )
 
+        def places() -> pa.Table:
+            with self._given(located, verdicts) as rows:
+                each = reduce(DataFrame.unionByName, [frame.select(*PLACE) for frame in rows.values()])
+                return each.groupBy(*PLACE).agg(F.count(F.lit(1)).alias(GIVEN)).toArrow()
+
         def rejected() -> DataFrame:
             told = []
             for place, name in enumerate(self._names):
@@ -215,7 +221,18 @@ class RowPass:
             return reduce(DataFrame.unionByName, told)
 
         target = self._job.target.name
-        return PassedRows(results, rejected, gates_in, gates, counted, target, self._names, tuple(persisted))
+        return PassedRows(
+            results,
+            rejected,
+            gates_in,
+            gates,
+            counted,
+            target,
+            self._names,
+            tuple(persisted),
+            self._plan.joining,
+            places if self._job.tables else None,
+        )
 
     @contextmanager
     def in_parts(
@@ -225,6 +242,18 @@ class RowPass:
 
         What the function is given is kept meanwhile. Arguments as for `over`.
         """
+        with self._given(located, verdicts) as kept:
+
+            def compute_those(which: Column) -> None:
+                given = {name: hide(rows.filter(which), self._all_hidden) for name, rows in kept.items()}
+                for result in self._job.results(**given, **lookups).values():
+                    compute(reveal(result, self._all_hidden))
+
+            yield compute_those
+
+    @contextmanager
+    def _given(self, located: DataFrame, verdicts: pa.Table | None) -> Iterator[dict[str, DataFrame]]:
+        """What the function is given of each input, kept while the block runs."""
         passed = ~F.col(BAD)
         if verdicts is not None:
             passed &= ~F.coalesce(F.col(_VERDICT) == DUPLICATE, F.lit(False))
@@ -232,14 +261,8 @@ class RowPass:
         for place, name in enumerate(self._names):
             decoded = self._marked(self._decoded(name, self._rows_of(place, located)), verdicts)
             kept[name] = self._good(name, decoded, decoded.frame.filter(passed)).persist()
-
-        def compute_those(which: Column) -> None:
-            given = {name: hide(rows.filter(which), self._all_hidden) for name, rows in kept.items()}
-            for result in self._job.results(**given, **lookups).values():
-                compute(reveal(result, self._all_hidden))
-
         try:
-            yield compute_those
+            yield kept
         finally:
             for rows in kept.values():
                 rows.unpersist()
@@ -336,6 +359,8 @@ class PassedRows:
     _target: str
     _names: tuple[str, ...]
     _persisted: tuple[DataFrame, ...] = ()
+    _joining: frozenset[str] = frozenset()
+    _given: Callable[[], pa.Table] | None = None
 
     @property
     def rows(self) -> DataFrame:
@@ -364,11 +389,14 @@ class PassedRows:
         for table in self.gates_out if tables is None else tables:
             self.gates_out[table].judge(self._counts.get("result", table), batch)
 
-    def accounting(self, written: int, table: str | None = None) -> dict[str, dict[str, int]]:
+    def accounting(
+        self, written: int, places: Callable[[], pa.Table], table: str | None = None
+    ) -> dict[str, dict[str, int]]:
         """The terms of the row identity of a table, the target's by default, by input.
 
         Args:
             written: The rows that the table's files hold.
+            places: Gives their coordinates, as `once.places_in` does; asked where the function may multiply rows.
             table: The table.
 
         Raises:
@@ -376,6 +404,8 @@ class PassedRows:
             LookupKeyError: The function made several rows of one.
         """
         table = table or self._target
+        if table in self._joining:
+            require_once(table, places(), self._given)
         result = self._counts.get("result", table)
         rows = (
             [written] if len(self._names) == 1 else [result[f"rows_of_{i}"] for i in range(len(self._names))]

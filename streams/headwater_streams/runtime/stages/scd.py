@@ -27,7 +27,14 @@ from headwater_streams.sinks.apply_changes import apply_changes
 from headwater_streams.sinks.delta_table import DeltaTransaction, conflicts
 from headwater_streams.sinks.scd_target import DELETED, ScdTarget
 from headwater_streams.sinks.side import write_side
-from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, commit_columns
+from headwater_streams.sources.coordinates import (
+    GENERATION,
+    PARTITION,
+    PLACE,
+    ROW_COLUMNS,
+    TOPIC,
+    commit_columns,
+)
 from headwater_streams.sources.decode import HEADERS, KEY, RAW
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of
 from headwater_streams.sources.problems import told as told_problems
@@ -82,7 +89,9 @@ class ScdStage(RowStage):
             passed, (events, counts) = without_failing(over, told, blamed)
             try:
                 passed.judge(batch)
-                accounting = counts.in_all(passed.accounting(counts.total["rows"])[self._name])
+                accounting = counts.in_all(
+                    passed.accounting(counts.total["rows"], lambda: counts.places)[self._name]
+                )
                 if accounting["quarantined"]:
                     self._context.step(self._job.name, "before quarantine", batch)
                     self._write_quarantine(
@@ -113,7 +122,7 @@ class ScdStage(RowStage):
 
     def _told_of(self, events: DataFrame) -> pa.Table:
         keys = [F.col(f"`{name}`") for name in self._target.keys]
-        return events.select(*keys, DELETED, _NAMELESS, TOPIC, PARTITION).toArrow()
+        return events.select(*keys, DELETED, _NAMELESS, *PLACE, GENERATION).toArrow()
 
     def _rejected(self, passed: PassedRows, events: DataFrame) -> DataFrame:
         columns = [*ROW_COLUMNS, KEY, RAW, HEADERS, PROBLEMS]
@@ -163,9 +172,10 @@ class ScdStage(RowStage):
 
 
 class _Counts:
-    """What a batch's events are, counted from their keys and flags: in all and by partition."""
+    """What a batch's events are, counted from their keys and flags, in all and by partition, and where they stand."""
 
     def __init__(self, events: pa.Table, keys: Sequence[str]) -> None:
+        self.places = events.select([*PLACE, GENERATION])
         named = pc.invert(events[_NAMELESS])
         self.keys = events.filter(named).group_by(list(keys)).aggregate([])
         flags = {

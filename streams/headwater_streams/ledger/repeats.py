@@ -11,18 +11,22 @@ _MOST_KINDS, _MOST_BYTES_A_ROW = 1 << 20, 16
 
 
 def more_than_once(rows: pa.Table) -> pa.Table:
-    """The coordinates that several rows share, each once.
+    """The coordinates that several rows share, each once, and how many these are (`count_all`).
 
     Args:
         rows: `_generation`, `_topic`, `_partition` and `_offset`, the last one without NULLs.
     """
     if are_apart(rows):
-        return rows.select([*_KIND, _OFFSET]).slice(0, 0)
+        none = rows.select([*_KIND, _OFFSET]).slice(0, 0)
+        return none.append_column("count_all", pa.array([], pa.int64()))
     # Arrow counts them: as Python objects ten million rows take gigabytes.
     encoded = rows["_topic"].dictionary_encode()  # a third of the time
     rows = rows.set_column(rows.schema.get_field_index("_topic"), "_topic", encoded).unify_dictionaries()
     found = rows.group_by([*_KIND, _OFFSET]).aggregate([([], "count_all")])
-    return found.filter(pc.greater(found["count_all"], 1))
+    twice = found.filter(pc.greater(found["count_all"], 1))
+    return twice.set_column(
+        twice.schema.get_field_index("_topic"), "_topic", twice["_topic"].cast(pa.string())
+    )
 
 
 def are_apart(rows: pa.Table) -> bool:

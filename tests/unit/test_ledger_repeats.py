@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from amount import drawn_seed
-from headwater_streams.ledger.audit.repeats import are_apart, more_than_once
+from headwater_streams.ledger.repeats import are_apart, more_than_once
 
 SEED = drawn_seed()
 SCHEMA = pa.schema(

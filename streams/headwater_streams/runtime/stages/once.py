@@ -1,0 +1,77 @@
+"""Whether a function made at most one row of each record: what its totals cannot tell.
+
+A look-up with two rows for one key, and none for another, gives as many rows as it was given. So the coordinates in the
+files that a batch wrote are looked at before its commit, where the function does more than compute and filter.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from headwater_streams.errors import LookupKeyError
+from headwater_streams.ledger.repeats import more_than_once
+from headwater_streams.sources.coordinates import GENERATION, OFFSET, PARTITION, PLACE, TOPIC
+
+_WRITTEN = pa.schema(
+    [
+        (TOPIC, pa.dictionary(pa.int32(), pa.string())),
+        (PARTITION, pa.int32()),
+        (OFFSET, pa.int64()),
+        (GENERATION, pa.int32()),
+    ]
+)
+GIVEN = "_given"
+"""How many rows a function was given of a record."""
+_TIMES = "_times"
+_OF_INPUT = pa.schema(
+    [(TOPIC, pa.string()), (PARTITION, pa.int32()), (OFFSET, pa.int64()), (GIVEN, pa.int64())]
+)
+_SHOWN = 3
+
+
+def places_in(folder: Path, files: Sequence[str]) -> pa.Table:
+    """The coordinates and generations of the rows in some data files.
+
+    Args:
+        folder: The table's folder.
+        files: Their paths in it.
+    """
+    if not files:
+        return _WRITTEN.empty_table()
+    paths = [str(folder / name) for name in files]
+    # A third of the time that texts take, one for each row.
+    parquet = ds.ParquetFileFormat(dictionary_columns={TOPIC})
+    return ds.dataset(paths, _WRITTEN, format=parquet).to_table()
+
+
+def require_once(table: str, written: pa.Table, given: Callable[[], pa.Table] | None) -> None:
+    """Checks that no record has more rows than the function was given of it.
+
+    Args:
+        table: What the rows are for.
+        written: Their coordinates and generations, as `places_in` gives them.
+        given: Of inputs whose rows may share coordinates: these, and how many rows of each there are (`_given`). It is
+            asked where rows share theirs.
+
+    Raises:
+        LookupKeyError: One has.
+    """
+    twice = more_than_once(written)
+    if not twice.num_rows:
+        return
+    times = twice.group_by([*PLACE]).aggregate([("count_all", "sum")]).rename_columns([*PLACE, _TIMES])
+    if given is not None:
+        both = times.join(given().cast(_OF_INPUT), [*PLACE], join_type="left outer")
+        times = both.filter(pc.greater(both[_TIMES], pc.fill_null(both[GIVEN], 1)))
+        if not times.num_rows:
+            return
+    first = times.sort_by([(name, "ascending") for name in PLACE]).slice(0, _SHOWN).to_pylist()
+    shown = ", ".join(f"{row[TOPIC]} {row[PARTITION]} offset {row[OFFSET]}: {row[_TIMES]}" for row in first)
+    more = f" and {times.num_rows - _SHOWN} more" if times.num_rows > _SHOWN else ""
+    raise LookupKeyError(
+        f"the function made several rows for {table} of one record ({shown}{more}): it joined something with several "
+        "rows for one key; nothing of the batch was committed (hw.enrich names the keys)"
+    )
