@@ -26,6 +26,10 @@ class RowErrorsError(StreamsError):
     """A job's function raises for more records of a batch than may go to quarantine; the batch was not committed."""
 
 
+class FailingRowsFoundError(StreamsError):
+    """It is known now for which rows of a batch a stateful job's function raises; it is to be run without them."""
+
+
 class IncompatibleTableError(StreamsError):
     """The target table exists in a shape that the job cannot write."""
 

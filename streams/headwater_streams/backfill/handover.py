@@ -20,6 +20,7 @@ from headwater_streams.runtime.facts import move_facts
 from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import app_id
+from headwater_streams.runtime.stages.failing_rows import FOLDER as FAILING
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import conflicts, ensure_table
 from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
@@ -209,7 +210,7 @@ def _cut(checkpoint: Path, last: int) -> None:
 
     Spark's state of version N + 1 is what batch N left. (Source: Spark's HDFSBackedStateStoreProvider.)
     """
-    for folder in ("offsets", "commits", "keys", "open_rows"):
+    for folder in ("offsets", "commits", "keys", "open_rows", FAILING):
         for path in (checkpoint / folder).glob("*"):
             number = path.name.lstrip(".").split(".")[0]
             if number.isdigit() and int(number) > last:

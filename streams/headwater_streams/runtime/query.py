@@ -13,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater_streams.errors import (
     DataLossError,
+    FailingRowsFoundError,
     LeaseLostError,
     StreamsError,
     SupersededError,
@@ -39,7 +40,9 @@ from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import check_next, topic_made_again
 from headwater_streams.runtime.stages.batch_values import BatchValues
-from headwater_streams.runtime.stages.stateful import BATCH_METRIC
+from headwater_streams.runtime.stages.failing_rows import carry_failing, find_failing, keep_failing
+from headwater_streams.runtime.stages.narrowing import may_be_of_rows
+from headwater_streams.runtime.stages.stateful import BATCH_METRIC, StatefulInput
 from headwater_streams.runtime.tables import require_tables
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
@@ -57,6 +60,10 @@ class Stage(Protocol):
     readers: list[InputReader]
     is_stateful: bool
     values: BatchValues | None
+
+    @property
+    def stateful_inputs(self) -> Mapping[str, StatefulInput]:
+        """The inputs whose rows go through the query's own plan, by name."""
 
     @property
     def output_mode(self) -> str:
@@ -143,7 +150,11 @@ class JobQuery:
         self._context.step(self.job.name, "starting", -1)
         require_tables(self._context, self._plan)
         require_compatible(self.job.name, differences(self._context, self._plan, self._checkpoint))
-        self._again = WarmUp.of(last_entry(table, self.job.name, self._generation))
+        last = last_entry(table, self.job.name, self._generation)
+        if last is not None and last.kind == "generation" and last.extra["action"] == "renew":
+            before = self._context.home.checkpoint(self.job.name, last.extra["after"]["generation"])
+            carry_failing(before, self._checkpoint)
+        self._again = WarmUp.of(last)
         if self._again is not None and not is_committed(self._checkpoint, 0):
             plan_warm_up(self._context, self._plan, self._checkpoint, self._again)
         elif self._stage.writes_without_rows and has_empty_batches(self._context.spark):
@@ -327,6 +338,9 @@ class JobQuery:
                 result.require_computed()  # also where the batch was committed before: the state must be updated
             if self._stage.values is not None:
                 self._stage.values.advance(batch, self._execution())
+        except Exception as error:
+            self._find_failing(batch, inputs, error)
+            raise
         finally:
             result.release()
         self.batches += 1
@@ -336,6 +350,26 @@ class JobQuery:
         self._context.step(self.job.name, "end", batch)
         if self._upkeep is not None and not self._stopping.is_set():
             self._upkeep.after_batch(batch)
+
+    def _find_failing(self, batch: int, inputs: Mapping[str, BatchInput], error: Exception) -> None:
+        """Looks for rows of a batch of a stateful job that its function raises for; there may be none.
+
+        Raises:
+            FailingRowsFoundError: There are some; the query has to be started again.
+            RowErrorsError: There are more of them than the job allows.
+        """
+        stateful = {name: each for name, each in self._stage.stateful_inputs.items() if name in inputs}
+        if not stateful or not may_be_of_rows(self.job, error):
+            return
+        who = f"job {self.job.name!r}, batch {batch}"
+        frames = {name: each.given(inputs[name]) for name, each in stateful.items()}
+        ranges = {name: inputs[name].source.ranges for name in stateful}
+        found = find_failing(self._plan, frames, ranges, who, error)
+        if found:
+            keep_failing(self._checkpoint, batch, found)
+            raise FailingRowsFoundError(
+                f"{who}: the function raises for some rows; it is run without them"
+            ) from error
 
     def _observed(self) -> Metrics:
         """What the stream's plan observed in this batch, by observation and term, before Spark publishes it."""

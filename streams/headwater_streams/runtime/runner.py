@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from headwater_streams.errors import SourceReplacedError, SupersededError
+from headwater_streams.errors import FailingRowsFoundError, SourceReplacedError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.checkpoint import last_planned
 from headwater_streams.runtime.compatibility import require_compatible, since_last_run
@@ -31,6 +31,9 @@ from headwater_streams.runtime.upkeep import Upkeep, tidy
 from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.inputs import TopicInput
 from headwater_streams.windows.counted import CountWindow
+
+_BEGIN_AGAIN = (SupersededError, FailingRowsFoundError)
+"""What ends a query that is started again at once: a rebuild was swapped in, or rows are to be left out."""
 
 _log = logging.getLogger(__name__)
 _STAGES: dict[str, Callable[[StageContext, JobPlan, int], Stage]] = {
@@ -153,7 +156,7 @@ class JobRunner:
 
     def _run_to_end(self, plan: JobPlan, stopping: Callable[[], bool]) -> BaseException | None:
         """Runs a job over what is there now, and gives what ended it, if it is not the end."""
-        while isinstance(failure := self._run_generation(plan, stopping), SupersededError):
+        while isinstance(failure := self._run_generation(plan, stopping), _BEGIN_AGAIN):
             pass
         return failure
 
@@ -164,7 +167,7 @@ class JobRunner:
                 if stopping():
                     query.stop()
             failure = query.failure()
-            if failure is None or isinstance(failure, SupersededError):
+            if failure is None or isinstance(failure, _BEGIN_AGAIN):
                 self._note(query, "stopped")
             else:
                 self._note_batches(query)
@@ -189,7 +192,7 @@ class JobRunner:
                 if failure is not None:
                     query.stop()
                     self._note_batches(query)
-                    if isinstance(failure, SupersededError):  # a rebuild was swapped in
+                    if isinstance(failure, _BEGIN_AGAIN):
                         self._retire(name)
                         self._start_or_wait(self._plan(name))
                         continue

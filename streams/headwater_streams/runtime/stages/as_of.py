@@ -56,6 +56,7 @@ class AsOfStage:
         self._inputs = {s.name: s for s in (self._left, self._right)}
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
+        self.stateful_inputs = self._inputs
         self.readers = [stateful.reader for stateful in self._inputs.values()]
         delay = self._job.inputs[self._right_name].watermark
         assert delay is not None

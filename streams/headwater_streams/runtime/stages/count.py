@@ -50,6 +50,7 @@ class CountStage:
         checkpoint = context.home.checkpoint(self._job.name, generation)
         self._open = OpenRows(context.spark, checkpoint, self._job.name)
         self._watermark = Watermark()
+        self.stateful_inputs = {self._name: self._input}
         self.readers = [self._input.reader]
 
     def prepare(self) -> None:

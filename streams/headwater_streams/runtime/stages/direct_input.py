@@ -28,7 +28,7 @@ from headwater_streams.runtime.stages.stateful import (
     read_metric,
 )
 from headwater_streams.sources.coordinates import PARTITION, ROW_COLUMNS, TOPIC, hide
-from headwater_streams.sources.decode import BAD, RecordDecoder
+from headwater_streams.sources.decode import BAD, Decoded, RecordDecoder
 from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.reader import Starts
 from headwater_streams.windows.spec import CLOSED_UNTIL, SINCE
@@ -61,7 +61,8 @@ class DirectInput(StatefulInput):
     def stream(self) -> DataFrame:
         """See `StatefulInput`."""
         assert self._values is not None
-        decoded = self._decoder.decode(self._decoder.locate(self.reader.stream(self._starts)))
+        located = self._decoder.locate(self.reader.stream(self._starts))
+        decoded = self._without_failing(self._decoder.decode(located))
         split = self._marked(decoded, self._values.watermark)
         bad, late = F.col(BAD), F.col(LATE)
         became = dict(zip(_TERMS, (~bad & ~late, ~bad & late, bad), strict=True))
@@ -101,6 +102,11 @@ class DirectInput(StatefulInput):
             observed(metrics, read, "late"), quarantined, self._partitions(metrics), partly_late
         )
 
+    def given(self, batch_input: BatchInput) -> DataFrame:
+        """See `StatefulInput`; late rows are among them, as the watermark is the query's."""
+        decoded = self._again(batch_input)
+        return decoded.frame.filter(~F.col(BAD)).select(*decoded.columns.values(), *ROW_COLUMNS)
+
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
         """See `StatefulInput`."""
         gate = self._gate()
@@ -138,8 +144,13 @@ class DirectInput(StatefulInput):
         return CheckGate(self._plan.job, "input").over(self._empty)
 
     def _rejected(self, batch_input: BatchInput) -> DataFrame:
+        decoded = self._again(batch_input)
+        return decoded.rejected(decoded.apart(F.col(BAD)))
+
+    def _again(self, batch_input: BatchInput) -> Decoded:
+        """A batch's records, read again."""
         source, spark = self._context.source, self._context.spark
         ranges = batch_input.source.ranges
         records = [source.read(spark, topic, partitions) for topic, partitions in ranges.items()]
-        decoded = self._decoder.decode(self._decoder.locate(reduce(DataFrame.unionByName, records)))
-        return decoded.rejected(decoded.apart(F.col(BAD)))
+        located = self._decoder.locate(reduce(DataFrame.unionByName, records))
+        return self._without_failing(self._decoder.decode(located))

@@ -72,6 +72,7 @@ class JoinStage:
         }
         self._table = context.home.table(self._job.target.name)
         self._app_id = self._job.app_id(generation)
+        self.stateful_inputs = self._inputs
         self.readers = [stateful.reader for stateful in self._inputs.values()]
         self._join = plan.operator
         self._sides: dict[str, Place] = dict(zip(plan.sides, ("left", "right"), strict=True))

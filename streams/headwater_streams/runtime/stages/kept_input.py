@@ -121,6 +121,10 @@ class KeptInput(StatefulInput):
         in_time = split.filter(~bad & ~F.col(LATE)).select(*decoded.columns.values(), *ROW_COLUMNS)
         return KeptBatch(late, quarantined, partitions, partly_late, in_time)
 
+    def given(self, batch_input: BatchInput) -> DataFrame:
+        """See `StatefulInput`."""
+        return self._in_time(self._split(self.reader.read_back(batch_input)))
+
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
         """See `StatefulInput`."""
         assert isinstance(split, KeptBatch)
@@ -144,7 +148,9 @@ class KeptInput(StatefulInput):
         inside = time_us < changing(F.lit(end_us))
         if start_us is not None:
             inside &= time_us >= changing(F.lit(start_us))
-        split = self._split(rows.filter(inside))
+        return self._in_time(self._split(rows.filter(inside)))
+
+    def _in_time(self, split: Decoded) -> DataFrame:
         in_time = split.frame.filter(~F.col(BAD) & ~F.col(LATE))
         return in_time.select(*split.columns.values(), *ROW_COLUMNS)
 
@@ -154,7 +160,8 @@ class KeptInput(StatefulInput):
 
     def _split(self, rows: DataFrame) -> Decoded:
         """Every row with `_bad` and `_late`."""
-        decoded = RowDecoder(self._declared, self._columns, self._quarantining(rows)).decode(rows)
+        decoder = RowDecoder(self._declared, self._columns, self._quarantining(rows))
+        decoded = self._without_failing(decoder.decode(rows))
         if self._closes is None:
             return self._marked(decoded, None)
         assert self._declared.watermark is not None

@@ -67,7 +67,14 @@ def without_failing(
 def failing(
     job: Job, compute: Callable[[Column], object], ranges: Ranges, who: str, error: Exception
 ) -> Problem:
-    """What is wrong with the records for which a job's function raises.
+    """What is wrong with the records for which a job's function raises; see `failing_places`."""
+    return problem_of(failing_places(job, compute, ranges, who, error))
+
+
+def failing_places(
+    job: Job, compute: Callable[[Column], object], ranges: Ranges, who: str, error: Exception
+) -> dict[Place, str]:
+    """The records for which a job's function raises, and why it does.
 
     Args:
         job: The job.
@@ -86,7 +93,7 @@ def failing(
         for partition, (start, end) in sorted(partitions.items())
         if start < end
     ]
-    if job.on_error == "fail" or not stretches or _is_of_others(error):
+    if not stretches or not may_be_of_rows(job, error):
         raise error
     places = [(topic, partition) for topic, partition, _, _ in stretches]
     records = _count(stretches)
@@ -97,11 +104,16 @@ def failing(
         search.narrow(stretches)
     except _NotOfRowsError:
         raise error from None
-    return _problem(search.found)
+    return search.found
 
 
 class _NotOfRowsError(Exception):
     """What failed fails without any record, too, or does not fail a second time."""
+
+
+def may_be_of_rows(job: Job, error: Exception) -> bool:
+    """Whether rows may be to blame for an error, and the job wants to go on without them."""
+    return job.on_error == "quarantine" and not _is_of_others(error)
 
 
 def _is_of_others(error: Exception) -> bool:
@@ -109,7 +121,8 @@ def _is_of_others(error: Exception) -> bool:
     return isinstance(error, StreamsError) or passes(error) or speaks_of_loss(error)
 
 
-def _problem(found: Mapping[Place, str]) -> Problem:
+def problem_of(found: Mapping[Place, str]) -> Problem:
+    """What is wrong with these records: the function raises for them, for these reasons."""
     reasons = F.create_map(
         *[F.lit(text) for place, reason in found.items() for text in (_key(*place), reason)]
     )

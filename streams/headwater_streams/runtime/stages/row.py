@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ from headwater_streams.runtime.stages.narrowing import failing, without_failing
 from headwater_streams.runtime.stages.once import places_in
 from headwater_streams.runtime.stages.rejected_rows import MOST_KEPT
 from headwater_streams.runtime.stages.row_pass import PassedRows, RowPass
-from headwater_streams.runtime.stages.stateful import sources_of
+from headwater_streams.runtime.stages.stateful import StatefulInput, sources_of
 from headwater_streams.runtime.tables import prepare_tables
 from headwater_streams.sinks.delta_table import DeltaTransaction, WrittenFiles
 from headwater_streams.sinks.side import quarantine_rows, write_side
@@ -61,6 +62,7 @@ class RowStage:
     is_stateful = False
     writes_without_rows = False
     values: BatchValues | None = None
+    stateful_inputs: Mapping[str, StatefulInput] = MappingProxyType({})
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         self._context = context

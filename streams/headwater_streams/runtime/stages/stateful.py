@@ -8,6 +8,7 @@ are only counted, the job reads the topic itself (`direct_input`).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -21,7 +22,9 @@ from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
+from headwater_streams.runtime.stages.failing_rows import Found, known_failing
 from headwater_streams.runtime.stages.gates import speaking_of
+from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.warm_up import WATERMARK, WarmUp
 from headwater_streams.sinks.side import quarantine_rows, write_side
@@ -114,6 +117,10 @@ class StatefulInput(ABC):
         """
 
     @abstractmethod
+    def given(self, batch_input: BatchInput) -> DataFrame:
+        """A batch's rows as the function is given them, read again, with their coordinates."""
+
+    @abstractmethod
     def judge(self, batch: int, split: SplitBatch, metrics: Mapping[str, Any]) -> list[str]:
         """Judges the input's checks over a batch's rows in time.
 
@@ -123,6 +130,15 @@ class StatefulInput(ABC):
         Raises:
             CheckFailedError: A check with `action="fail"` does not hold.
         """
+
+    def _without_failing(self, decoded: Decoded) -> Decoded:
+        """The rows, of which those are bad for which the function is known to raise."""
+        known = self._failing.get(self.name)
+        return decoded.with_problem(decoded.frame, problem_of(known)) if known else decoded
+
+    @cached_property
+    def _failing(self) -> Found:
+        return known_failing(self._context.home.checkpoint(self._plan.job.name, self._generation))
 
     def _read_again(self, last: LedgerEntry | None) -> SourceRange | None:
         """What of the input the generation reads again before it begins, while that is to be done; see `warm_up`."""
@@ -168,10 +184,27 @@ class StatefulInput(ABC):
         self._context.step(self._plan.job.name, "before quarantine", batch)
         rows = quarantine_rows(rejected, batch, self._generation)
         table = self._plan.job.target.quarantine_table
-        self._write_side("quarantined", table, rows, batch, batch_input, expected)
+        known = self._failing.get(self.name)
+        if known:
+            # They became known after a try of the batch that may have committed the others: two commits, two marks.
+            failing = F.coalesce(problem_of(known).condition, F.lit(False))
+            count = rows.filter(failing).count()
+            if count:
+                of_function = rows.filter(failing)
+                self._write_side("quarantined", table, of_function, batch, batch_input, count, "/failing")
+            rows, expected = rows.filter(~failing), expected - count
+        if expected:
+            self._write_side("quarantined", table, rows, batch, batch_input, expected)
 
     def _write_side(
-        self, term: str, table: str, rows: DataFrame, batch: int, batch_input: BatchInput, expected: int
+        self,
+        term: str,
+        table: str,
+        rows: DataFrame,
+        batch: int,
+        batch_input: BatchInput,
+        expected: int,
+        apart: str = "",
     ) -> None:
         job = self._plan.job
         entry = LedgerEntry(
@@ -185,7 +218,7 @@ class StatefulInput(ABC):
             job.fingerprint,
         )
         # Each input commits on its own, so each has a mark of its own.
-        app_id = f"{job.app_id(self._generation)}/{self.name}"
+        app_id = f"{job.app_id(self._generation)}/{self.name}{apart}"
         transaction = self._context.transaction(self._context.home.table(table))
         write_side(transaction, rows, app_id, entry, expected)
 

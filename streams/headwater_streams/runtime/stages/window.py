@@ -71,6 +71,7 @@ class WindowStage:
         self._ranges = ReadRanges(self._table, self._job.name)
         self._newest_us: int | None = None
         self._knows_newest = False
+        self.stateful_inputs = {self._name: self._input}
         self.readers = [self._input.reader]
 
     def prepare(self) -> None:
