@@ -136,6 +136,7 @@ _NUMBERS: dict[str, tuple[int, ...]] = {
     "max_lifetime": (-1, 0, 1000),
     "upgrade_type": (1, 2, 3),
 }
+_LONGEST_TEXT = 2**15 - 1
 _LEARNED = {
     "member_id": "member_id",
     "leader": "member_id",
@@ -204,6 +205,8 @@ class World:
                         self.learn(one)
             elif dataclasses.is_dataclass(value):
                 self.learn(value)
+            elif isinstance(value, str) and len(value.encode()) > _LONGEST_TEXT:
+                continue  # a version before the compact texts cannot say it: what it asks would be malformed
             elif known is not None and value not in (None, "", -1, 0, b"") and value not in known:
                 known.append(value)
             elif known is not None and value in known:
