@@ -101,6 +101,25 @@ def test_decompressed_slices_are_what_was_compressed(codec: int, size: int) -> N
             assert b"".join(decompressed_slices(packed + packed, codec, size)) == data + data
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_decompressed_slices_are_read_side_by_side(codec: int) -> None:
+    """As in another thread, or by a fetch that lets others in."""
+    contents = [bytes([number]) * 700_000 + bytes(range(256)) for number in range(4)]
+    found = [bytearray() for _ in contents]
+    under_way = {
+        number: decompressed_slices(compress(content, codec), codec, 64 << 10)
+        for number, content in enumerate(contents)
+    }
+    while under_way:
+        for number, slices in list(under_way.items()):
+            piece = next(slices, None)
+            if piece is None:
+                del under_way[number]
+            else:
+                found[number] += piece
+    assert found == contents
+
+
 @pytest.mark.parametrize("codec", [GZIP, SNAPPY, LZ4, ZSTD])
 def test_decompressed_slices_tell_what_is_cut_off_or_more(codec: int) -> None:
     packed = compress(bytes(range(256)) * 40, codec)

@@ -32,8 +32,12 @@ _LZ4_LEVEL = 9
 _ZSTD_LEVEL = 3
 
 _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
-_ZSTD = zstandard.ZstdDecompressor(max_window_size=1 << 27)
+_ZSTD_WINDOW_BYTES = 1 << 27
 """Windows are those that Kafka's reader takes."""
+
+_idle_zstd: list[zstandard.ZstdDecompressor] = []
+"""A decompressor reads one frame at a time. Frames are read side by side: in other threads, and in slices."""
+
 _SMALL_BYTES = 16 << 10
 
 LONGEST_MAGIC_BYTES = 4
@@ -173,9 +177,14 @@ def _zstd_slices(data: bytes | memoryview, size: int) -> Iterator[bytes]:
     at = 0
     while at == 0 or at < len(view):
         end = _zstd_frame_end(view, at)
-        with _ZSTD.stream_reader(view[at:end]) as frame:
+        try:
+            decompressor = _idle_zstd.pop()
+        except IndexError:
+            decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
+        with decompressor.stream_reader(view[at:end]) as frame:
             while piece := frame.read(size):
                 yield piece
+        _idle_zstd.append(decompressor)
         at = end
 
 
