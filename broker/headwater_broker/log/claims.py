@@ -18,8 +18,9 @@ from headwater_broker.log.batch import (
     RECORD_COUNT,
     HeaderTuple,
 )
-from headwater_broker.log.compression import UndecodableError, decompressed_slices
+from headwater_broker.log.compression import UndecodableError
 from headwater_broker.log.config import LONG_MAX
+from headwater_broker.log.decompression import decompressed_slices
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.inspection import LONG_MIN, SLICE_BYTES
 from headwater_broker.log.walk import Walker

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import struct
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import cramjam
-import lz4.frame
-import zstandard
 
 MAX_DECOMPRESSED_BYTES = 64 << 20
 """Where a batch claims to be larger, it is not opened."""
 
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
-_XERIAL_MAGIC = b"\x82SNAPPY\x00"
-_XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
-_XERIAL_BLOCK_BYTES = 32 << 10
+XERIAL_MAGIC = b"\x82SNAPPY\x00"
+XERIAL_HEADER = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES = 32 << 10
 
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_DESCRIPTOR = b"\x60\x40"
@@ -31,14 +26,6 @@ _LZ4_LEVEL = 9
 """With this one, which is the default, Kafka's Lz4BlockOutputStream takes its fast compressor."""
 _ZSTD_LEVEL = 3
 
-_ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
-_ZSTD_WINDOW_BYTES = 1 << 27
-"""Windows are those that Kafka's reader takes."""
-
-_idle_zstd: list[zstandard.ZstdDecompressor] = []
-"""A decompressor reads one frame at a time. Frames are read side by side: in other threads, and in slices."""
-
-_SMALL_BYTES = 16 << 10
 
 LONGEST_MAGIC_BYTES = 4
 
@@ -86,139 +73,6 @@ def decompress(data: bytes | memoryview, codec: int) -> bytes:
         raise UndecodableError(f"codec {codec}: {error}") from error
 
 
-def decompressed_slices(data: bytes | memoryview, codec: int, size: int) -> Iterator[bytes | memoryview]:
-    """What was compressed, piece by piece, so that what it all comes to need be neither held nor waited for.
-
-    Several frames one after the other are read as one, as Kafka's readers do; anything else behind them is an error.
-
-    Args:
-        data: What to decompress.
-        codec: The number in a batch's attributes.
-        size: Pieces are not larger, in bytes; but for snappy's, which are what its writer made of one block.
-
-    Raises:
-        UndecodableError: Not that codec's, cut off, an unknown codec, or a block of snappy that claims more than
-            `MAX_DECOMPRESSED_BYTES`.
-    """
-    if codec not in _SLICES:
-        raise UndecodableError(f"codec {codec} is not known")
-    try:
-        yield from _SLICES[codec](data, size)
-    except (
-        ValueError,
-        RuntimeError,
-        EOFError,
-        zlib.error,
-        zstandard.ZstdError,
-        cramjam.DecompressionError,
-    ) as error:
-        raise UndecodableError(f"codec {codec}: {error}") from error
-
-
-def _stored(data: bytes | memoryview, size: int) -> Iterator[memoryview]:
-    view = memoryview(data)
-    for at in range(0, len(view), size):
-        yield view[at : at + size]
-
-
-def _gzip_slices(data: bytes | memoryview, size: int) -> Iterator[bytes]:
-    rest: bytes | memoryview = data
-    while True:
-        member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-        while not member.eof:
-            piece = member.decompress(rest, size)
-            rest = member.unconsumed_tail
-            if piece:
-                yield piece
-            elif not member.eof and not rest:
-                raise EOFError("it is cut off")
-        rest = member.unused_data
-        if not rest:
-            return
-
-
-def _snappy_slices(data: bytes | memoryview, _: int) -> Iterator[bytes]:
-    data = bytes(data)
-    if not data.startswith(_XERIAL_MAGIC):
-        yield _decompress_block(data)
-        return
-    at = len(_XERIAL_HEADER)
-    while at < len(data):
-        length = int.from_bytes(data[at : at + 4])
-        yield _decompress_block(data[at + 4 : at + 4 + length])
-        at += 4 + length
-    if at != len(data):
-        raise EOFError("it is cut off")
-
-
-def _lz4_slices(data: bytes | memoryview, size: int) -> Iterator[bytes]:
-    if len(data) <= _SMALL_BYTES:  # to begin a frame costs more than a small one itself
-        target = bytearray(size)
-        with suppress(cramjam.DecompressionError):  # more than fits, or wrong: said below
-            yield bytes(memoryview(target)[: cramjam.lz4.decompress_into(data, target)])
-            return
-    rest: bytes | memoryview | None = data
-    while rest is not None:
-        frame = lz4.frame.LZ4FrameDecompressor()
-        piece = frame.decompress(rest, max_length=size)
-        while True:
-            if piece:
-                yield piece
-            if frame.eof:
-                break
-            if frame.needs_input:
-                raise EOFError("it is cut off")
-            piece = frame.decompress(b"", max_length=size)
-        rest = frame.unused_data
-
-
-def _zstd_slices(data: bytes | memoryview, size: int) -> Iterator[bytes]:
-    view = memoryview(data)
-    at = 0
-    while at == 0 or at < len(view):
-        end = _zstd_frame_end(view, at)
-        try:
-            decompressor = _idle_zstd.pop()
-        except IndexError:
-            decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES)
-        with decompressor.stream_reader(view[at:end]) as frame:
-            while piece := frame.read(size):
-                yield piece
-        _idle_zstd.append(decompressor)
-        at = end
-
-
-def _zstd_frame_end(data: memoryview, at: int) -> int:
-    """Where the frame ends that begins there (RFC 8878, 3.1): its reader tells no frame that is cut off."""
-    if len(data) - at >= 8 and data[at + 1 : at + 4] == _ZSTD_SKIPPABLE and data[at] & 0xF0 == 0x50:
-        end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "little")
-    else:
-        has_checksum = zstandard.get_frame_parameters(data[at:]).has_checksum
-        end = at + zstandard.frame_header_size(data[at:])
-        is_last = False
-        while not is_last:
-            if end + 3 > len(data):
-                raise EOFError("it is cut off")
-            block = int.from_bytes(data[end : end + 3], "little")
-            is_last = bool(block & 1)
-            is_run = block & 6 == 2
-            end += 3 + (1 if is_run else block >> 3)
-        end += 4 if has_checksum else 0
-    if end > len(data):
-        raise EOFError("it is cut off")
-    return end
-
-
-_Slices = Callable[[bytes | memoryview, int], Iterator[bytes | memoryview]]
-_SLICES: dict[int, _Slices] = {
-    NONE: _stored,
-    GZIP: _gzip_slices,
-    SNAPPY: _snappy_slices,
-    LZ4: _lz4_slices,
-    ZSTD: _zstd_slices,
-}
-
-
 def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
     """Compresses as Kafka's clients do, so that all of them read it.
 
@@ -236,9 +90,9 @@ def compress(data: bytes, codec: int, level: int | None = None) -> bytes:
         return bytes(cramjam.gzip.compress(data, _GZIP_LEVEL if level is None or level < 0 else level))
     if codec == SNAPPY:
         blocks = (
-            _snappy_block(data[at : at + _XERIAL_BLOCK_BYTES]) for at in _steps(data, _XERIAL_BLOCK_BYTES)
+            _snappy_block(data[at : at + XERIAL_BLOCK_BYTES]) for at in _steps(data, XERIAL_BLOCK_BYTES)
         )
-        return _XERIAL_HEADER + b"".join(blocks)
+        return XERIAL_HEADER + b"".join(blocks)
     if codec == LZ4:
         checksum = (_xxh32(_LZ4_DESCRIPTOR) >> 8) & 0xFF
         blocks = (
@@ -304,12 +158,12 @@ def _xxh32(data: bytes) -> int:
 
 def _decompress_snappy(data: bytes) -> bytes:
     """Raw snappy, or the blocks that Java clients write."""
-    if not data.startswith(_XERIAL_MAGIC):
-        return _decompress_block(data)
-    parts, total, at = [], 0, len(_XERIAL_HEADER)
+    if not data.startswith(XERIAL_MAGIC):
+        return decompress_block(data)
+    parts, total, at = [], 0, len(XERIAL_HEADER)
     while at < len(data):
         length = int.from_bytes(data[at : at + 4])
-        part = _decompress_block(data[at + 4 : at + 4 + length])
+        part = decompress_block(data[at + 4 : at + 4 + length])
         total += len(part)
         if total > MAX_DECOMPRESSED_BYTES:
             raise ValueError(f"more than {MAX_DECOMPRESSED_BYTES} bytes")
@@ -318,7 +172,7 @@ def _decompress_snappy(data: bytes) -> bytes:
     return b"".join(parts)
 
 
-def _decompress_block(data: bytes) -> bytes:
+def decompress_block(data: bytes) -> bytes:
     size: int = cramjam.snappy.decompress_raw_len(data)
     if size > MAX_DECOMPRESSED_BYTES:
         raise ValueError(f"{size} bytes")

@@ -20,14 +20,18 @@ from headwater_broker.log.batch import (
     STAMPED_TIME,
     HeaderTuple,
 )
-from headwater_broker.log.compression import NONE, UndecodableError, decompressed_slices
+from headwater_broker.log.compression import NONE, UndecodableError
 from headwater_broker.log.config import LONG_MAX
+from headwater_broker.log.decompression import decompressed_slices
 from headwater_broker.log.errors import InvalidRecordError, InvalidTimestampError, LogError
 from headwater_broker.log.walk import IS_COMPILED, RecordWalker, Walker, are_plain, explain
 
 SLICE_BYTES = 256 << 10
 _RECORD_COSTS = 8 if IS_COMPILED else 2_000
 """What it takes to look at a record, beside what it takes to decompress so many bytes."""
+_LEAST_PIECE_COSTS = 16 << 10
+"""What a piece costs that comes to less, or to nothing: a frame is begun for it, or much was read."""
+
 _SHOWN_ERRORS = 3
 
 LONG_MIN = -LONG_MAX - 1
@@ -54,6 +58,14 @@ class Allowance:
         self.left -= cost
         if self.left < 0:
             raise TooMuchAtOnceError("more than may be looked at in one go")
+
+    def spend_on_piece(self, size: int) -> None:
+        """Takes away what it took to decompress a piece of so many bytes.
+
+        Raises:
+            TooMuchAtOnceError: More than there is.
+        """
+        self.spend(max(size, _LEAST_PIECE_COSTS))
 
 
 class Demands(NamedTuple):
@@ -123,7 +135,7 @@ def _walk(
     try:
         for piece in decompressed_slices(batch[HEADER.size :], codec, SLICE_BYTES):
             if allowance is not None:
-                allowance.spend(len(piece))
+                allowance.spend_on_piece(len(piece))
             error = walker.feed(piece)
             if error:
                 break

@@ -37,9 +37,9 @@ from headwater_broker.log.compression import (
     ZSTD,
     UndecodableError,
     compress,
-    decompressed_slices,
     with_lz4_checksum,
 )
+from headwater_broker.log.decompression import decompressed_slices
 from headwater_broker.log.errors import CorruptBatchError, InvalidRecordError, UnsupportedCodecError
 from headwater_broker.log.inspection import SLICE_BYTES, Allowance
 from headwater_broker.log.records import (
@@ -160,7 +160,7 @@ def _inside(around: _Message, codec: int, magic: int, allowance: Allowance | Non
         packed = with_lz4_checksum(around.value) if magic == 0 else around.value
         for piece in decompressed_slices(packed, codec, SLICE_BYTES):
             if allowance is not None:
-                allowance.spend(len(piece))
+                allowance.spend_on_piece(len(piece))
             data += piece
             if len(data) > MAX_DECOMPRESSED_BYTES:
                 raise UndecodableError(f"more than {MAX_DECOMPRESSED_BYTES} bytes come out of it")

@@ -17,7 +17,8 @@ from headwater_broker.log.batch import (
     RECORD_COUNT,
     HeaderTuple,
 )
-from headwater_broker.log.compression import MAX_DECOMPRESSED_BYTES, UndecodableError, decompressed_slices
+from headwater_broker.log.compression import MAX_DECOMPRESSED_BYTES, UndecodableError
+from headwater_broker.log.decompression import decompressed_slices
 from headwater_broker.log.records import UnreadableBatchError, read_varint
 
 _PIECE_BYTES = 64 << 10

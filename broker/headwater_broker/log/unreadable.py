@@ -43,8 +43,9 @@ from headwater_broker.log.batch import (
     size_of,
     walk,
 )
-from headwater_broker.log.compression import UndecodableError, decompressed_slices
+from headwater_broker.log.compression import UndecodableError
 from headwater_broker.log.config import LONG_MAX
+from headwater_broker.log.decompression import decompressed_slices
 from headwater_broker.log.files import OpenFile
 from headwater_broker.log.fs import FileSystem
 from headwater_broker.log.inspection import SLICE_BYTES
