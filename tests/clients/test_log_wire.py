@@ -55,23 +55,29 @@ def fetch(
     version: int = 12,
     **more: Any,
 ) -> Any:
+    return client.ask(*(FETCH, version), **fetch_fields(topic, session, *wanted, **more))
+
+
+def fetch_fields(
+    topic: str, session: tuple[int, int], *wanted: tuple[int, int], **more: Any
+) -> dict[str, Any]:
     partitions = [
         {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
         for number, offset in wanted
     ]
-    return client.ask(
-        *(FETCH, version),
-        replica_id=-1,
-        isolation_level=0,
-        max_wait=0,
-        min_bytes=1,
-        max_bytes=1 << 20,
-        session_id=session[0],
-        session_epoch=session[1],
-        topics=[{"topic": topic, "partitions": partitions}] if partitions else [],
-        rack_id="",
-        **({"forgotten_topics_data": []} | more),
-    )
+    return {
+        "replica_id": -1,
+        "isolation_level": 0,
+        "max_wait": 0,
+        "min_bytes": 1,
+        "max_bytes": 1 << 20,
+        "session_id": session[0],
+        "session_epoch": session[1],
+        "topics": [{"topic": topic, "partitions": partitions}] if partitions else [],
+        "rack_id": "",
+        "forgotten_topics_data": [],
+        **more,
+    }
 
 
 def told(answer: Any) -> list[tuple[int, int, bool]]:
@@ -181,6 +187,45 @@ def list_offset(client: WireClient, topic: str, timestamp: int, version: int = 9
     answer = client.ask(LIST_OFFSETS, version, replica_id=-1, isolation_level=0, topics=topics)
     (found,) = answer.topics[0].partitions
     return found.error_code, found.offset, found.timestamp if isinstance(found.timestamp, int) else -9
+
+
+def test_fetch_of_many_partitions_waits_for_one_of_them(any_broker: RunningBroker) -> None:
+    topic = create(any_broker, 500)
+    wanted = [(number, 0) for number in range(500)]
+    with WireClient(any_broker.bootstrap) as client:
+        client.send(FETCH, 12, **fetch_fields(topic, (0, -1), *wanted, max_wait=20_000))
+        time.sleep(0.2)
+        assert not client.has_answer()
+        produce(any_broker, topic, 321, 5)
+        found = told(client.receive())
+        assert len(found) == 500
+        assert [each for each in found if each[2]] == [(321, 0, True)]
+        began_s = time.monotonic()
+        found = told(fetch(client, topic, (0, -1), *wanted[:300], max_wait=300))
+        assert time.monotonic() - began_s >= 0.3
+        assert found == [(number, 0, False) for number in range(300)]
+
+
+def test_produce_to_many_partitions_answers_for_each(any_broker: RunningBroker) -> None:
+    topic = create(any_broker, 700)
+    batch, torn = bytes(build_batch([b"x"])), b"torn"
+    data = [
+        {"index": number, "records": torn if number % 100 == 99 else batch} for number in (*range(700), 900)
+    ]
+    with WireClient(any_broker.bootstrap) as client:
+        for round_number in range(2):
+            found = client.ask(
+                *(PRODUCE, 9),
+                transactional_id=None,
+                acks=-1,
+                timeout=10_000,
+                topic_data=[{"name": topic, "partition_data": data}],
+            )
+            answers = [each for response in found.responses for each in response.partition_responses]
+            assert [each.index for each in answers] == [*range(700), 900]
+            errors = {each.index: each.error_code for each in answers if each.error_code}
+            assert set(errors) == {*range(99, 700, 100), 900}
+            assert {each.base_offset for each in answers if not each.error_code} == {round_number}
 
 
 def test_list_offsets_every_special_timestamp_from_its_version_on(any_broker: RunningBroker) -> None:

@@ -126,3 +126,16 @@ def test_sessions_of_followers_take_the_place_of_consumers(sessions: FetchSessio
     follower = begun(sessions, request(0, 0, wants(0), replica_id=2), now_ms=1)
     assert follower.is_follower
     assert len(sessions) == 3
+
+
+def test_sessions_of_too_many_partitions_together_are_refused(sessions: FetchSessions) -> None:
+    large = begun(sessions, request(0, 0, wants(*[0] * 60_000)))
+    assert sessions.begin(request(0, 0, wants(*[0] * 60_000)), 12, 0) is ErrorCode.none
+    small = begun(sessions, request(0, 0, wants(0)))
+    more = [FetchPartition(b"other", number, -1, 0, 1000) for number in range(60_000)]
+    # It begins anew, and then gets no session; one that says nothing new goes on.
+    found = sessions.begin(request(small.session_id, 1, more), 12, 0)
+    assert found is ErrorCode.fetch_session_id_not_found
+    assert begun(sessions, request(large.session_id, 1)) is large
+    begun(sessions, request(large.session_id, 2, forgotten=tuple((b"t", number) for number in range(59_999))))
+    begun(sessions, request(0, 0, wants(*[0] * 60_000)))

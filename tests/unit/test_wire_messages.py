@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import random
 import struct
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args, get_origin
@@ -445,3 +446,58 @@ def test_uvarint_of_more_than_five_bytes_is_malformed() -> None:
 def test_tags_longer_than_the_frame_are_malformed() -> None:
     with pytest.raises(MalformedFrame, match="passes the end"):
         skip_tags(memoryview(b"\x01\x00\x7f"), 0)
+
+
+def test_tags_more_than_any_structure_has_are_malformed() -> None:
+    assert skip_tags(memoryview(b"\x80\x02" + b"\x07\x00" * 256), 0) == 514
+    with pytest.raises(MalformedFrame, match="257 tagged fields"):
+        skip_tags(memoryview(b"\x81\x02" + b"\x07\x00" * 257), 0)
+    heartbeat = message_type(APIS[12].name, 4, "request")
+    with pytest.raises(MalformedFrame, match="257 tagged fields"):
+        read_message(heartbeat, memoryview(b"\x02g\0\0\0\x01\x02m\0\x81\x02" + b"\x07\x00" * 257), 0)
+
+
+def _wide_fetch(*counts: int, forgotten: tuple[int, ...] = ()) -> bytes:
+    topics = b"".join(
+        struct.pack(">hsi", 1, b"t", count) + struct.pack(">iqqi", 0, 0, 0, 9) * count for count in counts
+    )
+    without = b"".join(struct.pack(">hsi", 1, b"t", count) + bytes(4 * count) for count in forgotten)
+    start = struct.pack(">iiiibiii", -1, 0, 1, 9, 0, 0, -1, len(counts))
+    return start + topics + struct.pack(">i", len(forgotten)) + without
+
+
+def _wide_produce(*counts: int, version: int) -> bytes:
+    if version < 9:
+        topics = b"".join(struct.pack(">hsi", 1, b"t", count) + bytes(8 * count) for count in counts)
+        return struct.pack(">hhii", -1, 1, 9, len(counts)) + topics
+    topics = b"".join(b"\x02t" + write_uvarint(count + 1) + bytes(6 * count) + b"\0" for count in counts)
+    return b"\0" + struct.pack(">hi", 1, 9) + write_uvarint(len(counts) + 1) + topics + b"\0"
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_taken"),
+    [((19_990,), True), ((10_000, 9_990), True), ((20_001,), False), ((10_000, 10_000), False), ((0,) * 20_001, False)],
+    ids=["one topic", "two topics", "one topic of more", "two topics of more", "topics without any"],
+)  # fmt: skip
+def test_requests_for_more_partitions_than_there_are_in_a_broker_are_malformed(
+    counts: tuple[int, ...], is_taken: bool
+) -> None:
+    parses: list[Callable[[], list[Any]]] = [
+        lambda: parse_fetch(memoryview(_wide_fetch(*counts)), 0, 7).partitions,
+        lambda: list(parse_fetch(memoryview(_wide_fetch(forgotten=counts)), 0, 7).forgotten),
+        lambda: list(parse_produce(memoryview(_wide_produce(*counts, version=7)), 0, 7).partitions),
+        lambda: list(parse_produce(memoryview(_wide_produce(*counts, version=9)), 0, 9).partitions),
+    ]
+    for parse in parses:
+        if is_taken:
+            assert len(parse()) == sum(counts)
+        else:
+            with pytest.raises(MalformedFrame, match="names more than 20000 topics and partitions"):
+                parse()
+
+
+def test_requests_with_topics_of_less_than_no_partition_get_no_room_by_that() -> None:
+    wide = struct.pack(">hhii", -1, 1, 9, 2) + struct.pack(">hsi", 1, b"t", -(2**31))
+    wide += struct.pack(">hsi", 1, b"t", 30_000) + bytes(8 * 30_000)
+    with pytest.raises(MalformedFrame, match="names more than 20000"):
+        parse_produce(memoryview(wide), 0, 7)

@@ -5,7 +5,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from time import perf_counter
 from typing import Protocol
 
 from kio.schema.errors import ErrorCode
@@ -39,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 _IDS_FROM = 13
 _ZSTD_FROM = 10
 _WIDE = 64
-"""A fetch of more partitions waits for a turn (see `turns`): a look at so many takes half a millisecond."""
+"""A fetch of more partitions is worked off in slices of so many: a look at them takes half a millisecond."""
 
 _CONVERTED_BYTES = 1 << 20
 """How much one request of an old client has converted at most."""
@@ -53,13 +52,21 @@ class Timers(Protocol):
 
 
 class _Parked:
-    """A fetch that waits for more bytes or for its time to run out."""
+    """A fetch that waits for more bytes or for its time to run out.
+
+    Attributes:
+        is_looking: A wide one's logs are being looked at.
+        is_news: Something was written meanwhile.
+        is_over: Its time has run out meanwhile.
+    """
 
     __slots__ = (
         "connection",
         "deferred",
-        "end",
         "header",
+        "is_looking",
+        "is_news",
+        "is_over",
         "logs",
         "look_again",
         "request",
@@ -83,12 +90,12 @@ class _Parked:
         self.deferred = deferred
         self.logs = logs
         self.timer: asyncio.TimerHandle | None = None
+        self.is_looking = self.is_news = self.is_over = False
         self.look_again: Callable[[], None] = _nothing
-        self.end: Callable[[], None] = _nothing
 
     @property
     def is_wide(self) -> bool:
-        """Whether a look takes long enough to be charged for."""
+        """Whether a look takes so long that it is done in slices."""
         return len(self.request.partitions) > _WIDE
 
 
@@ -97,11 +104,12 @@ def _nothing() -> None:
 
 
 class _Found:
-    """What one look at the logs gave."""
+    """What one look at the logs gave, or has given so far."""
 
-    __slots__ = ("has_error", "logs", "ranges", "results", "size_bytes", "unlooked")
+    __slots__ = ("has_error", "logs", "ranges", "results", "room", "size_bytes", "unlooked")
 
-    def __init__(self) -> None:
+    def __init__(self, room: int) -> None:
+        self.room = room
         self.results: list[FetchResult] = []
         self.ranges: list[Part | None] = []
         self.logs: list[PartitionLog] = []
@@ -128,7 +136,7 @@ class FetchHandler:
         self._timers = timers
         self._sessions = sessions
         self._now_ms = now_ms
-        self._turns = core.turns
+        self._core = core
         self._work = core.work
         self._touch = core.touch
         self._resets = core.resets
@@ -158,6 +166,11 @@ class FetchHandler:
                     encode_fetch_response(header.correlation_id, version, [], error_code=begun)
                 )
                 return
+        if len(request.partitions) > _WIDE:
+            parked = _Parked(connection, header, request, connection.defer(exclusive=True), [], session)
+            parked.look_again = partial(self._look_in_slices, parked)
+            self._look_in_slices(parked, is_first=True)
+            return
         found = self._look(request, header, connection)
         if request.max_wait_ms <= 0 or not request.partitions or _is_enough(request, found):
             work = _slow_answer(header, request, found, session)
@@ -167,12 +180,14 @@ class FetchHandler:
                 connection.output.extend(_answer(header, found, session))
             return
         deferred = connection.defer(exclusive=True)
-        parked = _Parked(connection, header, request, deferred, found.logs, session)
-        parked.look_again = partial(self._look_again, parked)
-        parked.end = partial(self._end, parked)
-        parked.timer = self._timers.call_later(request.max_wait_ms / 1000, partial(self._time_is_up, parked))
-        self._parked_of[connection] = parked
-        for log in found.logs:
+        self._park(_Parked(connection, header, request, deferred, found.logs, session))
+
+    def _park(self, parked: _Parked) -> None:
+        """Has it looked at again once something is written to its logs, and answered once its time is up."""
+        delay_s = parked.request.max_wait_ms / 1000
+        parked.timer = self._timers.call_later(delay_s, partial(self._time_is_up, parked))
+        self._parked_of[parked.connection] = parked
+        for log in parked.logs:
             self._parked.setdefault(log, {})[parked] = None
 
     def wake(self, log: PartitionLog) -> None:
@@ -180,30 +195,67 @@ class FetchHandler:
         waiting = self._parked.get(log)
         if waiting:
             for parked in list(waiting):
-                if not parked.is_wide or not self._turns.must_wait(parked.connection, parked.look_again):
-                    self._look_again(parked)
-
-    def _look_again(self, parked: _Parked) -> None:
-        if parked.deferred.is_done:
-            return
-        started_s = perf_counter()
-        found = self._look(parked.request, parked.header, parked.connection)
-        if _is_enough(parked.request, found):
-            self._answer_parked(parked, found)
-        if parked.is_wide:
-            self._turns.charge(parked.connection, started_s, perf_counter() - started_s)
+                if parked.deferred.is_done:
+                    continue
+                if parked.is_wide:
+                    self._look_in_turn(parked)
+                    continue
+                found = self._look(parked.request, parked.header, parked.connection)
+                if _is_enough(parked.request, found):
+                    self._answer_parked(parked, found)
 
     def _time_is_up(self, parked: _Parked) -> None:
-        if not parked.is_wide or not self._turns.must_wait(parked.connection, parked.end):
-            self._end(parked)
-
-    def _end(self, parked: _Parked) -> None:
         if parked.deferred.is_done:
             return
-        started_s = perf_counter()
-        self._answer_parked(parked, self._look(parked.request, parked.header, parked.connection))
+        parked.is_over = True
         if parked.is_wide:
-            self._turns.charge(parked.connection, started_s, perf_counter() - started_s)
+            self._look_in_turn(parked)
+        else:
+            self._answer_parked(parked, self._look(parked.request, parked.header, parked.connection))
+
+    def _look_in_turn(self, parked: _Parked) -> None:
+        if parked.is_looking or not self._core.turns.must_wait(parked.connection, parked.look_again):
+            self._look_in_slices(parked)
+
+    def _look_in_slices(self, parked: _Parked, *, is_first: bool = False) -> None:
+        """Looks at the logs of a wide fetch, and answers or goes on waiting."""
+        if parked.deferred.is_done:
+            return
+        if parked.is_looking:
+            parked.is_news = True
+            return
+        parked.is_looking, parked.is_news = True, False
+        began_tick = self._core.tick
+
+        def then(seen: tuple[_Found, bool] | None, error: Exception | None) -> None:
+            parked.is_looking = False
+            if seen is None:
+                self._failed(parked.connection, error)
+                return
+            found, is_enough = seen
+            if is_enough or parked.is_over or parked.request.max_wait_ms <= 0:
+                self._answer_parked(parked, found)
+                return
+            if is_first:
+                parked.logs = found.logs
+                self._park(parked)
+                # What was written meanwhile has woken nobody.
+                parked.is_news = self._core.tick != began_tick
+            if parked.is_news:
+                self._look_in_turn(parked)
+
+        self._work.run(parked.connection, self._look_slices(parked), then)
+
+    def _look_slices(self, parked: _Parked) -> Slices[tuple[_Found, bool]]:
+        """What a look gives, and whether that is enough."""
+        request = parked.request
+        found = _Found(request.max_bytes)
+        isolation = _isolation_of(request)
+        for number, partition in enumerate(request.partitions):
+            if number % _WIDE == _WIDE - 1:
+                yield
+            self._look_at(partition, found, isolation, parked.header, parked.connection)
+        return found, _is_enough(request, found)
 
     def _answer_parked(self, parked: _Parked, found: _Found) -> None:
         self._forget(parked.connection)
@@ -219,12 +271,15 @@ class FetchHandler:
         def then(parts: list[Part] | None, error: Exception | None) -> None:
             if parts is not None:
                 deferred.resolve(parts)
-                return
-            _LOG.error("answering Fetch of %s failed", connection.peer, exc_info=error)
-            connection.close_reason = "the broker failed to answer (see above)"
-            self._touch(connection)
+            else:
+                self._failed(connection, error)
 
         self._work.run(connection, answer, then)
+
+    def _failed(self, connection: Connection, error: Exception | None) -> None:
+        _LOG.error("answering Fetch of %s failed", connection.peer, exc_info=error)
+        connection.close_reason = "the broker failed to answer (see above)"
+        self._touch(connection)
 
     def _forget(self, connection: Connection) -> None:
         parked = self._parked_of.pop(connection, None)
@@ -240,49 +295,60 @@ class FetchHandler:
                     del self._parked[log]
 
     def _look(self, request: FetchRequest, header: RequestHeader, connection: Connection) -> _Found:
-        found, version = _Found(), header.api_version
-        isolation = Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
-        room = request.max_bytes
+        found = _Found(request.max_bytes)
+        isolation = _isolation_of(request)
         for partition in request.partitions:
-            log = self._log(partition, version, found)
-            if log is None:
-                continue
-            found.logs.append(log)
-            try:
-                file_range = log.read(
-                    partition.fetch_offset,
-                    min(partition.max_bytes, max(room, 0)),
-                    isolation=isolation,
-                    at_least_one=found.size_bytes == 0 or version < BATCHES_FROM,
-                )
-            except LogError as error:
-                start = log.log_start_offset
-                if isinstance(error, MissingOffsetsError):
-                    # Some clients take the earliest offset from here; the others ask for it.
-                    start = error.next_offset
-                    self._resets.tell(connection, header.client_id, log.topic, log.partition, start)
-                _add_error(found, partition, error_code(error), start)
-                continue
-            if connection.resets:
-                self._resets.forget(connection, log.topic, log.partition)
-            found.results.append(
-                FetchResult(
-                    partition.topic,
-                    partition.partition,
-                    0,
-                    file_range.high_watermark,
-                    file_range.last_stable_offset,
-                    file_range.log_start_offset,
-                    file_range.count,
-                    file_range.aborted if isolation else None,
-                )
-            )
-            if file_range.looked_at is not None:
-                found.unlooked.append((len(found.ranges), log))
-            found.ranges.append(file_range if file_range.count else None)
-            found.size_bytes += file_range.count
-            room -= file_range.count
+            self._look_at(partition, found, isolation, header, connection)
         return found
+
+    def _look_at(
+        self,
+        partition: FetchPartition,
+        found: _Found,
+        isolation: Isolation,
+        header: RequestHeader,
+        connection: Connection,
+    ) -> None:
+        """Adds what one partition gives to what was found."""
+        version = header.api_version
+        log = self._log(partition, version, found)
+        if log is None:
+            return
+        found.logs.append(log)
+        try:
+            file_range = log.read(
+                partition.fetch_offset,
+                min(partition.max_bytes, max(found.room, 0)),
+                isolation=isolation,
+                at_least_one=found.size_bytes == 0 or version < BATCHES_FROM,
+            )
+        except LogError as error:
+            start = log.log_start_offset
+            if isinstance(error, MissingOffsetsError):
+                # Some clients take the earliest offset from here; the others ask for it.
+                start = error.next_offset
+                self._resets.tell(connection, header.client_id, log.topic, log.partition, start)
+            _add_error(found, partition, error_code(error), start)
+            return
+        if connection.resets:
+            self._resets.forget(connection, log.topic, log.partition)
+        found.results.append(
+            FetchResult(
+                partition.topic,
+                partition.partition,
+                0,
+                file_range.high_watermark,
+                file_range.last_stable_offset,
+                file_range.log_start_offset,
+                file_range.count,
+                file_range.aborted if isolation else None,
+            )
+        )
+        if file_range.looked_at is not None:
+            found.unlooked.append((len(found.ranges), log))
+        found.ranges.append(file_range if file_range.count else None)
+        found.size_bytes += file_range.count
+        found.room -= file_range.count
 
     def _log(self, partition: FetchPartition, version: int, found: _Found) -> PartitionLog | None:
         """The log that is meant; where it cannot be read here, adds the error and returns None."""
@@ -309,6 +375,10 @@ class FetchHandler:
                 _add_error(found, partition, code)
                 return None
         return log
+
+
+def _isolation_of(request: FetchRequest) -> Isolation:
+    return Isolation.READ_COMMITTED if request.isolation_level == 1 else Isolation.READ_UNCOMMITTED
 
 
 def _is_enough(request: FetchRequest, found: _Found) -> bool:

@@ -14,6 +14,9 @@ _IDS_FROM = 13
 _EVICTION_MS = 120_000
 """Kafka's min.incremental.fetch.session.eviction.ms, which it lets nobody change either."""
 
+_MOST_PARTITIONS = 100_000
+"""Of all sessions: some 400 bytes each. Kafka counts sessions only, of which each may have any number."""
+
 _Key = tuple[bytes, int]
 
 
@@ -111,6 +114,7 @@ class FetchSessions:
         self._slots = slots
         self._rng = rng or random.Random()
         self._sessions: dict[int, FetchSession] = {}
+        self._partitions = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -122,7 +126,7 @@ class FetchSessions:
             `ErrorCode.none` where the request has no session: it says all itself.
         """
         if request.session_epoch in (_FIRST_EPOCH, _NO_EPOCH):
-            self._sessions.pop(request.session_id, None)
+            self._end(request.session_id)
             if request.session_epoch == _NO_EPOCH or not request.partitions:
                 return ErrorCode.none
             return self._make(request, version, now_ms)
@@ -133,10 +137,16 @@ class FetchSessions:
             return ErrorCode.invalid_fetch_session_epoch
         if session.uses_ids != (version >= _IDS_FROM):
             return ErrorCode.fetch_session_topic_id_error
+        before = len(session)
         session.resume(request, now_ms)
+        self._partitions += len(session) - before
         if not len(session):
-            del self._sessions[request.session_id]
+            self._end(request.session_id)
             return ErrorCode.none
+        if self._partitions > _MOST_PARTITIONS and len(session) > before:
+            # It is to name all again, and gets no session for them.
+            self._end(request.session_id)
+            return ErrorCode.fetch_session_id_not_found
         return session
 
     def _make(self, request: FetchRequest, version: int, now_ms: int) -> FetchSession | ErrorCode:
@@ -144,10 +154,17 @@ class FetchSessions:
         while session_id == 0 or session_id in self._sessions:
             session_id = self._rng.randrange(1, 2**31)
         session = FetchSession(session_id, request, uses_ids=version >= _IDS_FROM, now_ms=now_ms)
-        if len(self._sessions) >= self._slots and not self._evict_for(session, now_ms):
-            return ErrorCode.none
+        while len(self._sessions) >= self._slots or self._partitions + len(session) > _MOST_PARTITIONS:
+            if not self._evict_for(session, now_ms):
+                return ErrorCode.none
         self._sessions[session_id] = session
+        self._partitions += len(session)
         return session
+
+    def _end(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._partitions -= len(session)
 
     def _evict_for(self, new: FetchSession, now_ms: int) -> bool:
         """Makes room: the session that was silent for longest, or a smaller one that has had its time."""
@@ -165,7 +182,7 @@ class FetchSessions:
             idlest = min(old, key=_worth)
             if _worth(new) < _worth(idlest):
                 return False
-        del self._sessions[idlest.session_id]
+        self._end(idlest.session_id)
         return True
 
 

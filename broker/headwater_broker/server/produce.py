@@ -18,6 +18,7 @@ from headwater_broker.log import (
     LogManager,
     LookedInto,
     PartitionLog,
+    Slices,
     TooMuchAtOnceError,
     batch_of_messages,
     without_zstd,
@@ -35,6 +36,7 @@ from headwater_broker.wire.alike import skip_frames
 from headwater_broker.wire.produce import (
     BATCHES_FROM,
     ZSTD_FROM,
+    PartitionRecords,
     ProduceResult,
     encode_all_produced,
     encode_produce_response,
@@ -46,10 +48,19 @@ _LOG = logging.getLogger(__name__)
 _ACKS_ALL = -1
 _LOOKED_AT_A_TICK = 2 << 20
 """Decompressed bytes, or what costs as much: one to three milliseconds."""
+_WIDE = 256
+"""So many partitions of a request are appended to at once: half a millisecond."""
+
 _FRAME_START = Struct(">ii")
 _SIZE_BYTES = 4
 _ABORTABLE_FROM = 11
 _INTERNAL_TOPICS = frozenset(name.encode() for name in INTERNAL_TOPICS)
+
+_Copied = tuple[bytes, int, bytearray]
+"""Topic, partition and records."""
+
+_MayBegin = Callable[[PartitionLog, int, int], None]
+"""See `PartitionLog.append`."""
 
 _UNVERIFIED = {
     ErrorCode.producer_fenced: ErrorCode.invalid_producer_epoch,
@@ -174,20 +185,20 @@ class ProduceHandler:
         work = _Work(header, request.acks, version, len(connection.output))
         places = request.partitions
         for number, (topic, partition, start, end) in enumerate(places):
+            if number == _WIDE:
+                self._go_on_later(connection, work, _copied(frame, places[number:]), [], may_begin)
+                return
             log = self._find(work, topic, partition)
             if log is None:
                 continue
+            left = allowance.left
             try:
                 records = work.prepared(frame[start:end], allowance)
                 appended = log.append(records, now_ms=now_ms, may_begin=may_begin, allowance=allowance)
             except TooMuchAtOnceError:
-                rest = [(log, topic, partition, bytearray(frame[start:end]))]
-                for topic, partition, start, end in places[number + 1 :]:
-                    log = self._find(work, topic, partition)
-                    if log is not None:
-                        rest.append((log, topic, partition, bytearray(frame[start:end])))
-                work.defer(connection)
-                self._core.spawn(self._go_on(connection, work, rest, may_begin))
+                rest = _copied(frame, places[number:])
+                large = [rest.pop(0)] if left == _LOOKED_AT_A_TICK else []
+                self._go_on_later(connection, work, rest, large, may_begin)
                 return
             except (LogError, TransactionRefused, ApiError) as error:
                 work.results.append(_refused(topic, partition, log, error, version))
@@ -228,16 +239,68 @@ class ProduceHandler:
             self._allowed = Allowance(_LOOKED_AT_A_TICK)
         return self._allowed
 
-    async def _go_on(
+    def _go_on_later(
         self,
         connection: Connection,
         work: "_Work",
-        rest: Sequence[tuple[PartitionLog, bytes, int, bytearray]],
-        may_begin: Callable[[PartitionLog, int, int], None] | None,
+        rest: Sequence[_Copied],
+        large: list[_Copied],
+        may_begin: _MayBegin | None,
+    ) -> None:
+        """Goes on with the rest of a request in slices, and then with what is too large for any."""
+        work.defer(connection)
+
+        def then(_: None, error: Exception | None) -> None:
+            if error is None:
+                self._core.spawn(self._go_on_aside(connection, work, large, may_begin))
+            else:
+                self._failed(connection, error)
+
+        self._core.work.run(connection, self._append_slices(connection, work, rest, large, may_begin), then)
+
+    def _append_slices(
+        self,
+        connection: Connection,
+        work: "_Work",
+        rest: Sequence[_Copied],
+        large: list[_Copied],
+        may_begin: _MayBegin | None,
+    ) -> Slices[None]:
+        """Appends what does not take long to look into, and adds the others to those that are large."""
+        for copied in rest:
+            yield
+            topic, partition, batch = copied
+            log = self._find(work, topic, partition)
+            if log is None:
+                continue
+            allowance = Allowance(_LOOKED_AT_A_TICK)
+            try:
+                records = work.prepared(memoryview(batch), allowance)
+                now_ms = self._clock.now_ms()
+                appended = log.append(records, now_ms=now_ms, may_begin=may_begin, allowance=allowance)
+            except TooMuchAtOnceError:
+                large.append(copied)
+                continue
+            except (LogError, TransactionRefused, ApiError) as error:
+                work.results.append(_refused(topic, partition, log, error, work.version))
+                continue
+            self._core.dirty(log, connection, work.produced)
+            self._core.schedule_tick()
+            work.note(log, topic, partition, appended)
+
+    async def _go_on_aside(
+        self,
+        connection: Connection,
+        work: "_Work",
+        large: Sequence[_Copied],
+        may_begin: _MayBegin | None,
     ) -> None:
         """Appends batches that take long to look into; that is done beside the loop, one after the other."""
         loop = asyncio.get_running_loop()
-        for log, topic, partition, batch in rest:
+        for topic, partition, batch in large:
+            log = self._find(work, topic, partition)
+            if log is None:
+                continue
             now_ms = self._clock.now_ms()
             try:
                 looked_into = await loop.run_in_executor(
@@ -253,10 +316,8 @@ class ProduceHandler:
             except (LogError, TransactionRefused, ApiError) as error:
                 work.results.append(_refused(topic, partition, log, error, work.version))
                 continue
-            except Exception:
-                _LOG.exception("answering a produce request of %s failed", connection.peer)
-                connection.close_reason = "the broker failed to answer (see above)"
-                self._core.touch(connection)
+            except Exception as error:
+                self._failed(connection, error)
                 return
             self._core.dirty(log, connection, work.produced)
             work.note(log, topic, partition, appended)
@@ -264,6 +325,11 @@ class ProduceHandler:
         self._core.schedule_tick()
         await asyncio.sleep(0)
         self._finish(connection, work)
+
+    def _failed(self, connection: Connection, error: Exception) -> None:
+        _LOG.error("answering a produce request of %s failed", connection.peer, exc_info=error)
+        connection.close_reason = "the broker failed to answer (see above)"
+        self._core.touch(connection)
 
     def _finish(self, connection: Connection, work: "_Work") -> None:
         """Answers, or has it done once all is flushed."""
@@ -435,6 +501,11 @@ class _Work:
                 appended.log_start_offset,
             )
         )
+
+
+def _copied(frame: memoryview, places: Sequence[PartitionRecords]) -> list[_Copied]:
+    """Their records, as the receive buffer is filled again meanwhile."""
+    return [(topic, partition, bytearray(frame[start:end])) for topic, partition, start, end in places]
 
 
 def _produced(header: RequestHeader, topic: bytes, partition: int, appended: Appended) -> bytes:

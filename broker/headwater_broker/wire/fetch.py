@@ -13,7 +13,15 @@ from struct import Struct
 from typing import NamedTuple
 
 from headwater_broker.wire.errors import MalformedFrame
-from headwater_broker.wire.primitives import StructError, read_uvarint, skip_tags, write_uvarint
+from headwater_broker.wire.primitives import (
+    MOST_PARTITIONS,
+    StructError,
+    read_tag_count,
+    read_uvarint,
+    skip_tags,
+    too_wide,
+    write_uvarint,
+)
 
 BATCHES_FROM = 4
 """The first version whose answers hold record batches; 2 and 3 have messages of format 1, 0 and 1 of format 0."""
@@ -121,9 +129,15 @@ def _parse(frame: memoryview, position: int, version: int) -> FetchRequest:
         position += 8
     partitions: list[FetchPartition] = []
     topics, position = _count(frame, position, flexible)
+    room = MOST_PARTITIONS - topics
+    if room < 0:
+        raise too_wide("Fetch")
     for _ in range(topics):
         topic, position = _topic(frame, position, version)
         count, position = _count(frame, position, flexible)
+        room -= count
+        if not 0 <= room <= MOST_PARTITIONS:
+            raise too_wide("Fetch")
         for _ in range(count):
             epoch = -1
             if version >= 12:
@@ -192,9 +206,15 @@ def _forgotten(frame: memoryview, position: int, version: int) -> tuple[Sequence
     if topics <= 0:
         return (), position
     forgotten = []
+    room = MOST_PARTITIONS - topics
+    if room < 0:
+        raise too_wide("Fetch")
     for _ in range(topics):
         topic, position = _topic(frame, position, version)
         count, position = _count(frame, position, flexible)
+        room -= count
+        if not 0 <= room <= MOST_PARTITIONS:
+            raise too_wide("Fetch")
         end = position + 4 * max(count, 0)
         if end > len(frame):
             raise MalformedFrame(f"{count} forgotten partitions pass the end of the frame")
@@ -219,7 +239,7 @@ def _past_unreadable(frame: memoryview, position: int, flexible: bool) -> tuple[
 
 def _replica_from_tags(frame: memoryview, position: int) -> int:
     """The replica id of a follower, which versions 15 and up carry in tagged field 1."""
-    count, position = read_uvarint(frame, position)
+    count, position = read_tag_count(frame, position)
     replica_id = -1
     for _ in range(count):
         tag, position = read_uvarint(frame, position)

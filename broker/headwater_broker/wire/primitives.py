@@ -9,6 +9,18 @@ from headwater_broker.wire.errors import MalformedFrame
 
 StructError = struct.error
 
+_MOST_TAGS = 256
+"""Of one structure: Kafka's have a few. A hundred megabytes of them would keep everybody else waiting."""
+
+MOST_PARTITIONS = 20_000
+"""Topics and partitions that one Produce or Fetch request may name: each takes microseconds to be looked at, and some
+hundred bytes. Those of Kafka's clients name no partition twice."""
+
+
+def too_wide(api: str) -> MalformedFrame:
+    """What a request for more is refused with."""
+    return MalformedFrame(f"a {api} request names more than {MOST_PARTITIONS} topics and partitions")
+
 
 def read_uvarint(frame: memoryview, position: int) -> tuple[int, int]:
     """Reads an unsigned varint of at most five bytes.
@@ -45,9 +57,17 @@ def write_uvarint(value: int) -> bytes:
     return bytes(encoded)
 
 
+def read_tag_count(frame: memoryview, position: int) -> tuple[int, int]:
+    """How many tagged fields follow, and where the first one begins."""
+    count, position = read_uvarint(frame, position)
+    if count > _MOST_TAGS:
+        raise MalformedFrame(f"{count} tagged fields: a structure has at most {_MOST_TAGS}")
+    return count, position
+
+
 def skip_tags(frame: memoryview, position: int) -> int:
     """Passes over a set of tagged fields; returns the position after it."""
-    count, position = read_uvarint(frame, position)
+    count, position = read_tag_count(frame, position)
     for _ in range(count):
         _, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)

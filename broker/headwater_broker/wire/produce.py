@@ -10,7 +10,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from headwater_broker.wire.errors import MalformedFrame
-from headwater_broker.wire.primitives import StructError, read_uvarint, skip_tags, write_uvarint
+from headwater_broker.wire.primitives import (
+    MOST_PARTITIONS,
+    StructError,
+    read_uvarint,
+    skip_tags,
+    too_wide,
+    write_uvarint,
+)
 
 FLEXIBLE_FROM = 9
 """The first version with tagged fields and short lengths."""
@@ -87,11 +94,17 @@ def _parse_flexible(frame: memoryview, position: int) -> ProduceRequest:
     acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(frame, position)
     topics, position = read_uvarint(frame, position + 6)
     partitions: list[PartitionRecords] = []
+    room = MOST_PARTITIONS - topics
+    if room < 0:
+        raise too_wide("Produce")
     for _ in range(topics - 1):
         topic, position = _compact_bytes(frame, position)
         if topic is None:
             raise MalformedFrame("a Produce request has a topic without a name")
         count, position = read_uvarint(frame, position)
+        room -= count
+        if not 0 <= room <= MOST_PARTITIONS:
+            raise too_wide("Produce")
         for _ in range(count - 1):
             (index,) = _INT.unpack_from(frame, position)
             length, start = read_uvarint(frame, position + 4)
@@ -115,12 +128,18 @@ def _parse_legacy(frame: memoryview, position: int, version: int) -> ProduceRequ
     (topics,) = _INT.unpack_from(frame, position + 6)
     position += 10
     partitions: list[PartitionRecords] = []
+    room = MOST_PARTITIONS - topics
+    if room < 0:
+        raise too_wide("Produce")
     for _ in range(topics):
         topic, position = _short_bytes(frame, position)
         if topic is None:
             raise MalformedFrame("a Produce request has a topic without a name")
         (count,) = _INT.unpack_from(frame, position)
         position += 4
+        room -= count
+        if not 0 <= room <= MOST_PARTITIONS:
+            raise too_wide("Produce")
         for _ in range(count):
             index, length = _PARTITION.unpack_from(frame, position)
             start = position + 8

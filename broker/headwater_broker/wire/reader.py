@@ -18,7 +18,7 @@ from uuid import UUID
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.wire.errors import MalformedFrame
-from headwater_broker.wire.primitives import StructError, read_uvarint
+from headwater_broker.wire.primitives import StructError, read_tag_count, read_uvarint
 
 Read = Callable[[memoryview, int], tuple[Any, int]]
 """Reads one value at a position of a frame; returns it and the position after it."""
@@ -166,7 +166,7 @@ def _compile(entity_type: Any) -> Read:
 def _read_tagged(
     frame: memoryview, position: int, tagged: dict[int, tuple[str, Read]], values: dict[str, Any]
 ) -> int:
-    count, position = read_uvarint(frame, position)
+    count, position = read_tag_count(frame, position)
     for _ in range(count):
         tag, position = read_uvarint(frame, position)
         size, position = read_uvarint(frame, position)
