@@ -4,6 +4,7 @@ Nothing of this is there while no quota is set: the core then has no meter.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from struct import Struct
 from typing import Any, Protocol
 
@@ -32,6 +33,8 @@ from headwater_broker.wire.fetch import encode_fetch_response
 _INT = Struct(">i")
 _FRAME_START_BYTES = 8  # length prefix, correlation id
 _KEPT = 10_000
+_LONGEST_KEPT_CHARS = 256
+"""Of what a client calls itself, up to 32 kB, which would be kept for each of those."""
 
 Configs = Mapping[ConfigKind, Mapping[str, Mapping[str, str]]]
 
@@ -102,7 +105,7 @@ class Quotas:
         found = self.table.find(quota, user, client_id)
         if found is None:
             return 0.0
-        limit, name = found
+        limit, name = found[0], _brief(found[1])
         rate = self._rates.get((quota, name))
         if rate is None:
             if len(self._rates) >= _KEPT:
@@ -124,7 +127,7 @@ class Quotas:
         found = self.table.find(Quota.MUTATION, user, client_id)
         if found is None:
             return MutationQuota(None, 0.0, self._clock, is_strict=is_strict)
-        limit, name = found
+        limit, name = found[0], _brief(found[1])
         bucket = self._buckets.get(name)
         if bucket is None:
             if len(self._buckets) >= _KEPT:
@@ -260,6 +263,14 @@ class Meter:
         if wait_s > 0 and connection.waiting_for is None and not connection.is_closed:
             deferred = connection.defer(exclusive=True)
             self._timers.call_later(wait_s, lambda: deferred.resolve([]))
+
+
+def _brief(name: Name) -> Name:
+    """The name, or a digest in the place of a long client id."""
+    user, client_id = name
+    if client_id is None or len(client_id) <= _LONGEST_KEPT_CHARS:
+        return name
+    return user, sha256(client_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _client_id(header: RequestHeader) -> str:
