@@ -14,14 +14,13 @@ from headwater_broker.log.batch import (
     CHECKSUM_POSITION,
     COMPRESSION_MASK,
     HEADER,
-    RECORD_COUNT,
     SIZE_BEFORE_LENGTH_BYTES,
     HeaderTuple,
 )
 from headwater_broker.log.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD, compress
 from headwater_broker.log.config import LogConfig
 from headwater_broker.log.errors import InvalidRecordError
-from headwater_broker.log.records import UnreadableBatchError, split_records, uncompressed_records
+from headwater_broker.log.records import UnreadableBatchError, uncompressed_records
 
 _LENGTH_POSITION = 8
 _AS_SENT = "producer"
@@ -54,20 +53,18 @@ def target_of(config: LogConfig) -> Target | None:
 
 
 def recompressed(batch: memoryview, header: HeaderTuple, target: Target) -> memoryview:
-    """The batch with its records compressed by `target`; the same one where they are already.
+    """The batch, whose records were looked at, with them compressed by `target`; the same one where they are already.
 
     Only the codec is compared, as in Kafka's LogValidator: a batch of another level stays.
 
     Raises:
-        InvalidRecordError: The records cannot be told apart.
+        InvalidRecordError: More comes out of it than is compressed anew.
     """
     attributes = header[ATTRIBUTES]
     if attributes & COMPRESSION_MASK == target.codec:
         return batch
     try:
         records = uncompressed_records(batch, header)
-        for _ in split_records(records, header[RECORD_COUNT]):
-            pass
     except UnreadableBatchError as error:
         raise InvalidRecordError(str(error)) from error
     data = compress(records, target.codec, target.level)
