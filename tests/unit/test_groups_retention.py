@@ -23,6 +23,7 @@ from headwater_broker.coordination import (
 )
 from headwater_broker.groups import GroupError, JoinRequest, Leaver, OffsetUse, SyncRequest, decode_group
 from headwater_broker.groups.subscription import encode_subscription
+from headwater_broker.log import finished
 from headwater_broker.server import parse_settings
 from headwater_broker.server.apis.group_admin import GroupAdminApis
 from headwater_broker.server.apis.membership import MembershipApis
@@ -81,7 +82,7 @@ class Fixture:
     async def commit(self, group: str, topic: str, offset: int, retention_ms: int = -1, **who: Any) -> None:
         partition = SimpleNamespace(partition_index=0, committed_offset=offset, committed_metadata=None)
         topics = [SimpleNamespace(name=topic, partitions=[partition])]
-        admission = self.offsets.admit(Committer(group, **who), topics, retention_ms)
+        admission = finished(self.offsets.admit_slices(Committer(group, **who), topics, retention_ms))
         assert not admission.errors
         assert (await self.offsets.store(group, admission.offsets)).name == "none"
 
@@ -368,7 +369,9 @@ def test_commit_of_version_1_has_a_time_of_its_own(helpers: ThreadPoolExecutor) 
             )
             for index, stamp_ms in enumerate((-1, 12_345))
         ]
-        admission = fixture.offsets.admit(Committer("g"), [SimpleNamespace(name="t", partitions=partitions)])
+        admission = finished(
+            fixture.offsets.admit_slices(Committer("g"), [SimpleNamespace(name="t", partitions=partitions)])
+        )
         stamps = [admission.offsets["t", index].timestamp_ms for index in (0, 1)]
         assert stamps == [fixture.clock.now_ms(), 12_345]
 

@@ -17,6 +17,7 @@ from headwater_broker.server.turns import Turns
 @pytest.fixture(autouse=True)
 def _slices_of_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_slices, "_SLICE_S", 1e-9)
+    monkeypatch.setattr(server_slices, "_SHORT_S", 1e-9)
 
 
 def steps(count: int) -> Slices[int]:

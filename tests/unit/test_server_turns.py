@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
 import pytest
 
+from headwater_broker.log import Slices
 from headwater_broker.server.connection import Connection
+from headwater_broker.server.slices import Work
 from headwater_broker.server.turns import BURST_S, Timed, Turns
 
 SECOND = 1.0
@@ -174,3 +177,33 @@ def test_timed_work_that_fails_or_is_cancelled_fails_as_it_would() -> None:
             await task
 
     asyncio.run(story())
+
+
+def test_work_that_is_short_waits_for_none_that_is_long() -> None:
+    rounds = Rounds()
+    work = Work(rounds.turns, at_once=2)
+    done: list[str] = []
+    taken: Counter[str] = Counter()
+
+    def steps(name: str, count: int) -> Slices[str]:
+        for _ in range(count):
+            taken[name] += 1
+            yield
+        return name
+
+    def run(name: str, count: int) -> Connection:
+        connection = rounds.connection(name)
+        work.run(connection, steps(name, count), lambda result, _: done.append(result))
+        return connection
+
+    first, _ = run("long", 1 << 60), run("longer", 1 << 60)
+    run("short", 20)
+    assert done == ["short"]
+    run("waits", 1 << 60)
+    before = taken["waits"]
+    for _ in range(10):
+        rounds.next()
+    assert taken["waits"] == before
+    work.forget(first)
+    while taken["waits"] == before:
+        rounds.next()

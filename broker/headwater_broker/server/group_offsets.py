@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import Committed, CoordinationError, TopicPartition
 from headwater_broker.groups import NO_GENERATION, UNKNOWN_MEMBER_ID, GroupError
-from headwater_broker.log import Slices, finished
+from headwater_broker.log import Slices
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
 
@@ -85,12 +85,6 @@ class GroupOffsets:
         self.blocked: set[str] = set()
         self.turns = runner.turns
 
-    def admit(
-        self, committer: Committer, topics: Iterable[Any], retention_ms: int = NO_RETENTION_MS
-    ) -> Admission:
-        """`admit_slices` at once."""
-        return finished(self.admit_slices(committer, topics, retention_ms))
-
     def admit_slices(
         self, committer: Committer, topics: Iterable[Any], retention_ms: int = NO_RETENTION_MS
     ) -> Slices[Admission]:
@@ -126,6 +120,7 @@ class GroupOffsets:
                         now_ms if stamp_ms < 0 else stamp_ms,
                         expires_ms,
                     )
+            yield
         error = self._check(committer)
         if error is not GroupError.NONE:
             code = group_error_code(error)
@@ -202,6 +197,29 @@ class GroupOffsets:
             committer.instance_id,
             transactional=committer.is_transactional,
         )
+
+
+def committed_slices(
+    topics: Iterable[Any], errors: Mapping[TopicPartition, ErrorCode], code: ErrorCode
+) -> Slices[Mapping[str, Any]]:
+    """The answer to an OffsetCommit or TxnOffsetCommit request.
+
+    Args:
+        topics: The request's.
+        errors: What is wrong with some of its partitions.
+        code: What is to be said of the others.
+    """
+    answers = []
+    for topic in topics:
+        partitions = []
+        for number, partition in enumerate(topic.partitions):
+            if number % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+                yield
+            index = partition.partition_index
+            partitions.append({"partition_index": index, "error_code": errors.get((topic.name, index), code)})
+        answers.append({"name": topic.name, "partitions": partitions})
+        yield
+    return {"topics": answers}
 
 
 _UNKNOWN = ErrorCode.unknown_topic_or_partition

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from time import perf_counter
 from typing import Any, TypeVar, cast
 
@@ -14,10 +14,16 @@ from headwater_broker.server.turns import Turns
 _LOG = logging.getLogger(__name__)
 
 _SLICE_S = 0.003
+_SHORT_S = 0.001
+"""So long anybody's work is done at once, however much of others' is under way."""
+
 _AT_ONCE = 8
-"""So many requests hold what they have made so far, a few MB each; the others have not begun."""
+"""So many requests hold what they have made so far, a few MB each; the others have hardly begun."""
+
+_ITEMS_AT_ONCE = 100
 
 _Result = TypeVar("_Result")
+_Item = TypeVar("_Item")
 
 
 class Pieces:
@@ -51,6 +57,14 @@ class Pieces:
             return result
         finally:
             slices.close()
+
+
+async def unhurried(items: Iterable[_Item]) -> AsyncIterator[_Item]:
+    """The items, for a coroutine that does little for each: everybody else is served now and then in between."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _ITEMS_AT_ONCE == 0:
+            await asyncio.sleep(0)
 
 
 Then = Callable[[Any, Exception | None], None]
@@ -112,10 +126,8 @@ class Work:
         if len(self._running) < self._at_once:
             self._running.add(work)
             self._step(work)
-        elif is_begun:
-            self._waiting.appendleft(work)
-        else:
-            self._waiting.append(work)
+        elif not self._advance(work, _SHORT_S):
+            (self._waiting.appendleft if is_begun else self._waiting.append)(work)
 
     def answer(self, connection: Connection, slices: Slices[_Result]) -> _Result | Awaitable[_Result]:
         """The result; something to wait for where it takes longer.
@@ -168,9 +180,14 @@ class Work:
             work.drop()
 
     def _step(self, work: _Work) -> None:
+        if not self._advance(work, _SLICE_S):
+            self._turns.wait(work.connection, work.step)
+
+    def _advance(self, work: _Work, slice_s: float) -> bool:
+        """Goes on with some work for a while; whether it is done."""
         started_s = now_s = perf_counter()
         try:
-            while now_s - started_s < _SLICE_S:
+            while now_s - started_s < slice_s:
                 next(work.slices)
                 now_s = perf_counter()
         except StopIteration as end:
@@ -179,14 +196,16 @@ class Work:
             result, error = None, failure
         else:
             self._turns.charge(work.connection, started_s, now_s - started_s)
-            self._turns.wait(work.connection, work.step)
-            return
+            return False
         self._turns.charge(work.connection, started_s, perf_counter() - started_s)
         self._end(work)
         work.then(result, error)
+        return True
 
     def _end(self, work: _Work) -> None:
         work.slices.close()
+        if work not in self._running:
+            return
         self._running.discard(work)
         if self._waiting:
             following = self._waiting.popleft()

@@ -1,5 +1,6 @@
 """DescribeAcls, CreateAcls and DeleteAcls: access rules, kept in shared state."""
 
+import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import ChangeKind, CoordinationError
+from headwater_broker.log import Slices
 from headwater_broker.security import (
     CLUSTER_NAME,
     AclEntry,
@@ -28,6 +30,15 @@ from headwater_broker.wire.apis import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
 E = TypeVar("E", bound=IntEnum)
 
 Entries = frozenset[AclEntry]
+
+_AT_ONCE = 100
+"""So many rules or filters of a request are looked at before others are let in."""
+
+_CHANGES_AT_ONCE = 4
+"""So many go to shared state side by side."""
+
+_Filter = tuple[AclFilter, list[Response]]
+"""A filter, and where its answers go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +79,22 @@ class AclApis:
 
     async def create_acls(self, request: Request) -> Response:
         """Adds rules, each for itself; one that is there is fine."""
-        bindings: list[_Binding | ApiError] = []
-        for creation in request.body.creations:
-            try:
-                bindings.append(_binding(creation))
-            except ApiError as error:
-                bindings.append(error)
+        bindings = await self._node.core.work.done(request.connection, _bindings(request.body.creations))
         added: dict[ResourcePattern, set[AclEntry]] = {}
         for binding in bindings:
             if isinstance(binding, _Binding):
                 added.setdefault(binding.pattern, set()).add(binding.entry)
         failed: dict[ResourcePattern, CoordinationError] = {}
-        for pattern, entries in added.items():
+
+        async def add(pattern: ResourcePattern) -> None:
             try:
-                await self._change(pattern, _adding(entries))
+                await self._change(pattern, _adding(added[pattern]))
             except CoordinationError as error:
                 failed[pattern] = error
+
+        patterns = list(added)
+        for at in range(0, len(patterns), _CHANGES_AT_ONCE):
+            await asyncio.gather(*map(add, patterns[at : at + _CHANGES_AT_ONCE]))
         await self._settle()
         results = []
         for binding in bindings:
@@ -93,31 +104,21 @@ class AclApis:
 
     async def delete_acls(self, request: Request) -> Response:
         """Removes the rules that each filter finds; one that several find is the first one's."""
+        work = self._node.core.work
         answers: list[dict[str, Any]] = []
-        filters: list[tuple[AclFilter, list[Response]]] = []
-        for each in request.body.filters:
-            try:
-                chosen = _filter(each)
-            except ApiError as error:
-                answers.append({**_result(error), "matching_acls": []})
-                continue
-            matching: list[Response] = []
-            filters.append((chosen, matching))
-            answers.append({**_result(None), "matching_acls": matching})
+        filters = await work.done(request.connection, _filters(request.body.filters, answers))
         try:
             patterns = await self._node.ask(self._node.coordinator.acls) if filters else {}
         except CoordinationError as error:
             return {"filter_results": [{**_result(error), "matching_acls": []} for _ in answers]}
         for pattern in sorted(patterns):
-            chosen_here = [(each, into) for each, into in filters if each.matches_pattern(pattern)]
+            chosen_here = await work.done(request.connection, _of_pattern(filters, pattern))
             if chosen_here:
                 await self._delete(pattern, chosen_here)
         await self._settle()
         return {"filter_results": answers}
 
-    async def _delete(
-        self, pattern: ResourcePattern, filters: list[tuple[AclFilter, list[Response]]]
-    ) -> None:
+    async def _delete(self, pattern: ResourcePattern, filters: list[_Filter]) -> None:
         removed: dict[AclEntry, list[Response]] = {}
 
         def without(present: Entries) -> Entries:
@@ -151,6 +152,46 @@ class AclApis:
         """What was changed is in force here before it is acknowledged, or soon after where ZooKeeper went away."""
         with suppress(CoordinationError):
             await self._node.security.refresh(ChangeKind.ACLS)
+
+
+def _bindings(creations: Iterable[Any]) -> Slices[list["_Binding | ApiError"]]:
+    bindings: list[_Binding | ApiError] = []
+    for number, creation in enumerate(creations):
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            yield
+        try:
+            bindings.append(_binding(creation))
+        except ApiError as error:
+            bindings.append(error)
+    return bindings
+
+
+def _filters(requested: Iterable[Any], answers: list[dict[str, Any]]) -> Slices[list[_Filter]]:
+    """The filters that make sense; an answer is begun for each one."""
+    filters: list[_Filter] = []
+    for number, each in enumerate(requested):
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            yield
+        try:
+            chosen = _filter(each)
+        except ApiError as error:
+            answers.append({**_result(error), "matching_acls": []})
+            continue
+        matching: list[Response] = []
+        filters.append((chosen, matching))
+        answers.append({**_result(None), "matching_acls": matching})
+    return filters
+
+
+def _of_pattern(filters: Iterable[_Filter], pattern: ResourcePattern) -> Slices[list[_Filter]]:
+    """The filters that a pattern passes."""
+    passed = []
+    for number, (each, into) in enumerate(filters):
+        if number % _AT_ONCE == _AT_ONCE - 1:
+            yield
+        if each.matches_pattern(pattern):
+            passed.append((each, into))
+    return passed
 
 
 def _adding(entries: Iterable[AclEntry]) -> Callable[[Entries], Entries]:

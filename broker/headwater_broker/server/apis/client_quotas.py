@@ -16,6 +16,7 @@ from headwater_broker.security.quotas import IP_QUOTAS, QUOTAS, limits_of
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.wire.apis import ALTER_CLIENT_QUOTAS, DESCRIBE_CLIENT_QUOTAS
 
 _USER, _CLIENT, _IP = "user", "client-id", "ip"
@@ -77,7 +78,7 @@ class ClientQuotaApis:
         """Sets and removes quotas, each entity for itself."""
         answers = []
         async with self._writing:
-            for entry in request.body.entries:
+            async for entry in unhurried(request.body.entries):
                 code, message = ErrorCode.none, None
                 try:
                     await self._alter(entry, validate_only=request.body.validate_only)

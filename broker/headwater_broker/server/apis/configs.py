@@ -16,6 +16,7 @@ from headwater_broker.server.errors import ApiError, UsageError, error_code
 from headwater_broker.server.kafka_keys import kafka_keys
 from headwater_broker.server.loggers import LoggerError, check_levels, logger_levels, set_levels
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.server.state import ALL_BROKERS
 from headwater_broker.wire.apis import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
@@ -144,7 +145,7 @@ class ConfigApis:
         answers = []
         resources = request.body.resources
         named = Counter((each.resource_type, each.resource_name) for each in resources)
-        for resource in resources:
+        async for resource in unhurried(resources):
             code, message = ErrorCode.none, None
             try:
                 if named[resource.resource_type, resource.resource_name] > 1:

@@ -12,6 +12,7 @@ from headwater_broker.server.errors import ApiError
 from headwater_broker.server.group_offsets import GroupOffsets, StagedOffsets
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.wire.apis import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
 
 _CLASSIC = "classic"
@@ -41,7 +42,7 @@ class GroupAdminApis:
         """Members and their assignments."""
         answers = []
         stored = await self._stored(request.body.groups)
-        for group_id in request.body.groups:
+        async for group_id in unhurried(request.body.groups):
             try:
                 answer = _described(await self._describe(group_id, stored))
             except ApiError as error:

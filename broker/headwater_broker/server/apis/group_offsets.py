@@ -1,6 +1,6 @@
 """OffsetCommit, OffsetFetch and OffsetDelete: how far groups have read, kept in shared state."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -8,9 +8,16 @@ from kio.schema.errors import ErrorCode
 from headwater_broker.coordination import Committed, CoordinationError, TopicPartition
 from headwater_broker.groups import NO_GENERATION, UNKNOWN_MEMBER_ID, GroupError
 from headwater_broker.log import Slices, finished
+from headwater_broker.server.connection import Connection
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError
-from headwater_broker.server.group_offsets import NO_RETENTION_MS, PARTITIONS_AT_ONCE, Committer, GroupOffsets
+from headwater_broker.server.group_offsets import (
+    NO_RETENTION_MS,
+    PARTITIONS_AT_ONCE,
+    Committer,
+    GroupOffsets,
+    committed_slices,
+)
 from headwater_broker.server.group_runner import GroupRunner, group_error_code
 from headwater_broker.server.node import Node
 from headwater_broker.server.transaction_runner import TransactionRunner
@@ -56,27 +63,32 @@ class GroupOffsetApis:
         stored = await self._offsets.store(
             body.group_id, admission.offsets, unless_registered=committer.is_stranger
         )
-        answer = _committed(body.topics, admission.errors, stored)
+        answer = committed_slices(body.topics, admission.errors, stored)
         return await work.done(request.connection, answer) if are_many else finished(answer)
 
     # -- fetch -----------------------------------------------------------------------------------------
 
     async def offset_fetch(self, request: Request) -> Response:
         """Committed offsets; -1 where there is none."""
+        connection = request.connection
         if request.version < _GROUPS_FROM:
             stable = request.get("require_stable", False)
-            answer = await self._fetch(request.body.group_id, request.body.topics, stable=stable)
+            answer = await self._fetch(connection, request.body.group_id, request.body.topics, stable=stable)
             return answer if request.version else _as_from_zookeeper(answer)
         groups = []
         for group in request.body.groups:
-            answer = await self._fetch(group.group_id, group.topics, stable=request.body.require_stable)
+            stable = request.body.require_stable
+            answer = await self._fetch(connection, group.group_id, group.topics, stable=stable)
             groups.append({"group_id": group.group_id, **answer})
         return {"groups": groups}
 
-    async def _fetch(self, group_id: str, topics: Any, *, stable: bool) -> dict[str, Any]:
+    async def _fetch(
+        self, connection: Connection, group_id: str, topics: Any, *, stable: bool
+    ) -> dict[str, Any]:
+        work = self._node.core.work
         refusal = self._runner.refusal(group_id)
         if refusal is not GroupError.NONE:
-            return _fetch_error(topics, group_error_code(refusal))
+            return await work.done(connection, _fetch_error(topics, group_error_code(refusal)))
         asked: list[TopicPartition] | None = None
         if topics is not None:
             asked = [(topic.name, index) for topic in topics for index in topic.partition_indexes]
@@ -85,19 +97,15 @@ class GroupOffsetApis:
         try:
             found = await self._node.ask(self._node.coordinator.fetch_offsets, group_id, asked)
         except CoordinationError:
-            return _fetch_error(topics, ErrorCode.coordinator_load_in_progress)
+            return await work.done(connection, _fetch_error(topics, ErrorCode.coordinator_load_in_progress))
         keys = sorted(found) if asked is None else asked
-        return {
-            "topics": _by_topic(
-                {
-                    key: _fetched(key[1], _NOTHING, _UNSTABLE)
-                    if key in unstable
-                    else _fetched(key[1], found.get(key, _NOTHING))
-                    for key in keys
-                }
-            ),
-            "error_code": ErrorCode.none,
-        }
+        answers = (
+            (key, _fetched(key[1], _NOTHING, _UNSTABLE))
+            if key in unstable
+            else (key, _fetched(key[1], found.get(key, _NOTHING)))
+            for key in keys
+        )
+        return {"topics": await work.done(connection, _by_topic(answers)), "error_code": ErrorCode.none}
 
     # -- delete ----------------------------------------------------------------------------------------
 
@@ -115,38 +123,31 @@ class GroupOffsetApis:
                 return {"error_code": group_error_code(error), "topics": []}
             registered = await self._node.ask(self._node.coordinator.members, group_id)
             read = {topic for member in registered.values() for topic in member.get("subscription", ())}
-            answers: dict[TopicPartition, Response] = {}
             doomed: list[TopicPartition] = []
-            for topic in body.topics:
-                is_read = topic.name in read or self._runner.groups.is_subscribed(group_id, topic.name)
-                for partition in topic.partitions:
-                    key = (topic.name, partition.partition_index)
-                    code = ErrorCode.none
-                    if not self._offsets.partition_exists(key):
-                        code = ErrorCode.unknown_topic_or_partition
-                    elif is_read:
-                        code = ErrorCode.group_subscribed_to_topic
-                    else:
-                        doomed.append(key)
-                    answers[key] = {"partition_index": key[1], "error_code": code}
+            answers = self._deletions(group_id, body.topics, read, doomed)
+            topics = await self._node.core.work.done(request.connection, _by_topic(answers))
             await self._transactions.drop_offsets(group_id, doomed)
             await self._offsets.delete(group_id, doomed)
         except (ApiError, CoordinationError):
             return {"error_code": ErrorCode.coordinator_not_available, "topics": []}
-        return {"error_code": ErrorCode.none, "topics": _by_topic(answers)}
+        return {"error_code": ErrorCode.none, "topics": topics}
 
-
-def _committed(topics: Any, errors: Mapping[TopicPartition, ErrorCode], code: ErrorCode) -> Slices[Response]:
-    answers = []
-    for topic in topics:
-        partitions = []
-        for number, partition in enumerate(topic.partitions):
-            if number % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
-                yield
-            index = partition.partition_index
-            partitions.append({"partition_index": index, "error_code": errors.get((topic.name, index), code)})
-        answers.append({"name": topic.name, "partitions": partitions})
-    return {"topics": answers}
+    def _deletions(
+        self, group_id: str, topics: Any, read: Collection[str], doomed: list[TopicPartition]
+    ) -> Iterator[tuple[TopicPartition, Response]]:
+        """The answers for the partitions of a request; what is to be deleted is added to `doomed`."""
+        for topic in topics:
+            is_read = topic.name in read or self._runner.groups.is_subscribed(group_id, topic.name)
+            for partition in topic.partitions:
+                key = (topic.name, partition.partition_index)
+                code = ErrorCode.none
+                if not self._offsets.partition_exists(key):
+                    code = ErrorCode.unknown_topic_or_partition
+                elif is_read:
+                    code = ErrorCode.group_subscribed_to_topic
+                else:
+                    doomed.append(key)
+                yield key, {"partition_index": key[1], "error_code": code}
 
 
 def _as_from_zookeeper(answer: Response) -> Response:
@@ -168,18 +169,21 @@ def _fetched(index: int, committed: Committed, code: ErrorCode = ErrorCode.none)
     }
 
 
-def _fetch_error(topics: Any, code: ErrorCode) -> dict[str, Any]:
+def _fetch_error(topics: Any, code: ErrorCode) -> Slices[dict[str, Any]]:
     """An error for the whole group, also told for each partition: version 1 has no other place for it."""
-    answers = {
-        (topic.name, index): _fetched(index, _NOTHING, code)
+    answers = (
+        ((topic.name, index), _fetched(index, _NOTHING, code))
         for topic in topics or ()
         for index in topic.partition_indexes
-    }
-    return {"topics": _by_topic(answers), "error_code": code}
+    )
+    return {"topics": (yield from _by_topic(answers)), "error_code": code}
 
 
-def _by_topic(answers: Mapping[TopicPartition, Response]) -> list[Response]:
-    topics: dict[str, list[Response]] = {}
-    for (topic, _), answer in answers.items():
-        topics.setdefault(topic, []).append(answer)
-    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+def _by_topic(answers: Iterable[tuple[TopicPartition, Response]]) -> Slices[list[Response]]:
+    """Each partition's last answer, by topic."""
+    topics: dict[str, dict[int, Response]] = {}
+    for number, ((topic, partition), answer) in enumerate(answers):
+        if number % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+            yield
+        topics.setdefault(topic, {})[partition] = answer
+    return [{"name": name, "partitions": list(partitions.values())} for name, partitions in topics.items()]

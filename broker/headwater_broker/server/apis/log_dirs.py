@@ -9,6 +9,7 @@ from headwater_broker.log import LogDirError, LogError, Move, PartitionLog
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.wire.apis import ALTER_REPLICA_LOG_DIRS, DESCRIBE_LOG_DIRS
 
 _LOG = logging.getLogger(__name__)
@@ -56,12 +57,12 @@ class LogDirApis:
             )
         return {"error_code": ErrorCode.none, "results": results}
 
-    def alter_replica_log_dirs(self, request: Request) -> Response:
+    async def alter_replica_log_dirs(self, request: Request) -> Response:
         """Starts moves, or remembers where partitions are to be made; answers before they are done."""
         answers: dict[str, list[dict[str, Any]]] = {}
-        for directory in request.body.dirs:
-            for topic in directory.topics:
-                for partition in topic.partitions:
+        async for directory in unhurried(request.body.dirs):
+            async for topic in unhurried(directory.topics):
+                async for partition in unhurried(topic.partitions):
                     code = self._choose(topic.name, partition, directory.path)
                     answers.setdefault(topic.name, []).append(
                         {"partition_index": partition, "error_code": code}

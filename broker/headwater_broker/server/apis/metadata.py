@@ -1,7 +1,8 @@
 """ApiVersions, Metadata, DescribeCluster and FindCoordinator: who is there and who leads what."""
 
 import logging
-from collections.abc import Awaitable, Iterator, Set
+from collections.abc import Awaitable, Iterable, Iterator, Set
+from inspect import isawaitable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
@@ -20,6 +21,7 @@ from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.internal_topics import INTERNAL_TOPICS, OFFSETS_TOPIC, TRANSACTION_TOPIC
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.shown import MESSAGE_CHARS, shown
 from headwater_broker.wire import APIS
@@ -213,13 +215,18 @@ class MetadataApis:
             await self._topics.create_internal(topic)
         except (ApiError, CoordinationError) as error:
             _LOG.warning("%s cannot be created: %s", topic, shown(error, MESSAGE_CHARS))
-        return self._find_coordinator(request, key_type)
+        found = self._find_coordinator(request, key_type)
+        return await found if isawaitable(found) else found
 
-    def _find_coordinator(self, request: Request, key_type: int) -> Response:
+    def _find_coordinator(self, request: Request, key_type: int) -> Response | Awaitable[Response]:
         keys = request.get("coordinator_keys")
         if keys is None:
             return self._coordinator(request, request.body.key, key_type)
-        return {"coordinators": [{"key": key, **self._coordinator(request, key, key_type)} for key in keys]}
+        return self._find_coordinators(request, keys, key_type)
+
+    async def _find_coordinators(self, request: Request, keys: Iterable[str], key_type: int) -> Response:
+        found = [{"key": key, **self._coordinator(request, key, key_type)} async for key in unhurried(keys)]
+        return {"coordinators": found}
 
     def _coordinator(self, request: Request, key: str, key_type: int) -> Response:
         if key_type == _GROUP_KEY:

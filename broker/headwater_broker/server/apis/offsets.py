@@ -107,7 +107,7 @@ class OffsetApis:
         before_ms = _EVER_MS if timestamp_ms == _LATEST else timestamp_ms
         return log.offsets_before(before_ms, now_ms=self._node.clock.now_ms())
 
-    def offset_for_leader_epoch(self, request: Request) -> Response:
+    def offset_for_leader_epoch(self, request: Request) -> Response | Awaitable[Response]:
         """Where an epoch ended, by which a consumer sees that a log was cut under it."""
 
         def answer(topic: Any, partition: Any) -> dict[str, Any]:
@@ -124,9 +124,10 @@ class OffsetApis:
                 "end_offset": end.end_offset,
             }
 
-        return {"topics": _each(request.body.topics, answer, name_field="topic")}
+        slices = _each(request.body.topics, answer, name_field="topic")
+        return self._node.core.work.answer(request.connection, slices)
 
-    def delete_records(self, request: Request) -> Response:
+    async def delete_records(self, request: Request) -> Response:
         """Moves logs' starts forward; saved at once, so that a crash brings nothing back."""
 
         def answer(topic: Any, partition: Any) -> dict[str, Any]:
@@ -143,9 +144,9 @@ class OffsetApis:
                 return {"partition_index": index, "error_code": error_code(error), "low_watermark": -1}
             return {"partition_index": index, "error_code": ErrorCode.none, "low_watermark": start}
 
-        topics = _each(request.body.topics, answer)
+        found = await self._node.core.work.done(request.connection, _each(request.body.topics, answer))
         self._node.logs.checkpoint()
-        return {"topics": topics}
+        return found
 
     def _log(self, topic: str, partition: int, current_leader_epoch: int) -> PartitionLog:
         log = self._node.logs.get(topic, partition)
@@ -173,11 +174,13 @@ def _find(log: PartitionLog, timestamp_ms: int, isolation: Isolation) -> Slices[
 
 def _each(
     topics: Any, answer: Callable[[Any, Any], dict[str, Any]], *, name_field: str = "name"
-) -> list[Response]:
-    return [
-        {
-            name_field: getattr(topic, name_field),
-            "partitions": [answer(topic, partition) for partition in topic.partitions],
-        }
-        for topic in topics
-    ]
+) -> Slices[Response]:
+    answers = []
+    for topic in topics:
+        partitions = []
+        for partition in topic.partitions:
+            partitions.append(answer(topic, partition))
+            yield
+        answers.append({name_field: getattr(topic, name_field), "partitions": partitions})
+        yield
+    return {"topics": answers}

@@ -20,6 +20,7 @@ from headwater_broker.coordination import (
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.wire.apis import (
     ALTER_PARTITION_REASSIGNMENTS,
     ELECT_LEADERS,
@@ -101,12 +102,12 @@ class ReplicaApis:
 
     # -- reassignment ----------------------------------------------------------------------------------
 
-    def alter_reassignments(self, request: Request) -> Response:
+    async def alter_reassignments(self, request: Request) -> Response:
         """Accepts what is so already, and refuses the rest, each partition for itself."""
         responses = []
-        for topic in request.body.topics:
+        async for topic in unhurried(request.body.topics):
             partitions = []
-            for partition in topic.partitions:
+            async for partition in unhurried(topic.partitions):
                 code, message = ErrorCode.none, None
                 try:
                     self._check_reassignment(topic.name, partition.partition_index, partition.replicas)

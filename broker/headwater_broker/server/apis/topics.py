@@ -27,6 +27,7 @@ from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.internal_topics import INTERNAL_TOPICS, partitions_and_configs
 from headwater_broker.server.node import Node
 from headwater_broker.server.quotas import MutationQuota
+from headwater_broker.server.slices import unhurried
 from headwater_broker.wire.apis import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
 from headwater_broker.wire.codec import milliseconds
 
@@ -386,7 +387,7 @@ class TopicAdmin:
         counts = Counter(topic.name for topic in request.body.topics)
         topics = {topic.name: topic for topic in request.body.topics}
         answers = []
-        for name, topic in topics.items():
+        async for name, topic in unhurried(topics.items()):
             code, message = ErrorCode.none, None
             try:
                 if counts[name] > 1:

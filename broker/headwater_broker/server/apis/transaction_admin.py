@@ -1,10 +1,11 @@
 """DescribeProducers, DescribeTransactions and ListTransactions: what an operator asks."""
 
+from collections.abc import Awaitable
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from headwater_broker.log import LogError
+from headwater_broker.log import LogError, Slices
 from headwater_broker.server.answers import undescribed_transaction
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
@@ -27,17 +28,20 @@ class TransactionAdminApis:
         node.core.register(DESCRIBE_TRANSACTIONS, self.describe_transactions)
         node.core.register(LIST_TRANSACTIONS, self.list_transactions)
 
-    def describe_producers(self, request: Request) -> Response:
+    def describe_producers(self, request: Request) -> Response | Awaitable[Response]:
         """The producers that a partition remembers."""
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [self._producers(topic.name, index) for index in topic.partition_indexes],
-                }
-                for topic in request.body.topics
-            ]
-        }
+        return self._node.core.work.answer(request.connection, self._describe_producers(request.body.topics))
+
+    def _describe_producers(self, topics: Any) -> Slices[Response]:
+        answers = []
+        for topic in topics:
+            partitions = []
+            for index in dict.fromkeys(topic.partition_indexes):
+                partitions.append(self._producers(topic.name, index))
+                yield
+            answers.append({"name": topic.name, "partitions": partitions})
+            yield
+        return {"topics": answers}
 
     def _producers(self, topic: str, partition: int) -> Response:
         answer: dict[str, Any] = {"partition_index": partition, "error_code": ErrorCode.none}
@@ -69,9 +73,17 @@ class TransactionAdminApis:
             ]
         }
 
-    def describe_transactions(self, request: Request) -> Response:
+    def describe_transactions(self, request: Request) -> Response | Awaitable[Response]:
         """What is stored under transactional ids."""
-        return {"transaction_states": [self._describe(each) for each in request.body.transactional_ids]}
+        ids = request.body.transactional_ids
+        return self._node.core.work.answer(request.connection, self._describe_transactions(ids))
+
+    def _describe_transactions(self, ids: Any) -> Slices[Response]:
+        states = []
+        for each in ids:
+            states.append(self._describe(each))
+            yield
+        return {"transaction_states": states}
 
     def _describe(self, transactional_id: str) -> Response:
         try:

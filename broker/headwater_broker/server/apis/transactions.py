@@ -1,17 +1,24 @@
 """AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit and EndTxn: what a transactional producer asks."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
 from headwater_broker.coordination import TopicPartition
+from headwater_broker.log import Slices
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
-from headwater_broker.server.group_offsets import Committer, GroupOffsets
+from headwater_broker.server.group_offsets import (
+    PARTITIONS_AT_ONCE,
+    Committer,
+    GroupOffsets,
+    committed_slices,
+)
 from headwater_broker.server.internal_topics import INTERNAL_TOPICS
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.server.transaction_runner import TransactionRunner
 from headwater_broker.shown import shown
 from headwater_broker.transactions import Producer, TransactionRefused
@@ -52,11 +59,11 @@ class TransactionApis:
             codes = await self._add(request, body.v3_and_below_transactional_id, producer, asked)
             return {"results_by_topic_v3_and_below": _added(codes)}
         results = []
-        for each in body.transactions:
+        async for each in unhurried(body.transactions):
             producer = Producer(each.producer_id, each.producer_epoch)
             asked = _partitions(each.topics)
             if each.verify_only:
-                codes = self._verify(request, each.transactional_id, producer, asked)
+                codes = await self._verify(request, each.transactional_id, producer, asked)
             else:
                 codes = await self._add(request, each.transactional_id, producer, asked)
             results.append({"transactional_id": each.transactional_id, "topic_results": _added(codes)})
@@ -65,7 +72,7 @@ class TransactionApis:
     async def _add(
         self, request: Request, transactional_id: str, producer: Producer, asked: list[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        codes = {key: self._why_not(key) for key in asked}
+        codes = await self._node.core.work.done(request.connection, _coded(asked, self._why_not))
         if any(code is not ErrorCode.none for code in codes.values()):
             not_attempted = ErrorCode.operation_not_attempted
             return {key: not_attempted if code is ErrorCode.none else code for key, code in codes.items()}
@@ -89,18 +96,18 @@ class TransactionApis:
             return ErrorCode.policy_violation
         return ErrorCode.none
 
-    def _verify(
+    async def _verify(
         self, request: Request, transactional_id: str, producer: Producer, asked: list[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
-        codes: dict[TopicPartition, ErrorCode] = {}
-        for key in asked:
+        def verified(key: TopicPartition) -> ErrorCode:
             try:
                 self._transactions.check_here(transactional_id)
                 self._transactions.coordinator.check_write(transactional_id, producer, key)
-                codes[key] = ErrorCode.none
             except (TransactionRefused, ApiError) as error:
-                codes[key] = _code(request, error)
-        return codes
+                return _code(request, error)
+            return ErrorCode.none
+
+        return await self._node.core.work.done(request.connection, _coded(asked, verified))
 
     # -- the others ------------------------------------------------------------------------------------
 
@@ -135,7 +142,9 @@ class TransactionApis:
             request.get("group_instance_id"),
             is_transactional=True,
         )
-        admission = self._offsets.admit(committer, body.topics)
+        work = self._node.core.work
+        slices = self._offsets.admit_slices(committer, body.topics)
+        admission = await work.done(request.connection, slices)
         code = ErrorCode.none
         if admission.offsets:
             try:
@@ -150,21 +159,8 @@ class TransactionApis:
                 code = _offset_code(request, error)
                 if code is ErrorCode.policy_violation:
                     _LOG.warning("%s", error)
-        return {
-            "topics": [
-                {
-                    "name": topic.name,
-                    "partitions": [
-                        {
-                            "partition_index": each.partition_index,
-                            "error_code": admission.errors.get((topic.name, each.partition_index), code),
-                        }
-                        for each in topic.partitions
-                    ],
-                }
-                for topic in body.topics
-            ]
-        }
+        answer = committed_slices(body.topics, admission.errors, code)
+        return await work.done(request.connection, answer)
 
     async def end(self, request: Request) -> Response:
         """Commits or aborts; the answer comes once that is decided for good."""
@@ -206,6 +202,17 @@ def _offset_code(request: Request, error: Exception) -> ErrorCode:
 
 def _partitions(topics: Iterable[Any]) -> list[TopicPartition]:
     return [(topic.name, index) for topic in topics for index in topic.partitions]
+
+
+def _coded(
+    keys: Iterable[TopicPartition], code_of: Callable[[TopicPartition], ErrorCode]
+) -> Slices[dict[TopicPartition, ErrorCode]]:
+    codes = {}
+    for number, key in enumerate(keys):
+        if number % PARTITIONS_AT_ONCE == PARTITIONS_AT_ONCE - 1:
+            yield
+        codes[key] = code_of(key)
+    return codes
 
 
 def _added(codes: Mapping[TopicPartition, ErrorCode]) -> list[Response]:

@@ -19,6 +19,7 @@ from headwater_broker.security.scram import (
 from headwater_broker.server.core import Request, Response
 from headwater_broker.server.errors import ApiError, error_code
 from headwater_broker.server.node import Node
+from headwater_broker.server.slices import unhurried
 from headwater_broker.wire.apis import ALTER_USER_SCRAM_CREDENTIALS, DESCRIBE_USER_SCRAM_CREDENTIALS
 
 
@@ -48,7 +49,7 @@ class UserApis:
         asked = [each.name for each in request.body.users or ()]
         results = []
         counts = Counter(asked)
-        for name in sorted(counts) if asked else sorted(configs):
+        async for name in unhurried(sorted(counts) if asked else sorted(configs)):
             infos = _infos(configs.get(name, {}))
             if asked or infos:
                 results.append(_described(name, infos, is_twice=counts[name] > 1))
@@ -66,7 +67,7 @@ class UserApis:
             users.setdefault(upsertion.name, ([], []))[1].append(upsertion)
         results = []
         async with self._writing:
-            for name, (deletions, upsertions) in users.items():
+            async for name, (deletions, upsertions) in unhurried(users.items()):
                 code, message = ErrorCode.none, None
                 try:
                     await self._alter(name, deletions, upsertions)
