@@ -15,7 +15,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from amount import amount, drawn_seed
-from headwater_broker.log.compression import GZIP
+from bad_batches import raw_batch
+from headwater_broker.log.compression import GZIP, ZSTD
+from headwater_broker.log.records import write_varint
 from headwater_broker.server import slices
 from headwater_broker.testing import RunningBroker, WireClient, broker
 from headwater_broker.testing.batches import build_batch
@@ -51,9 +53,9 @@ def fetch(topic: bytes, max_wait_ms: int, partitions: int = 1) -> bytes:
     return frame(FETCH, 4, body)
 
 
-def produce(topic: bytes, records: bytes) -> bytes:
+def produce(topic: bytes, records: bytes, version: int = 3) -> bytes:
     body = struct.pack(">hhi", -1, 1, 10_000) + struct.pack(">ih", 1, len(topic)) + topic
-    return frame(PRODUCE, 3, body + struct.pack(">iii", 1, 0, len(records)) + records)
+    return frame(PRODUCE, version, body + struct.pack(">iii", 1, 0, len(records)) + records)
 
 
 @contextmanager
@@ -374,6 +376,34 @@ def test_work_within_a_batch_lets_the_others_in(running: RunningBroker, tiny: by
         assert before < 20
         for _ in range(before, 20):
             answer(slow)
+
+
+def long_batch(count: int) -> bytes:
+    """A batch of records of two gigabytes of zeros each, in blocks of zstd that repeat one byte (RFC 8878, 3.1.1.2)."""
+    frame = bytearray(b"\x28\xb5\x2f\xfd\x00\x50")
+    size = 2**31 - 1000
+    for number in range(count):
+        start = b"\0\0" + write_varint(number) + b"\1" + write_varint(size)
+        start = write_varint(len(start) + size + 1) + start
+        for raw in (start, b"\0"):
+            frame += (len(raw) << 3).to_bytes(3, "little") + raw
+            left = size if raw is start else 0
+            while left:
+                block = min(left, 128 << 10)
+                frame += (block << 3 | 2).to_bytes(3, "little") + b"\0"
+                left -= block
+    return bytes(raw_batch(b"", count, codec=ZSTD, packed=bytes(frame + b"\x01\0\0")))
+
+
+def test_large_batch_waits_for_none_that_comes_to_very_much(running: RunningBroker) -> None:
+    large = bytes(build_batch([bytes(1000) for _ in range(5_000)], attributes=GZIP))
+    with connected(running) as bad, connected(running) as good:
+        bad.sendall(produce(b"topic-4", long_batch(5), 7))
+        time.sleep(0.1)
+        good.sendall(produce(b"topic-5", large))
+        answer(good)
+        assert not select.select([bad], [], [], 0)[0]
+        answer(bad)
 
 
 def test_work_within_a_batch_ends_with_its_connection(running: RunningBroker, tiny: bytes) -> None:

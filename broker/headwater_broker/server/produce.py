@@ -48,6 +48,9 @@ _LOG = logging.getLogger(__name__)
 _ACKS_ALL = -1
 _LOOKED_AT_A_TICK = 2 << 20
 """Decompressed bytes, or what costs as much: one to three milliseconds."""
+_LOOKED_AT_ASIDE = 32 << 20
+"""What large batches of clients come to; who sends one that comes to more waits for others of that kind only."""
+
 _WIDE = 256
 """So many partitions of a request are appended to at once: half a millisecond."""
 
@@ -168,6 +171,7 @@ class ProduceHandler:
         self._allowed_tick = -1
         self._allowed = Allowance(0)
         self._aside = ThreadPoolExecutor(1, thread_name_prefix="look-into")
+        self._aside_for_long = ThreadPoolExecutor(1, thread_name_prefix="look-into-long")
 
     def look_in(self, logs: Logs, why: Absences) -> None:
         """Has logs looked up there from now on, and asked there why one is not to be had."""
@@ -296,16 +300,13 @@ class ProduceHandler:
         may_begin: _MayBegin | None,
     ) -> None:
         """Appends batches that take long to look into; that is done beside the loop, one after the other."""
-        loop = asyncio.get_running_loop()
         for topic, partition, batch in large:
             log = self._find(work, topic, partition)
             if log is None:
                 continue
             now_ms = self._clock.now_ms()
             try:
-                looked_into = await loop.run_in_executor(
-                    self._aside, partial(work.look_into, log, memoryview(batch), now_ms)
-                )
+                looked_into = await self._look_aside(work, log, memoryview(batch), now_ms)
                 if connection.is_closed:
                     return
                 if self._logs.get(topic, partition) is not log:
@@ -325,6 +326,17 @@ class ProduceHandler:
         self._core.schedule_tick()
         await asyncio.sleep(0)
         self._finish(connection, work)
+
+    async def _look_aside(
+        self, work: "_Work", log: PartitionLog, batch: memoryview, now_ms: int
+    ) -> LookedInto:
+        """What `PartitionLog.look_into` makes of a batch, in another thread."""
+        loop = asyncio.get_running_loop()
+        look = partial(work.look_into, log, batch, now_ms)
+        try:
+            return await loop.run_in_executor(self._aside, look, Allowance(_LOOKED_AT_ASIDE))
+        except TooMuchAtOnceError:
+            return await loop.run_in_executor(self._aside_for_long, look, None)
 
     def _failed(self, connection: Connection, error: Exception) -> None:
         _LOG.error("answering a produce request of %s failed", connection.peer, exc_info=error)
@@ -483,9 +495,11 @@ class _Work:
             records = batch_of_messages(records, allowance)
         return without_zstd(records)
 
-    def look_into(self, log: PartitionLog, records: memoryview, now_ms: int) -> LookedInto:
-        """All of it, however long it takes, in another thread."""
-        return log.look_into(self.prepared(records, None), now_ms=now_ms)
+    def look_into(
+        self, log: PartitionLog, records: memoryview, now_ms: int, allowance: Allowance | None
+    ) -> LookedInto:
+        """As much of it as is allowed, in another thread."""
+        return log.look_into(self.prepared(records, allowance), now_ms=now_ms, allowance=allowance)
 
     def note(self, log: PartitionLog, topic: bytes, partition: int, appended: Appended) -> None:
         """Takes note of what was appended."""
