@@ -74,7 +74,9 @@ class WireClient:
 
     def has_answer(self) -> bool:
         """Whether something has come that was not received yet."""
-        return bool(select.select([self._socket], [], [], 0)[0])
+        poll = select.poll()  # select takes no descriptor above 1,023
+        poll.register(self._socket, select.POLLIN)
+        return bool(poll.poll(0))
 
     def close(self) -> None:
         """Ends the connection."""
