@@ -9,6 +9,7 @@ from headwater_streams.errors import DataLossError, IncompatibleStateError
 from headwater_streams.runtime.compatibility import Difference, Remedy, compare, remedy_of, require_compatible
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of_last_run, keep_facts
 from headwater_streams.runtime.positions import check_positions
+from headwater_streams.sources.topic_metadata import changed_ids
 
 INPUT = InputFacts("topic", {"clicks": "id-1"}, "10 minutes", {"n": "int"})
 ROW = RunFacts(
@@ -174,6 +175,32 @@ def test_facts_of_last_run_are_those_kept_and_what_the_checkpoint_holds_on_to_st
         tmp_path, replace(WINDOW, shuffle_partitions="9", state_store="x", inputs=unknown, spark="4.2.0")
     )
     assert kept == replace(WINDOW, spark="4.2.0") == facts_of_last_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("known", "now", "changed"),
+    [
+        ({"a": "1"}, {"a": "1"}, {}),
+        ({"a": "1"}, {"a": "2"}, {"a": ("1", "2")}),
+        ({"a": None}, {"a": "2"}, {}),
+        ({"a": "1"}, {"a": None}, {}),
+        ({"a": "1"}, {}, {}),
+        ({}, {"a": "2"}, {}),
+        ({"a": "1", "b": "1"}, {"b": "2", "a": "1"}, {"b": ("1", "2")}),
+    ],
+)
+def test_ids_differ_where_both_are_known(
+    known: dict[str, str | None], now: dict[str, str | None], changed: dict[str, tuple[str, str]]
+) -> None:
+    assert changed_ids(known, now) == changed
+
+
+def test_topic_made_again_of_a_job_that_cannot_be_renewed_is_not_sent_to_a_backfill() -> None:
+    other = replace(WINDOW, inputs={"clicks": replace(INPUT, ids={"clicks": "id-2"})})
+    told = r"the topic clicks: id-1 before, id-2 now.* from empty: headwater jobs rebuild hours$"
+    with pytest.raises(IncompatibleStateError, match=told) as refused:
+        require_compatible("hours", compare(WINDOW, other))
+    assert "backfill" not in str(refused.value)
 
 
 def test_positions_that_are_there_pass() -> None:

@@ -64,9 +64,11 @@ folded). Its `sources` are what was read again.
 
 A commit of kind "generation" begins one: its `batch` is -1, `seen` and `max_event_time_us` are what the new generation
 goes on with, and its `extra` has `action` ("renew": the rows stay; "rebuild": they are removed), `starts` (the next
-offset of each partition, by topic), `lost` (ranges that the old generation had not read and that are gone) and `after`
-(the generation and batch that the target ended with). In other tables of the job and in side tables its `action` is
-"rebuild" or "clear": rows of generations before, or of batches that came after that last one, were removed.
+offset of each partition, by topic), `lost` (ranges that the old generation had not read and that are gone), `anew` (the
+topics that were deleted and made again, which are read from their beginning), of a renewal `topic_ids` (the ids of the
+topics that the offsets belong to, where the broker gives any) and `after` (the generation and batch that the target
+ended with). In other tables of the job and in side tables its `action` is "rebuild" or "clear": rows of generations
+before, or of batches that came after that last one, were removed.
 Where a job that keeps state was renewed, `extra.warm_up` has what the new generation reads again in its batch 0, of
 which nothing is committed, and the watermark of that batch: `{"watermark_ms": 1357034400000, "sources": [...]}`, as
 above. It ends where the last batch of the generation before ended.

@@ -19,12 +19,19 @@ from headwater_streams.ledger.log import last_entry, next_commit
 from headwater_streams.runtime.checkpoint import read_offsets
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
-from headwater_streams.runtime.generations import current_generation, mends_checkpoint, why_not_renewed
+from headwater_streams.runtime.generations import (
+    STATELESS,
+    current_generation,
+    ids_read,
+    mends_checkpoint,
+    why_not_renewed,
+)
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.delta_table import column_problems
 from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.inputs import TableInput
+from headwater_streams.sources.topic_metadata import changed_ids
 
 Remedy = Literal["keep", "renew", "rebuild"]
 REMEDIES: dict[Remedy, str] = {
@@ -36,6 +43,7 @@ REMEDIES: dict[Remedy, str] = {
 """What can be done, from the least to the most."""
 _STRENGTH: tuple[Remedy, ...] = tuple(REMEDIES)
 _ROWS_OF = "the rows of "
+_TOPIC = "the topic "
 
 
 @dataclass(frozen=True)
@@ -60,11 +68,13 @@ class Difference:
         return f"{self.what}: {self.before} before, {self.now} now; {self.why}"
 
 
-def differences(context: StageContext, plan: JobPlan, checkpoint: Path) -> list[Difference]:
-    """What differs between a job and the last run that used its checkpoint; nothing where none did."""
+def differences(context: StageContext, plan: JobPlan, generation: int) -> list[Difference]:
+    """What differs between a job and the last run of a generation of it; before the first, the topics that are not
+    those that it was begun on."""
+    checkpoint = context.home.checkpoint(plan.job.name, generation)
     before = facts_of_last_run(checkpoint)
     if before is None:
-        return []
+        return topics_made_again(context, plan, generation)
     found = compare(before, facts_of(context, plan), renewable=why_not_renewed(plan) is None)
     refused = _refused_columns(context, plan)
     found = [each for each in found if each.what not in refused]
@@ -84,10 +94,19 @@ def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
     checkpoint = context.home.checkpoint(plan.job.name, generation)
     last = last_entry(context.home.table(plan.job.target.name), plan.job.name, generation)
     if last is None or last.batch < 0 or read_offsets(checkpoint, last.batch) is not None:
-        return differences(context, plan, checkpoint)
+        return differences(context, plan, generation)
     remedy: Remedy = "renew" if mends_checkpoint(plan) else "rebuild"
     why = "it says what the job has read, and has its state"
     return [Difference("the checkpoint", f"batch {last.batch}", "gone", remedy, why)]
+
+
+def topics_made_again(context: StageContext, plan: JobPlan, generation: int) -> list[Difference]:
+    """The topics that are not those that the offsets of a job's generation belong to; of all that `differences` looks
+    at, the one thing that also says whether these offsets can be read again."""
+    known = ids_read(context, plan.job, generation)
+    now = {topic: context.source.topic_id(topic) for topic in plan.job.topic_names if topic in known}
+    anew = _for_inputs(plan.kind, reads_tables=bool(plan.job.tables))
+    return [_another_one(f"{_TOPIC}{name}", *ids, anew) for name, ids in changed_ids(known, now).items()]
 
 
 def compare(before: RunFacts, now: RunFacts, *, renewable: bool = False) -> list[Difference]:
@@ -136,17 +155,18 @@ def why_incompatible(job: str, differences: Sequence[Difference]) -> str | None:
     if remedy == "keep":
         return None
     told = "; ".join(str(each) for each in differences if each.remedy != "keep")
-    return (
-        f"job {job!r} cannot go on from its last run: {told}. What can be done: {_told_remedy(job, remedy)}"
-    )
+    can = _told_remedy(job, remedy, differences)
+    return f"job {job!r} cannot go on from its last run: {told}. What can be done: {can}"
 
 
 _COMES_BEFORE = re.compile(r"__(ingest_union|ingest_enriched|(ingest_)?step_\d+)$")
 """The names of parts that do some of what a job's function does, before the last part; see `Job.comes_before`."""
 
 
-def _told_remedy(job: str, remedy: Remedy) -> str:
+def _told_remedy(job: str, remedy: Remedy, found: Sequence[Difference]) -> str:
     declared = declared_name(job)
+    if remedy == "rebuild" and any(each.what.startswith(_TOPIC) for each in found):
+        return f"put it back, or build the tables again from empty: headwater jobs rebuild {declared}"
     if remedy == "rebuild" and _COMES_BEFORE.search(job):
         return (
             f"put it back, or build its tables again: beside the live ones with headwater backfill plan {declared} "
@@ -179,7 +199,7 @@ def require_warmable(job: str, differences: Sequence[Difference]) -> None:
     if found:
         told = "; ".join(str(each) for each in found)
         raise IncompatibleStateError(
-            f"job {job!r} cannot keep its table's rows: {told}. What can be done: {_told_remedy(job, 'rebuild')}"
+            f"job {job!r} cannot keep its table's rows: {told}. What can be done: {_told_remedy(job, 'rebuild', found)}"
         )
 
 
@@ -230,17 +250,15 @@ def _targets(before: Mapping[str, str | None], now: Mapping[str, str | None]) ->
 
 def _inputs(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
     then, there = _sources(before), _sources(now)
-    # What a new checkpoint would read of a table a second time cannot be told from what it has not read.
-    whole = now.kind not in ("row", "scd") or any(each.kind == "table" for each in now.inputs.values())
-    anew: Remedy = "rebuild" if whole else "renew"
+    anew = _for_inputs(now.kind, reads_tables=any(each.kind == "table" for each in now.inputs.values()))
     if then.keys() != there.keys():
         why = "the checkpoint's offsets are of another input"
         yield Difference("inputs", ", ".join(then), ", ".join(there), anew, why)
+    others = changed_ids(*({name: found for name, (_, found) in each.items()} for each in (then, there)))
     for name in (name for name in there if name in then):
-        (old, old_id), (new, new_id) = then[name], there[name]
-        if old_id and new_id and old_id != new_id:
-            why = "it was deleted and made again, and its records are not those that the job has read"
-            yield Difference(f"the {name}", old_id, new_id, anew, why)
+        (old, _), (new, _) = then[name], there[name]
+        if name in others:
+            yield _another_one(f"the {name}", *others[name], anew)
         if (
             now.kind not in ("row", "scd")
             and old.watermark
@@ -256,6 +274,17 @@ def _inputs(before: RunFacts, now: RunFacts) -> Iterator[Difference]:
             yield Difference(
                 f"watermark of {name}", old.watermark, new.watermark, "rebuild" if longer else "keep", why
             )
+
+
+def _for_inputs(kind: str, *, reads_tables: bool) -> Remedy:
+    """What can be done where an input is another one."""
+    # What a new checkpoint would read of a table a second time cannot be told from what it has not read.
+    return "rebuild" if kind not in STATELESS or reads_tables else "renew"
+
+
+def _another_one(what: str, before: str, now: str, remedy: Remedy) -> Difference:
+    why = "it was deleted and made again, and its records are not those that the job has read"
+    return Difference(what, before, now, remedy, why)
 
 
 def _sources(facts: RunFacts) -> dict[str, tuple[InputFacts, str | None]]:

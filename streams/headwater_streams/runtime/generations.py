@@ -7,7 +7,6 @@ made of (see `warm_up`). One that is *rebuilt* begins with an empty table.
 """
 
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -30,12 +29,13 @@ from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.positions import Positions, next_offsets
+from headwater_streams.runtime.positions import Positions, beyond_end, next_offsets
 from headwater_streams.runtime.tables import prepare_tables, tables_of
 from headwater_streams.runtime.warm_up import WarmUp, find_warm_up, why_not
 from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction
 from headwater_streams.sinks.marks import last_batch
 from headwater_streams.sources.reader import Starts
+from headwater_streams.sources.topic_metadata import changed_ids
 
 Action = Literal["renew", "rebuild"]
 STATELESS = ("row", "scd")
@@ -101,6 +101,17 @@ def starts_of(entry: LedgerEntry) -> Starts:
     return {topic: {int(p): offset for p, offset in found.items()} for topic, found in starts.items()}
 
 
+def ids_read(context: StageContext, job: Job, generation: int) -> dict[str, str]:
+    """The ids of the topics that a generation's offsets belong to, as far as they are known: what its checkpoint was
+    made with, and before its first batch what it was begun on."""
+    facts = facts_of_last_run(context.home.checkpoint(job.name, generation))
+    if facts is not None:
+        return {topic: found for topic, found in facts.topic_ids.items() if found is not None}
+    begun = last_entry(context.home.table(job.target.name), job.name, generation)
+    ids: dict[str, str] = begun.extra.get("topic_ids", {}) if begun is not None and not begun.is_batch else {}
+    return ids
+
+
 def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> LedgerEntry:
     """Begins a job's next generation, in one commit; the job must not be running.
 
@@ -137,6 +148,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     after = {"generation": generation, "batch": last.batch if last is not None else -1}
     again = None
     starts, lost, anew = _NOWHERE
+    ids = {topic: found for topic in job.topic_names if (found := context.source.topic_id(topic)) is not None}
     if action == "renew" and plan.kind in STATELESS:
         starts, lost, anew = _starts(context, job, generation, last)
     elif action == "renew":
@@ -160,6 +172,7 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
             "lost": lost,
             "anew": sorted(anew),
             "after": after,
+            **({"topic_ids": ids} if ids and action == "renew" else {}),
             **memory,
             **(again.told() if again is not None else {}),
         },
@@ -338,18 +351,17 @@ def _starts(
 ) -> tuple[Positions, dict[str, dict[int, list[int]]], set[str]]:
     """Where to begin in each topic, what is gone of it, and which topics were deleted and made again."""
     checkpoint = context.home.checkpoint(job.name, generation)
-    facts = facts_of_last_run(checkpoint)
-    known = facts.topic_ids if facts is not None else {}
+    known = ids_read(context, job, generation)
+    others = changed_ids(known, {topic: context.source.topic_id(topic) for topic in known})
     done = last.batch if last is not None else -1
     # A checkpoint without a batch, or one that is gone, says nothing of where the job has come to.
-    read = _read_by_ledger(context.home.table(job.target.name), job.name)
+    read = read_by_ledger(context.home.table(job.target.name), job.name)
     for declared in job.topics:
         read |= next_offsets(context.source, declared, checkpoint, done)
     starts, lost, anew = {}, {}, set()
     for topic in job.topic_names:
         there, wanted = context.source.partitions(topic), read.get(topic, {})
-        begun, now = known.get(topic), context.source.topic_id(topic)
-        if (begun and now and begun != now) or _is_beyond(wanted, there):
+        if topic in others or beyond_end(wanted, there):
             wanted = {}
             anew.add(topic)
         starts[topic] = {p: max(wanted.get(p, low), low) for p, (low, _) in there.items()}
@@ -359,12 +371,12 @@ def _starts(
     return starts, lost, anew
 
 
-def _read_by_ledger(table: Path, job: str) -> Positions:
-    """The next offset of each partition, as the job's commits tell it."""
+def read_by_ledger(table: Path, job: str, *, until: int | None = None) -> Positions:
+    """The next offset of each partition, as the job's commits tell it: all of them, or those of versions before
+    `until`."""
     ends: Positions = {}
-    for entry in (
-        c.entry for c in since_rebuilt(lineage(table)) if c.entry is not None and c.entry.job == job
-    ):
+    made = since_rebuilt(lineage(table, until=until))
+    for entry in (c.entry for c in made if c.entry is not None and c.entry.job == job):
         for topic in entry.extra.get("anew", ()):
             ends.pop(topic, None)
         for topic, starts in entry.extra.get("starts", {}).items():
@@ -374,7 +386,3 @@ def _read_by_ledger(table: Path, job: str) -> Positions:
                 known = ends.setdefault(topic, {})
                 known |= {p: max(end, known.get(p, end)) for p, (_, end) in ranges.items()}
     return ends
-
-
-def _is_beyond(wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]) -> bool:
-    return any(offset > there.get(partition, (0, 0))[1] for partition, offset in wanted.items())

@@ -43,6 +43,18 @@ def next_offsets(source: RecordSource, declared: TopicInput, checkpoint: Path, d
     return found
 
 
+def beyond_end(wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]) -> dict[int, int]:
+    """The partitions that end before the offset that is wanted next, each with its end: the topic is another one, or
+    was cut short.
+
+    Example:
+        >>> beyond_end({0: 5, 1: 9, 2: 1}, {0: (0, 7), 1: (2, 4)})
+        {1: 4, 2: 0}
+    """
+    ends = {partition: there.get(partition, (0, 0))[1] for partition in sorted(wanted)}
+    return {partition: end for partition, end in ends.items() if wanted[partition] > end}
+
+
 def check_positions(
     job: str, topic: str, wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]
 ) -> None:
@@ -57,20 +69,31 @@ def check_positions(
     Raises:
         DataLossError: It does not; the message names every range that is gone.
     """
-    gone, shrunk = [], []
+    check_ends(job, topic, wanted, there)
+    gone = []
     for partition, position in sorted(wanted.items()):
-        earliest, end = there.get(partition, (0, 0))
-        if position > end:
-            shrunk.append(f"partition {partition} ends at {end} and the job has read to {position}")
-        elif position < earliest:
+        earliest = there[partition][0] if partition in there else 0
+        if position < earliest:
             gone.append(f"partition {partition} offsets [{position}, {earliest})")
-    if shrunk:
-        raise DataLossError(topic_made_again(job, topic, "; ".join(shrunk)))
     if gone:
         raise DataLossError(
             f"job {job!r}: records of {topic} that it has not read are gone, removed by the topic's retention: "
             f"{'; '.join(gone)}; nothing was read past them; to go on without them: headwater jobs renew {job}"
         )
+
+
+def check_ends(job: str, topic: str, wanted: Mapping[int, int], there: Mapping[int, tuple[int, int]]) -> None:
+    """Checks that a topic reaches as far as a job has read; arguments as above.
+
+    Raises:
+        DataLossError: It does not, so it is another one of the same name, or was cut short.
+    """
+    shrunk = [
+        f"partition {partition} ends at {end} and the job has read to {wanted[partition]}"
+        for partition, end in beyond_end(wanted, there).items()
+    ]
+    if shrunk:
+        raise DataLossError(topic_made_again(job, topic, "; ".join(shrunk)))
 
 
 def check_next(

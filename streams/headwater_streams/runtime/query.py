@@ -47,6 +47,7 @@ from headwater_streams.runtime.tables import require_tables
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 from headwater_streams.runtime.warm_up import WATERMARK, WarmUp, plan_warm_up
+from headwater_streams.sources.topic_metadata import changed_ids
 from headwater_streams.spark_errors import reason_of
 from headwater_streams.workers import has_worker
 
@@ -149,7 +150,7 @@ class JobQuery:
         self._lease.claim(sorted(self._claimed))
         self._context.step(self.job.name, "starting", -1)
         require_tables(self._context, self._plan)
-        require_compatible(self.job.name, differences(self._context, self._plan, self._checkpoint))
+        require_compatible(self.job.name, differences(self._context, self._plan, self._generation))
         last = last_entry(table, self.job.name, self._generation)
         if last is not None and last.kind == "generation" and last.extra["action"] == "renew":
             before = self._context.home.checkpoint(self.job.name, last.extra["after"]["generation"])
@@ -411,12 +412,9 @@ class JobQuery:
 
     def _check_identities(self) -> None:
         """Sees to it that the topics are those that the query began with, and not others of the same name."""
-        for topic, begun in self._ids.items():
-            now = self._context.source.topic_id(topic)
-            if now is not None and now != begun:
-                raise DataLossError(
-                    topic_made_again(self.job.name, topic, f"its id was {begun} and is {now}")
-                )
+        now = {topic: self._context.source.topic_id(topic) for topic in self._ids}
+        for topic, (old, new) in changed_ids(self._ids, now).items():
+            raise DataLossError(topic_made_again(self.job.name, topic, f"its id was {old} and is {new}"))
 
     def _check_checkpoint(self) -> int:
         """The last batch that the table has, -1 for none; the checkpoint must know it."""

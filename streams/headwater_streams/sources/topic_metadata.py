@@ -1,7 +1,7 @@
 """A topic's partitions, their offsets and its identity, asked of the broker."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from confluent_kafka import Consumer, KafkaException, TopicCollection, TopicPartition
@@ -77,6 +77,18 @@ def _numbers(consumer: Consumer, topic: str) -> list[int]:
             f"there is no topic {topic!r}; the broker has {there} (make it with: headwater topics create {topic})"
         )
     return sorted(topics[topic].partitions)
+
+
+def changed_ids(known: Mapping[str, str | None], now: Mapping[str, str | None]) -> dict[str, tuple[str, str]]:
+    """What is another thing of the same name by now, each with its id before and now; where one of the two is not
+    known, nobody can tell.
+
+    Example:
+        >>> changed_ids({"clicks": "a", "taps": "b", "bids": "c"}, {"clicks": "a", "taps": "x", "bids": None})
+        {'taps': ('b', 'x')}
+    """
+    both = ((name, known.get(name), now.get(name)) for name in known)
+    return {name: (old, new) for name, old, new in both if old and new and old != new}
 
 
 _NO_ID = "A" * 22  # KIP-516: sixteen zero bytes, from a broker that gives topics no ids

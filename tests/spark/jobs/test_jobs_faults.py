@@ -175,6 +175,24 @@ def test_job_topic_made_again_and_longer_is_refused_and_renewed_is_read_whole(st
     assert gone_since_read(stage.context, [JOB]) == told
 
 
+def test_job_topic_made_again_before_a_generation_has_read_of_it_is_refused_and_renewed_is_read_whole(
+    stage: Stage,
+) -> None:
+    stage.make()
+    stage.send(*range(5))
+    stage.run_once()
+    assert stage.renew() == {}
+    stage.remove()
+    stage.make()
+    stage.send(*range(100, 120))  # the new generation would go on at offset 5
+    with pytest.raises(IncompatibleStateError, match=r"the topic clicks.*deleted and made again.*jobs renew"):
+        stage.run_once()
+    assert stage.renew() == {}
+    stage.run_once()
+    assert stage.numbers() == [*range(5), *range(100, 120)]
+    assert stage.audit() == ([], [])
+
+
 @pytest.mark.story
 def test_job_is_told_what_a_rebuild_does_not_make_again(stage: Stage) -> None:
     stage.make()

@@ -55,7 +55,7 @@ def plan_rewind(
     again = history.read_ranges(since=at_version)
     _require_records(context, job, again)
     later = history.entries(since=at_version)
-    halts = why_incompatible(job.name, differences(context, found, checkpoint))
+    halts = why_incompatible(job.name, differences(context, found, at.generation))
     made = RewindPlan(
         **facts_of_plan(context, found, history, reference),
         version=at_version,
