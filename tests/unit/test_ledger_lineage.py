@@ -9,6 +9,7 @@ import pytest
 from headwater_streams.backfill.rewind.sides import undone_of
 from headwater_streams.ledger.entry import LedgerEntry, is_undone
 from headwater_streams.ledger.log import last_entry, lineage, seen_of, since_rebuilt
+from headwater_streams.ledger.shared import made_again_after
 
 SHADOW = "backfills/a/rebuilt/tables/gold/x"
 
@@ -108,3 +109,18 @@ def test_rewind_takes_a_side_table_to_no_version_that_was_taken_back(table: Path
     write(table, *log)
     assert undone_of(table, "job", back, {"job-1": {"swap": 9}}, version=2).before == 5, "as restored"
     assert undone_of(table, "job", back, {}, version=2).before is None, "no repair came later"
+
+
+def test_rows_of_a_generation_are_of_another_topic_from_the_next_one_on_that_began_it_anew() -> None:
+    made = [
+        batch(1, 0),
+        begun(2, "renew", anew=["clicks"]),
+        begun(3, "renew"),
+        begun(4, "renew", anew=["clicks", "taps"]),
+    ]
+    assert [made_again_after(made, generation) for generation in (1, 2, 3, 4)] == [
+        {"clicks": 2, "taps": 4},
+        {"clicks": 4, "taps": 4},
+        {"clicks": 4, "taps": 4},
+        {},
+    ]

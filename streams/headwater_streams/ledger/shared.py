@@ -45,6 +45,15 @@ def made_again(entries: Iterable[LedgerEntry]) -> dict[str, int]:
     return again
 
 
+def made_again_after(entries: Iterable[LedgerEntry], generation: int) -> dict[str, int]:
+    """The topics that were deleted and made again after a generation of a job, each with the one that began to read the
+    next topic of that name; arguments as above."""
+    again: dict[str, int] = {}
+    for entry in (entry for entry in entries if entry.generation > generation):
+        again = dict.fromkeys(entry.extra.get("anew", ()), entry.generation) | again
+    return again
+
+
 def _made_of(home: Home, table: str) -> Iterator[Path]:
     """The folders of a table and of those that its rows were made of, as far as they are there."""
     waiting, known = {table}, set[str]()

@@ -195,3 +195,23 @@ def test_generations_that_begin_twice_or_without_a_checkpoint_go_on_where_the_jo
     assert stage.rows() == [(1, n) for n in range(5)]
     assert stage.findings() == []
     backfill.plan_rebuild(stage.context, job)
+
+
+def test_repair_is_taken_back_beside_the_rows_of_a_topic_made_again_since(stage: Stage) -> None:
+    before, mended = clean("n % 5 <> 1"), clean("n >= 0")
+    stage.make(range(10))
+    stage.run(before)
+    rows = stage.rows()
+    backfill_id, _ = stage.verified(mended)
+    backfill.swap(stage.context, backfill_id)
+    stage.make(range(100, 107))
+    stage.renew(before)
+    stage.run(before)
+    new = [(2, n) for n in range(100, 107) if n % 5 != 1]
+    assert stage.rows() == [*[(1, n) for n in range(10)], *new]
+    assert stage.findings() == []
+    backfill.rollback(stage.context, backfill_id)
+    assert stage.rows() == [*rows, *new]
+    quarantined = DeltaTable(str(stage.home.table("silver.clicks__quarantine"))).to_pyarrow_table()
+    assert sorted(quarantined["_generation"].to_pylist()) == [1, 1, 2, 2]
+    assert stage.findings() == []

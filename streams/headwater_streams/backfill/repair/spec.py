@@ -34,12 +34,14 @@ class Affected:
         since: Of topics that were made again, the first generation whose rows are of the newest one.
         closed_until_us: Of sessions, those that end there or before, microseconds; None for all. The live job writes
             others, which begin as early, once they are closed.
+        until: Of topics that were made again since, the first generation whose rows are of another one.
     """
 
     ranges: Ranges
     windows: tuple[Span, ...] = ()
     since: Mapping[str, int] = field(default_factory=dict)
     closed_until_us: int | None = None
+    until: Mapping[str, int] = field(default_factory=dict)
 
     def condition(self) -> Column:
         """True for an affected row of the target, never NULL."""
@@ -56,7 +58,11 @@ class Affected:
 
     def of_offsets(self) -> Column:
         """True where a row's coordinates are in one of the ranges."""
-        return Offsets.of([self.ranges]).condition() & of_newest(self.since)
+        condition = Offsets.of([self.ranges]).condition() & of_newest(self.since)
+        for topic, generation in self.until.items():
+            is_other = ~F.col(TOPIC).eqNullSafe(F.lit(topic))
+            condition &= is_other | F.coalesce(F.col(GENERATION) < generation, F.lit(True))
+        return condition
 
     def before(self, end: int) -> "Affected":
         """The windows that begin before a time."""

@@ -5,8 +5,10 @@ Of a job that writes several tables each has a shadow and a commit of its own, t
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from pyspark.sql import Column
 
 from headwater_streams.backfill.history import TableHistory, require_none_half_done
 from headwater_streams.backfill.repair.kept import kept_aside
@@ -21,6 +23,7 @@ from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
+from headwater_streams.ledger.shared import made_again_after
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.sinks.delta_table import conflicts, read_version
@@ -181,8 +184,16 @@ def _swap_quarantine(context: StageContext, planned: BackfillPlan, folder: Backf
     context.step(planned.job, "after quarantine swap", 0)
 
 
+def _affected(context: StageContext, planned: BackfillPlan) -> Column:
+    """The affected rows that a swap brought, but none of a topic that was made again since: it may have the same
+    offsets."""
+    history = TableHistory(context.home.table(planned.target), planned.target, planned.job)
+    made = (c.entry for c in history.commits if c.entry is not None and c.entry.job == planned.job)
+    return replace(planned.affected, until=made_again_after(made, planned.generation)).condition()
+
+
 def _roll_back_table(context: StageContext, planned: BackfillPlan, name: str) -> None:
-    table, affected = context.home.table(name), planned.affected.condition()
+    table, affected = context.home.table(name), _affected(context, planned)
     made = _by_action(context, planned, name)
     if SWAP not in made or ROLLBACK in made:
         return
@@ -251,7 +262,8 @@ def _require_unmoved(
     """Checks that commits since a version, by default the one planned on, else its swap's, left affected rows alone."""
     is_back = version is not None
     name, version = name or planned.target, planned.base_version if version is None else version
-    table, affected = context.home.table(name), planned.affected.condition()
+    table = context.home.table(name)
+    affected = _affected(context, planned) if is_back else planned.affected.condition()
     if is_unmoved(context, table, affected, version, transaction.version):
         return
     changed = f"rows of {name} in the affected range changed between version {version} and version"

@@ -70,6 +70,7 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     entries = [c.entry for c in live if c.entry is not None]
     repaired = [c for c in made if c.entry is not None and c.entry.kind == "backfill"]
     repairs = [c.entry for c in repaired if c.entry is not None]
+    generations = [c.entry for c in made if c.entry is not None and c.entry.kind == "generation"]
     for sequence in sequences(made, entries):
         sum_up(audit, sequence)
         check_sequence(audit, sequence)
@@ -79,13 +80,13 @@ def audit_table(home: Home, table: str) -> TableAudit | None:
     audit.notes += [_moved_by(entry) for entry in repairs if "before" in entry.totals]
     audit.notes += [_lost(c.entry) for c in made if c.entry is not None and c.entry.extra.get("lost")]
     if last.kind == "row":
-        check_rows(audit, home, live, repaired)
+        check_rows(audit, home, live, repaired, generations)
     elif last.kind == "scd":
         check_changes(audit, home, entries)
     elif last.kind == "window":
         check_windows(audit, home, entries, repairs)
     elif last.kind == "as_of":
-        check_rows(audit, home, live, repaired)
+        check_rows(audit, home, live, repaired, generations)
         if entries:
             check_answers(audit, home, entries[-1], repairs)
     elif entries:

@@ -13,10 +13,16 @@ import pyarrow.dataset as ds
 
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
+from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import Commit
 from headwater_streams.ledger.places import inside
 from headwater_streams.ledger.repeats import more_than_once
-from headwater_streams.ledger.shared import shares_coordinates, tables_read, topics_made_again
+from headwater_streams.ledger.shared import (
+    made_again_after,
+    shares_coordinates,
+    tables_read,
+    topics_made_again,
+)
 from headwater_streams.plural import counted
 from headwater_streams.runtime.home import Home
 
@@ -29,7 +35,13 @@ _Pairs = Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 """Half-open stretches of offsets, by topic and partition."""
 
 
-def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: Sequence[Commit]) -> None:
+def check_rows(
+    audit: TableAudit,
+    home: Home,
+    live: Sequence[Commit],
+    repairs: Sequence[Commit],
+    begun: Sequence[LedgerEntry],
+) -> None:
     """Checks that a table has, for each batch, the rows that its commit wrote, and for each repair those of its range.
 
     Args:
@@ -37,6 +49,7 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
         home: Where the table is.
         live: The batches' commits.
         repairs: The swaps and their ways back, oldest first; the rows of a range are those of the last one.
+        begun: The entries with which generations began, oldest first.
     """
     path = home.table(audit.table)
     rows = columns_of(path, ["_topic", "_partition", "_offset", "_batch", "_generation"])
@@ -46,7 +59,7 @@ def check_rows(audit: TableAudit, home: Home, live: Sequence[Commit], repairs: S
     if twice and not any(shares_coordinates(home, name) or topics_made_again(home, name) for name in read):
         stand = counted(len(twice), "row stands", "rows stand")
         audit.findings.append(f"{audit.table}: {stand} there twice: {_named(twice)}")
-    ranges = [_Replaced.by(repair) for repair in repairs]
+    ranges = [_Replaced.by(repair, begun) for repair in repairs]
     own = rows.filter(~_in_one_of(rows, ranges)) if repairs else rows
     there = rows_by_batch(own)
     unknown = 0
@@ -126,16 +139,19 @@ class _Replaced:
 
     Attributes:
         pairs: Their offsets.
-        since: Of topics that were made again, the first generation whose rows are of the newest one.
+        since: Of topics that were made again before, the first generation whose rows are of the newest one then.
+        until: Of topics that were made again later, the first generation whose rows are not of that one any more.
     """
 
     pairs: _Pairs
     since: Mapping[str, int]
+    until: Mapping[str, int]
 
     @classmethod
-    def by(cls, repair: Commit) -> "_Replaced":
+    def by(cls, repair: Commit, begun: Sequence[LedgerEntry]) -> "_Replaced":
         assert repair.entry is not None
-        return cls(_pairs_of(repair), repair.entry.extra.get("since", {}))
+        until = made_again_after(begun, repair.entry.generation)
+        return cls(_pairs_of(repair), repair.entry.extra.get("since", {}), until)
 
     def mask(self, rows: pa.Table) -> np.ndarray:
         """True at these of some rows, with their `_generation`."""
@@ -144,13 +160,19 @@ class _Replaced:
             of_topic: Any = pc.fill_null(pc.equal(rows["_topic"], topic), False).to_numpy()
             newest: Any = pc.fill_null(pc.greater_equal(rows["_generation"], generation), False).to_numpy()
             mask &= ~of_topic | newest
+        for topic, generation in self.until.items():
+            of_topic = pc.fill_null(pc.equal(rows["_topic"], topic), False).to_numpy()
+            older: Any = pc.fill_null(pc.less(rows["_generation"], generation), True).to_numpy()
+            mask &= ~of_topic | older
         return mask
 
     def has_some_of(self, batch: Commit) -> bool:
         """Whether rows of a batch may be among them."""
         assert batch.entry is not None
-        old = {topic for topic, generation in self.since.items() if batch.entry.generation < generation}
-        pairs = {place: found for place, found in _pairs_of(batch).items() if place[0] not in old}
+        at = batch.entry.generation
+        others = {topic for topic, generation in self.since.items() if at < generation}
+        others |= {topic for topic, generation in self.until.items() if at >= generation}
+        pairs = {place: found for place, found in _pairs_of(batch).items() if place[0] not in others}
         return _overlap(pairs, self.pairs)
 
 
