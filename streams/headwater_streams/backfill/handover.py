@@ -11,13 +11,14 @@ from typing import Any
 from pyspark.sql import types as T
 
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.topics import changed_topics, read_beyond, require_same_topics
 from headwater_streams.backfill.whole import WholePlan
 from headwater_streams.errors import DataLossError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import LedgerEntry, spelled
 from headwater_streams.ledger.log import commits, lineage, seen_of
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import move_facts
-from headwater_streams.runtime.generations import generation_id
+from headwater_streams.runtime.generations import generation_id, read_by_ledger
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import app_id
 from headwater_streams.runtime.stages.failing_rows import FOLDER as FAILING
@@ -26,6 +27,7 @@ from headwater_streams.sinks.delta_table import conflicts, ensure_table
 from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 from headwater_streams.sinks.live_files import LiveFile
 from headwater_streams.sinks.marks import last_batch
+from headwater_streams.sinks.target import declared_name
 
 REBUILD, REWIND, RESTORE = "rebuild", "rewind", "restore"
 _ATTEMPTS = 10
@@ -72,7 +74,8 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
 
     Raises:
         BackfillError: It was not swapped in, or the job has begun another generation since.
-        DataLossError: Files of the old rows, or the old checkpoint, are gone; nothing is changed.
+        DataLossError: Files of the old rows, the old checkpoint, or the records that the job would read once more are
+            gone; nothing is changed.
     """
     table = context.home.table(planned.target)
     if not any(made_by(context.home.table(name), planned.id) for name in planned.tables):
@@ -85,6 +88,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
             swapped = bool(made_by(table, planned.id))
             if swapped:
                 require_generation(context, planned, planned.generation)
+                _require_nothing_lost(context, planned)
                 old = context.home.checkpoint(planned.job, planned.base_generation)
                 staged = stage_checkpoint(context, planned, old)
                 take_checkpoint(context, planned.job, staged, planned.generation + 1)
@@ -100,11 +104,12 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
     return stored
 
 
-def require_not_taken_back(context: StageContext, planned: WholePlan) -> None:
-    """Sees to it that a backfill was not rolled back, in whole or half: its tables are not what it was planned on.
+def require_swappable(context: StageContext, planned: WholePlan) -> None:
+    """Sees to it that a backfill was not rolled back, in whole or half, as its tables are not what it was planned on
+    then; and that its topics are those that it was planned on, unless its swap has begun, which is to end.
 
     Raises:
-        BackfillError: It was.
+        BackfillError: It was, or one of them was made again.
     """
     made = [actions for name in planned.tables if (actions := made_by(context.home.table(name), planned.id))]
     back = [RESTORE in actions for actions in made]
@@ -112,6 +117,8 @@ def require_not_taken_back(context: StageContext, planned: WholePlan) -> None:
         raise BackfillError(f"the backfill {planned.id!r} is half rolled back; roll it back again")
     if any(back):
         raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
+    if not made:
+        require_same_topics(context, planned)
 
 
 def require_generation(context: StageContext, planned: WholePlan, expected: int) -> None:
@@ -346,11 +353,37 @@ def told(planned: WholePlan, version: int, entry: LedgerEntry) -> dict[str, Any]
     }
 
 
+def _require_nothing_lost(context: StageContext, planned: WholePlan) -> None:
+    """Sees to it that what a job has read since the swap is still there, for it will read that again.
+
+    Raises:
+        DataLossError: It is of a topic that was made again since.
+    """
+    others = changed_topics(context, planned)
+    if not others:
+        return
+    table = context.home.table(planned.target)
+    now = read_by_ledger(table, planned.job)
+    before = read_by_ledger(table, planned.job, until=_replaced_version(context, planned) + 1)
+    lost = {topic: read_beyond(now.get(topic, {}), before.get(topic, {})) for topic in others}
+    if any(lost.values()):
+        raise DataLossError(
+            f"the job {planned.job!r} has read {', '.join(spelled(lost))} since {planned.id!r} was swapped in, and "
+            "would read that again, but the topic was deleted and made again, and these records are gone; nothing was "
+            f"changed; to go on with the rows that are there: headwater jobs renew {declared_name(planned.job)}"
+        )
+
+
+def _replaced_version(context: StageContext, planned: WholePlan) -> int:
+    """The target's last version before the swap."""
+    made = made_by(context.home.table(planned.target), planned.id)
+    swapped = next(entry for action, (_, entry) in made.items() if action != RESTORE)
+    return int(swapped.extra["replaced_version"])
+
+
 def _last_batch(context: StageContext, planned: WholePlan) -> int:
     """The last batch that the target had before the swap; another table may have one more, which is written anew."""
-    table = context.home.table(planned.target)
-    swapped = next(entry for action, (_, entry) in made_by(table, planned.id).items() if action != RESTORE)
-    version = int(swapped.extra["replaced_version"])
+    table, version = context.home.table(planned.target), _replaced_version(context, planned)
     base, following = planned.base_generation, planned.generation + 1
     return restored_entry(planned, planned.target, version, table, following, origin=base).batch
 

@@ -1,6 +1,6 @@
 """What the live job did, read from its target's ledger entries: its batches, its progress, earlier backfills."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -72,12 +72,13 @@ class TableHistory:
 
     def entries(self, *, since: int = -1) -> list[LedgerEntry]:
         """The live job's own entries, oldest first, of versions after `since`."""
-        found = ((c.version, c.entry) for c in self.commits)
-        return [
-            e
-            for v, e in found
-            if e is not None and v > since and e.kind not in _OTHERS and self._job in (None, e.job)
-        ]
+        return [entry for version, entry in self._made() if version > since]
+
+    def _made(self) -> Iterator[tuple[int, LedgerEntry]]:
+        """The same, all of them, each with its version."""
+        for version, entry in ((c.version, c.entry) for c in self.commits):
+            if entry is not None and entry.kind not in _OTHERS and self._job in (None, entry.job):
+                yield version, entry
 
     def last_entry(self) -> LedgerEntry:
         """The live job's newest entry.
@@ -135,6 +136,17 @@ class TableHistory:
         began to read the newest one: rows of the generations before have the same offsets, of other records."""
         entries = (c.entry for c in self.commits if c.entry is not None)
         return made_again(entry for entry in entries if self._job in (None, entry.job))
+
+    @cached_property
+    def last_of_old(self) -> int:
+        """The newest version with what a batch read of a topic before that was made again, which nobody can read again;
+        -1 without any."""
+        newest = [
+            version
+            for version, entry in self._made()
+            if ranges_of(entry.sources).keys() - ranges_of(self._of_newest(entry)).keys()
+        ]
+        return max(newest, default=-1)
 
     def _of_newest(self, entry: LedgerEntry) -> Sequence[SourceRange]:
         """What a batch read, but for topics that were made again since."""

@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 
 from headwater_streams.ledger.entry import Ranges
 
-FORMAT = 1
-"""Of stored plans."""
+FORMAT = 2
+"""Of stored plans. Those of format 1 have no ids of topics, so a topic that was made again since is not noticed."""
 
 Span = tuple[int, int]
 """A half-open stretch of event time in microseconds."""

@@ -24,6 +24,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind import swapping as rewind_swapping
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillFolder
+from headwater_streams.backfill.topics import on_same_topics, require_same_topics
 from headwater_streams.backfill.verdict import Verdict
 from headwater_streams.errors import DataLossError
 from headwater_streams.runtime.context import StageContext
@@ -50,14 +51,16 @@ def run(
         The progress: `"done"`, or `"paused"` where `pause` was called.
 
     Raises:
-        BackfillError: There is no such backfill, it was aborted, another process runs it, or the code was changed.
+        BackfillError: There is no such backfill, it was aborted, another process runs it, the code was changed, or a
+            topic of the job was made again.
         CheckFailedError: A check with `action="fail"` does not hold; the step was not committed.
     """
     with _opened(context, backfill) as (folder, planned):
-        if isinstance(planned, RebuildPlan):
-            return rebuild_running.run(context, folder, planned, job, on_progress)
         if isinstance(planned, RewindPlan):
             return nothing_to_run(planned)
+        require_same_topics(context, planned)
+        if isinstance(planned, RebuildPlan):
+            return rebuild_running.run(context, folder, planned, job, on_progress)
         return repair_running.run(context, folder, planned, job, on_progress)
 
 
@@ -73,8 +76,8 @@ def preview(context: StageContext, backfill: str, job: Job, *, limit: int = SHOW
         limit: The most rows of each kind in the samples.
 
     Raises:
-        BackfillError: There is no such backfill, the job is not the one that was planned, a rebuild has not caught up,
-            or a rebuild or rewind was swapped in.
+        BackfillError: There is no such backfill, the job is not the one that was planned, a topic was made again, a
+            rebuild has not caught up, or a rebuild or rewind was swapped in.
     """
     return next(iter(preview_tables(context, backfill, job, limit=limit).values())).diff
 
@@ -88,8 +91,9 @@ def preview_tables(
         BackfillError: As `preview`.
     """
     folder = BackfillFolder(context.home, backfill)
-    with _told_if_vacuumed(backfill, "plan again"):
-        return previewed(context, folder, folder.plan(), job, limit)
+    planned = folder.plan()
+    with _told_if_vacuumed(backfill, "plan again"), on_same_topics(context, planned):
+        return previewed(context, folder, planned, job, limit)
 
 
 def verify(context: StageContext, backfill: str, job: Job, *, recompute: Recompute = "sample") -> Verdict:
@@ -103,7 +107,7 @@ def verify(context: StageContext, backfill: str, job: Job, *, recompute: Recompu
             50,000 offsets or a twentieth of them, whichever is more (an eighth, where a window takes as many), or none.
 
     Raises:
-        BackfillError: The run is not complete, or the job is not the one that was planned.
+        BackfillError: The run is not complete, the job is not the one that was planned, or a topic was made again.
     """
     with _opened(context, backfill) as (folder, planned):
         if isinstance(planned, RebuildPlan):

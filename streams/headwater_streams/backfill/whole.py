@@ -1,7 +1,7 @@
 """What backfills of whole tables have in common: a rebuild and a rewind, each a new generation of its job."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Self
 
 from headwater_streams.backfill.values import FORMAT
@@ -24,6 +24,7 @@ class WholePlan:
         fingerprint: The digest of the code that is meant.
         base_generation: The job's generation when it was planned.
         base_version: The target's version then.
+        topic_ids: The topics that the job reads, or that fill the tables which it reads, each with its id.
         rows: How many rows the job had read that will be read again.
         feeds: The jobs that read its tables, and those that read theirs, each behind all that feed it. One that has
             read rows which are replaced stops at the swap, until its table is made anew, too.
@@ -46,6 +47,7 @@ class WholePlan:
     base_generation: int
     base_version: int
     rows: int
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
     feeds: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     created_at: str = ""

@@ -3,11 +3,14 @@
 generation 1   clicks    offsets 0 .. 9     n = 0 .. 9
                deleted, made again, headwater jobs renew
 generation 2   clicks    offsets 0 .. 19    n = 100 .. 119      these alone are read again
+
+Before the renewal nothing is: what a job has read is in no topic, and every step of a backfill says so.
 """
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ import headwater as hw
 from headwater_broker.testing import RunningBroker
 from headwater_streams import backfill
 from headwater_streams.backfill import BackfillError, Verdict
-from headwater_streams.errors import DataLossError
+from headwater_streams.errors import DataLossError, IncompatibleStateError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
@@ -61,20 +64,23 @@ class Stage:
     """A home and a broker with one topic."""
 
     def __init__(self, spark: SparkSession, home: Path, running: RunningBroker) -> None:
-        self.home = Home(home)
+        self.home, self.bootstrap = Home(home), running.bootstrap
         self.context = StageContext(spark, self.home, KafkaSource(running.bootstrap))
         self._settings = {"bootstrap.servers": running.bootstrap}
         self._admin = AdminClient(self._settings)
 
-    def make(self, numbers: Iterable[int]) -> None:
-        """Makes the topic with these records, once more if it is there."""
-        if "clicks" in self._admin.list_topics().topics:
-            self._admin.delete_topics(["clicks"])["clicks"].result(10)
-        self._admin.create_topics([NewTopic("clicks", 1, 1)])["clicks"].result(10)
+    def make(self, numbers: Iterable[int], topic: str = "clicks", *, partitions: int = 1) -> None:
+        """Makes a topic with these records, in its last partition, once more if it is there."""
+        if topic in self._admin.list_topics().topics:
+            self._admin.delete_topics([topic])[topic].result(10)
+        self._admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(10)
+        self.send(numbers, topic, partition=partitions - 1)
+
+    def send(self, numbers: Iterable[int], topic: str = "clicks", *, partition: int = 0) -> None:
         producer = Producer(self._settings)
         for n in numbers:
             value = {"n": n, "at": f"2013-01-01T10:{n % 60:02}:00Z"}
-            producer.produce("clicks", json.dumps(value).encode())
+            producer.produce(topic, json.dumps(value).encode(), partition=partition)
         assert producer.flush(10) == 0
 
     def run(self, *jobs: Job) -> None:
@@ -197,6 +203,158 @@ def test_generations_that_begin_twice_or_without_a_checkpoint_go_on_where_the_jo
     backfill.plan_rebuild(stage.context, job)
 
 
+MADE_AGAIN = "was deleted and made again since the backfill"
+
+
+@pytest.mark.story
+def test_backfill_of_a_topic_made_again_is_not_planned_until_the_job_is_renewed(stage: Stage) -> None:
+    before, mended = clean("n % 5 <> 1"), clean("n >= 0")
+    stage.make(range(6))
+    stage.run(before)
+    stage.send(range(6, 10))
+    stage.run(before)
+    rows, context = stage.rows(), stage.context
+    span = ("2013-01-01T00:00:00Z", "2100-01-01T00:00:00Z")
+    ranges: list[Callable[[], Any]] = [
+        lambda: backfill.plan(context, mended),
+        lambda: backfill.plan(context, mended, offsets={"clicks": {0: (0, 1)}}),
+        lambda: backfill.plan(context, mended, timestamps=span),
+        lambda: backfill.plan(context, mended, event_time=span),
+        lambda: backfill.plan(context, mended, since_version=0),
+        lambda: backfill.plan(context, mended, rows="quarantined"),
+        lambda: backfill.plan_rebuild(context, before),
+        lambda: backfill.plan_rewind(context, before, version=1),
+    ]
+    for numbers, partitions in ((range(100, 120), 1), (range(100, 103), 1), (range(100, 120), 2)):
+        stage.make(numbers, partitions=partitions)
+        with pytest.raises(IncompatibleStateError, match=r"made again.*jobs renew clean") as run:
+            stage.run(before)
+        for plan in ranges:
+            with pytest.raises(IncompatibleStateError) as refused:
+                plan()
+            assert str(refused.value) == str(run.value), "it is refused as the next run is"
+    assert stage.rows() == rows
+    stage.renew(before)
+    stage.run(before)
+    backfill_id, verdict = stage.verified(mended)
+    assert verdict.passed, verdict.findings
+    backfill.swap(context, backfill_id)
+    assert stage.rows() == [*rows, *[(2, n) for n in range(100, 120)]]
+
+
+def test_backfill_whose_topic_is_made_again_between_its_steps_goes_no_further(stage: Stage) -> None:
+    before, mended = clean("n % 5 <> 1"), clean("n >= 0")
+    stage.make(range(10))
+    stage.run(before)
+    stage.send(range(10, 13))
+    stage.run(before)
+    context, rows = stage.context, stage.rows()
+
+    def of(start: int, end: int) -> Mapping[str, Any]:
+        return {"offsets": {"clicks": {0: (start, end)}}}
+
+    planned, ran = (backfill.plan(context, mended, **of(start, start + 2)).id for start in (0, 2))
+    backfill.run(context, ran, mended)
+    verified, _ = stage.verified(mended, **of(4, 6))
+    swapped, _ = stage.verified(mended, **of(6, 8))
+    rebuild = backfill.plan_rebuild(context, mended).id
+    backfill.run(context, rebuild, mended)
+    assert backfill.verify(context, rebuild, mended).passed
+    backfill.swap(context, swapped)
+    mended_rows = stage.rows()
+    assert mended_rows != rows
+    rewind = backfill.plan_rewind(context, before, version=1).id
+    assert backfill.verify(context, rewind, before).passed
+
+    stage.make(range(100, 120))
+    steps: list[Callable[[], Any]] = [
+        *[
+            lambda each=each: backfill.preview(context, each, mended)
+            for each in (planned, ran, verified, rebuild)
+        ],
+        *[
+            lambda each=each: backfill.run(context, each, mended)
+            for each in (planned, ran, verified, rebuild)
+        ],
+        *[lambda each=each: backfill.verify(context, each, mended) for each in (ran, verified, rebuild)],
+        *[lambda each=each: backfill.swap(context, each) for each in (verified, rebuild, rewind)],
+        lambda: backfill.verify(context, rewind, before),
+    ]
+    for step in steps:
+        with pytest.raises(
+            BackfillError, match=f"the topic clicks {MADE_AGAIN}.*jobs renew clean; then plan again"
+        ):
+            step()
+    assert stage.rows() == mended_rows
+    assert backfill.verify(context, swapped, mended).passed, "what is swapped in has its verdict still"
+    backfill.swap(context, swapped)
+    assert stage.findings() == []
+    backfill.rollback(context, swapped)
+    assert stage.rows() == rows
+    stage.renew(before)
+    stage.run(before)
+    for step in steps:
+        with pytest.raises(BackfillError, match=f"the topic clicks {MADE_AGAIN}"):
+            step()
+    assert stage.rows() == [*rows, *[(2, n) for n in range(100, 120) if n % 5 != 1]]
+    assert stage.findings() == []
+
+
+def test_backfill_whose_topic_is_made_again_while_it_is_read_commits_nothing(stage: Stage) -> None:
+    before, mended = clean("n % 5 <> 1"), clean("n >= 0")
+    stage.make(range(10))
+    stage.run(before)
+    rows = stage.rows()
+    chunked = backfill.plan(stage.context, mended).id
+    rebuild = backfill.plan_rebuild(stage.context, mended).id
+    source = stage.context.source
+    assert isinstance(source, KafkaSource)
+
+    class MadeAgain(KafkaSource):
+        """Records are read when the chunk is written, behind this."""
+
+        def read(self, *asked: Any) -> DataFrame:
+            found = super().read(*asked)
+            stage.make(range(100, 120))
+            return found
+
+    with pytest.raises(BackfillError, match=MADE_AGAIN):
+        backfill.run(replace(stage.context, source=MadeAgain(stage.bootstrap)), chunked, mended)
+    assert backfill.status(stage.home, chunked)["chunks_done"] == 0
+    with pytest.raises(BackfillError, match=MADE_AGAIN):
+        backfill.run(stage.context, chunked, mended)
+
+    stage.renew(before)
+    stage.run(before)
+    verified, _ = stage.verified(mended)
+    with pytest.raises(BackfillError, match=MADE_AGAIN):
+        backfill.verify(replace(stage.context, source=MadeAgain(stage.bootstrap)), verified, mended)
+    with pytest.raises(BackfillError, match=MADE_AGAIN):
+        backfill.run(stage.context, rebuild, mended)
+    assert stage.rows() == [*rows, *[(2, n) for n in range(100, 120) if n % 5 != 1]]
+
+
+def test_rebuild_whose_topic_is_made_again_while_it_runs_is_refused(stage: Stage) -> None:
+    job = clean("n >= 0")
+    stage.make(range(10))
+    stage.run(job)
+    rebuild = backfill.plan_rebuild(stage.context, job).id
+
+    def step(_job: str, what: str, batch: int) -> None:
+        if (what, batch) == ("shadow started", -1):
+            stage.make(range(100, 120))
+
+    with pytest.raises(BackfillError, match=MADE_AGAIN):
+        backfill.run(replace(stage.context, step=step), rebuild, job)
+    for again in (
+        lambda: backfill.run(stage.context, rebuild, job),
+        lambda: backfill.verify(stage.context, rebuild, job),
+    ):
+        with pytest.raises(BackfillError, match=MADE_AGAIN):
+            again()
+    assert stage.rows() == [(1, n) for n in range(10)]
+
+
 def test_repair_is_taken_back_beside_the_rows_of_a_topic_made_again_since(stage: Stage) -> None:
     before, mended = clean("n % 5 <> 1"), clean("n >= 0")
     stage.make(range(10))
@@ -215,3 +373,113 @@ def test_repair_is_taken_back_beside_the_rows_of_a_topic_made_again_since(stage:
     quarantined = DeltaTable(str(stage.home.table("silver.clicks__quarantine"))).to_pyarrow_table()
     assert sorted(quarantined["_generation"].to_pylist()) == [1, 1, 2, 2]
     assert stage.findings() == []
+
+
+class Killed(BaseException):
+    """The process died here."""
+
+
+def test_swap_that_has_begun_is_ended_though_the_topic_was_made_again(stage: Stage) -> None:
+    before, mended = clean("n % 5 <> 1"), clean("n >= 0")
+    stage.make(range(10))
+    stage.run(before)
+    backfill_id, _ = stage.verified(mended)
+
+    def step(_job: str, what: str, batch: int) -> None:
+        if what == "after quarantine swap":
+            raise Killed
+
+    with pytest.raises(Killed):
+        backfill.swap(replace(stage.context, step=step), backfill_id)
+    stage.make(range(100, 120))
+    backfill.swap(stage.context, backfill_id)
+    assert stage.rows() == [(1, n) for n in range(10)]
+    assert stage.findings() == []
+
+
+def test_rollback_loses_nothing_that_the_job_read_since_of_a_topic_made_again(stage: Stage) -> None:
+    job = clean("n >= 0")
+    stage.make(range(10))
+    stage.run(job)
+
+    def swapped_in(backfill_id: str) -> str:
+        backfill.run(stage.context, backfill_id, job)
+        assert backfill.verify(stage.context, backfill_id, job).passed
+        backfill.swap(stage.context, backfill_id)
+        return backfill_id
+
+    first = swapped_in(backfill.plan_rebuild(stage.context, job).id)
+    backfill.rollback(stage.context, first)
+    second = swapped_in(backfill.plan_rebuild(stage.context, job).id)
+    stage.send(range(10, 15))
+    stage.run(job)
+    rows = stage.rows()
+    rewound = backfill.plan_rewind(
+        stage.context, job, version=backfill.versions(stage.home, job)[0].version
+    ).id
+    stage.make(range(100, 120))
+    with pytest.raises(
+        DataLossError, match=r"has read clicks 0 \[10, 15\) since .* made again.*jobs renew clean"
+    ):
+        backfill.rollback(stage.context, second)
+    assert stage.rows() == rows
+    with pytest.raises(BackfillError, match=MADE_AGAIN):
+        backfill.verify(stage.context, rewound, job)
+    stage.renew(job)
+    stage.run(job)
+    assert [n for _, n in stage.rows()] == [*range(15), *range(100, 120)]
+    assert stage.findings() == []
+
+
+def test_rewind_is_taken_back_though_the_topic_was_made_again_since(stage: Stage) -> None:
+    job = clean("n >= 0")
+    stage.make(range(10))
+    stage.run(job)
+    stage.send(range(10, 15))
+    stage.run(job)
+    rewound = backfill.plan_rewind(stage.context, job, version=1).id
+    assert backfill.verify(stage.context, rewound, job).passed
+    backfill.swap(stage.context, rewound)
+    assert [n for _, n in stage.rows()] == [*range(10)]
+    stage.make(range(100, 120))
+    backfill.rollback(stage.context, rewound)
+    assert [n for _, n in stage.rows()] == [*range(15)], "these rows are in no topic any more"
+    with pytest.raises(IncompatibleStateError, match=r"made again.*jobs renew clean"):
+        stage.run(job)
+    stage.renew(job)
+    stage.run(job)
+    assert [n for _, n in stage.rows()] == [*range(15), *range(100, 120)]
+    assert stage.findings() == []
+    # Back to before it was made again, where nothing of the old topic would be lost, and not farther.
+    last, *_ = (each for each in reversed(backfill.versions(stage.home, job)) if each.why_not is None)
+    assert last.batch == 1
+    with pytest.raises(BackfillError, match="cannot be read again, for it was deleted and made again since"):
+        backfill.plan_rewind(stage.context, job, version=1)
+    backfill.plan_rewind(stage.context, job, version=last.version)
+
+
+clacks = hw.topic("clacks", schema="n INT, at TIMESTAMP", event_time="at", watermark="1 hour")
+
+
+@hw.job(target=hw.delta("silver.both"), dedup=hw.by_offset())
+@hw.check("wanted", "n % 5 <> 1")
+def pairs(clicks: DataFrame, clacks: DataFrame) -> DataFrame:
+    clicks = clicks.withColumnRenamed("at", "clicked_at")
+    return hw.join(clicks, clacks, on=["n"], left_time="clicked_at", right_time="at", within="1 hour")
+
+
+def test_join_one_of_whose_topics_was_made_again_names_it(stage: Stage) -> None:
+    job = bind(pairs)
+    stage.make(range(10))
+    stage.make(range(10), "clacks")
+    stage.run(job)
+    stage.make(range(10), "clacks")
+    for plan in (
+        lambda: backfill.plan(stage.context, job),
+        lambda: backfill.plan_rebuild(stage.context, job),
+    ):
+        with pytest.raises(
+            IncompatibleStateError, match=r"the topic clacks: .*made again.*renew pairs"
+        ) as refused:
+            plan()
+        assert "topic clicks" not in str(refused.value)

@@ -1,16 +1,20 @@
 """The story of each kind of job, and of a backfill of what it wrote.
 
 It runs, dies, goes on, and knows what is late and what is rejected. A repair, or a rebuild where there is none, is
-planned, run, verified, swapped in and taken back; so is a rewind.
+planned, run, verified, swapped in and taken back; so is a rewind. None is where a topic was deleted and made again.
 """
 
+import shutil
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headwater_streams import backfill
+from headwater_streams.backfill import BackfillError
+from headwater_streams.errors import IncompatibleStateError
 from headwater_streams.testing import JobDriver
+from headwater_streams.testing.record_log import RecordLog
 from job_kinds import KINDS, Kind, in_order, kinds, rows_of, three_batches
 
 _CRASHES = {"crash_at": ("before commit", "after commit")}
@@ -88,3 +92,42 @@ def test_job_kind_rewinds_to_its_first_batch_and_is_taken_back(
     backfill.rollback(driver.context, planned.id)
     assert rows_of(driver, kind) == in_order(kind.rows(1, 0))
     assert driver.audit() == []
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_job_kind_has_no_backfill_of_a_topic_that_was_made_again(
+    ready: Callable[..., JobDriver], kind: Kind
+) -> None:
+    driver = ready(three_batches, *kind.jobs(1), kind=kind.name, **_CRASHES)
+    context, job, topic, before = driver.context, kind.jobs(1)[-1], kind.topics[-1], rows_of(driver, kind)
+    version = backfill.versions(driver.home, job)[0].version
+    plans: list[Callable[[], Any]] = [
+        lambda: backfill.plan_rebuild(context, job),
+        lambda: backfill.plan_rewind(context, job, version=version),
+        *([lambda: backfill.plan(context, job)] if kind.repair else []),
+    ]
+    planned = [plan().id for plan in plans]
+    assert isinstance(context.source, RecordLog)
+    shutil.rmtree(driver.home.root / "records" / topic)
+    context.source.declare(topic)
+    with pytest.raises(IncompatibleStateError, match=f"the topic {topic}: .* deleted and made again"):
+        driver.run()
+    if kind.name == "table":  # of which the table has all that it has read
+        assert [plan().id for plan in plans] == planned
+        return
+    for plan in plans:
+        with pytest.raises(IncompatibleStateError, match=f"the topic {topic}: .* deleted and made again"):
+            plan()
+    told = f"the topic {topic} was deleted and made again since the backfill"
+    rebuild, rewind, *repair = planned
+    for each in (rebuild, *repair):
+        with pytest.raises(BackfillError, match=told):
+            backfill.preview(context, each, job)
+        with pytest.raises(BackfillError, match=told):
+            backfill.run(context, each, job)
+    for each in (rebuild, rewind, *repair):
+        with pytest.raises(BackfillError, match=told):
+            backfill.verify(context, each, job)
+        with pytest.raises(BackfillError, match=told):
+            backfill.swap(context, each)
+    assert rows_of(driver, kind) == before

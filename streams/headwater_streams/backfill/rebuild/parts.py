@@ -20,6 +20,7 @@ from headwater_streams.backfill.jobs import (
 from headwater_streams.backfill.rebuild.behind import made_aside, reading_aside
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.topics import ids_of_topics
 from headwater_streams.nearest import nearest
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
@@ -36,11 +37,13 @@ class Chosen:
         plan: The part.
         following: The tables of the parts that are made of its rows.
         notes: Which of the tables before it have rows that other code made.
+        topic_ids: The topics that it reads, or that fill the tables which it reads, each with its id.
     """
 
     plan: JobPlan
     following: Sequence[str]
     notes: Sequence[str]
+    topic_ids: Mapping[str, str]
 
 
 def chosen_part(context: StageContext, job: Job, table: str | None, behind: Sequence[str]) -> Chosen:
@@ -54,6 +57,7 @@ def chosen_part(context: StageContext, job: Job, table: str | None, behind: Sequ
 
     Raises:
         BackfillError: The job makes no such table, or what the part reads was made by other code and is not made anew.
+        IncompatibleStateError: A topic of the job was deleted and made again.
     """
     plans = plan_jobs(reading_aside(context, behind), [job])
     tables = [plan.job.target.name for plan in plans]
@@ -63,6 +67,7 @@ def chosen_part(context: StageContext, job: Job, table: str | None, behind: Sequ
         )
     found = plans[-1] if table is None else plans[tables.index(table)]
     before, codes = feeding(plans, found), _codes(context.home, behind)
+    topic_ids = ids_of_topics(context, [*before, found])
     _require_unbroken(job.name, before, {each.name for each in made_aside(context.home, behind)})
     for part in before:
         if codes.get(part.job.name, part.job.fingerprint) != part.job.fingerprint:
@@ -73,7 +78,7 @@ def chosen_part(context: StageContext, job: Job, table: str | None, behind: Sequ
     require_made_alike(context, job.name, kept)
     require_their_columns(context, job.name, kept)
     following = [each.job.target.name for each in plans if found in feeding(plans, each)]
-    return Chosen(found, following, made_by_others(context, job.name, kept))
+    return Chosen(found, following, made_by_others(context, job.name, kept), topic_ids)
 
 
 def planned_part(context: StageContext, job: Job, planned: RebuildPlan) -> JobPlan:

@@ -6,7 +6,8 @@ from headwater_streams.backfill.history import TableHistory
 from headwater_streams.backfill.rebuild.behind import reading_aside, require_unswapped
 from headwater_streams.backfill.rebuild.parts import chosen_part
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
-from headwater_streams.backfill.store import BackfillError, stored
+from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
+from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.log import next_commit
@@ -41,7 +42,10 @@ def plan_rebuild(
         BackfillError: The job has not run yet, there is nothing of those others to read, or what comes to its last
             operator was made by other code and is not made anew.
         DataLossError: Records that the live job read are gone.
+        IncompatibleStateError: A topic of the job was deleted and made again.
     """
+    for each in behind:
+        require_same_topics(context, BackfillFolder(context.home, each).plan())
     chosen = chosen_part(context, job, table, behind)
     found = chosen.plan
     _require_tables(reading_aside(context, behind), found.job)
@@ -53,6 +57,7 @@ def plan_rebuild(
     following = [_told_next(job, chosen.following)] if chosen.following else []
     made = RebuildPlan(
         **facts_of_plan(context, found, history, reference),
+        topic_ids=chosen.topic_ids,
         rows=sum(read),
         behind=tuple(behind),
         notes=(*chosen.notes, *following),

@@ -10,6 +10,7 @@ from headwater_streams.backfill.rebuild.behind import made_aside, require_unswap
 from headwater_streams.backfill.rebuild.parts import planned_part
 from headwater_streams.backfill.rebuild.spec import RebuildPlan, ShadowHome
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.topics import on_same_topics
 from headwater_streams.dedup.memory import SEEN_TABLE
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import LEDGER_TABLE, commits
@@ -40,7 +41,7 @@ def run(
     """Runs the shadow up to what the inputs hold now; killed at any point, the next call goes on.
 
     Raises:
-        BackfillError: The code is not what was planned.
+        BackfillError: The code is not what was planned, or a topic was made again.
         CheckFailedError: A check with `action="fail"` does not hold.
     """
     require_unswapped(context, planned)
@@ -73,12 +74,13 @@ def run(
     runner = JobRunner(replace(shadow, step=step), [job], progress_every_s=None, plans=[found])
     try:
         before = begun_with
-        for _ in range(_ROUNDS):
-            runner.run_once()
-            after = _rows_read(shadow_entries(folder, planned))
-            if after - before <= _LITTLE * after:
-                break
-            before = after
+        with on_same_topics(context, planned):
+            for _ in range(_ROUNDS):
+                runner.run_once()
+                after = _rows_read(shadow_entries(folder, planned))
+                if after - before <= _LITTLE * after:
+                    break
+                before = after
     except _PauseRequestedError:
         return told("paused")
     return told("done")

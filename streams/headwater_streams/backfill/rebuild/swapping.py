@@ -15,7 +15,7 @@ from headwater_streams.backfill.handover import (
     rehearse,
     require_foreseen,
     require_generation,
-    require_not_taken_back,
+    require_swappable,
     stage_checkpoint,
     take_checkpoint,
     told,
@@ -54,7 +54,7 @@ def swap(
             somebody else has changed the table since the verdict.
         DataLossError: The table does not hold the shadow's files afterwards; roll back.
     """
-    require_not_taken_back(context, planned)
+    require_swappable(context, planned)
     shadow = shadow_context(context, folder, planned)
     held_s = None
     if REBUILD not in made_by(context.home.table(planned.target), planned.id):

@@ -10,6 +10,7 @@ from headwater_streams.backfill.rebuild.running import require_caught_up, shadow
 from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.recompute import Recompute, recompute_rebuild
 from headwater_streams.backfill.store import BackfillFolder, utc_text
+from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.ledger.audit import audit_table
 from headwater_streams.ledger.entry import Ranges
@@ -33,12 +34,13 @@ def verify(
     live tables, by key.
 
     Raises:
-        BackfillError: The run has not caught up yet, the job is not the one that was planned, or what the rebuild was
-            made of is swapped in by now.
+        BackfillError: The run has not caught up yet, the job is not the one that was planned, a topic was made again,
+            or what the rebuild was made of is swapped in by now.
     """
     stored = folder.read("verdict")
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
+    require_same_topics(context, planned)
     require_unswapped(context, planned)
     found = planned_part(context, job, planned)
     require_caught_up(folder, planned)
@@ -99,6 +101,7 @@ def verify(
         changes,
         read,
     )
+    require_same_topics(context, planned)
     folder.write("verdict", verdict.to_json())
     return verdict
 

@@ -20,6 +20,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan, FurtherTable
 from headwater_streams.backfill.repair.windows.asked import keys_of
 from headwater_streams.backfill.repair.windows.kinds import plan_windows
 from headwater_streams.backfill.store import BackfillError, stored
+from headwater_streams.backfill.topics import ids_of_topics
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.ledger.log import next_commit
 from headwater_streams.runtime.compatibility import Difference, since_last_run, why_incompatible
@@ -79,18 +80,21 @@ def plan(
         BackfillError: Nothing is in the range, the job or the range cannot be repaired, the job is a chain of
             operators, or the rows that it unites were united by other code.
         DataLossError: Records of the range are gone from the topic.
+        IncompatibleStateError: A topic of the job was deleted and made again.
     """
     selection = Selection.of(offsets, timestamps, event_time, since_version, rows)
     if lookups not in ("as_read", "newest"):
         raise BackfillError(f"lookups={lookups!r} is neither 'as_read' nor 'newest'")
 
     notes: list[str] = []
+    topic_ids: dict[str, str] = {}
 
     def repaired(plans: Sequence[JobPlan]) -> JobPlan:
         require_no_chain(plans)
-        require_made_alike(context, job.name, plans[:-1])
         found = rejecting_part(context, plans) if rows == "quarantined" else plans[-1]
         before = feeding(plans, found)
+        topic_ids.update(ids_of_topics(context, [*before, found]))
+        require_made_alike(context, job.name, plans[:-1])
         require_their_columns(context, job.name, before)
         notes.extend(made_by_others(context, job.name, before))
         looking_up = [part.job.target.name for part in before if part.lookups]
@@ -139,6 +143,7 @@ def plan(
         created_at="",
         feeds=fed_by(context.home, [each.name for each in job_plan.job.targets]),
         further=_further(context, job_plan),
+        topic_ids=topic_ids,
     )
     if job_plan.kind == "window":
         made = plan_windows(

@@ -11,6 +11,7 @@ from headwater_streams.backfill.repair.kept import keep_aside
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.steps import chunk_entry, steps_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.topics import on_same_topics
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.log import commits
 from headwater_streams.plural import counted
@@ -29,7 +30,7 @@ def run(
     """Runs what is left of a repair; killed at any point, the next call goes on from the last chunk committed.
 
     Raises:
-        BackfillError: The code was changed.
+        BackfillError: The code was changed, or a topic was made again.
         CheckFailedError: A check with `action="fail"` does not hold; the chunk was not committed.
     """
     if len(shadow_entries(folder)) == len(planned.chunks):
@@ -44,7 +45,8 @@ def run(
             continue
         if folder.has_flag(PAUSE):
             return _told(folder, planned, "paused", 0.0, on_progress)
-        files, accounting = steps.write(folder, transaction, chunk)
+        with on_same_topics(context, planned):
+            files, accounting = steps.write(folder, transaction, chunk)
         entry = chunk_entry(planned, chunk, accounting, rows=files.rows)
         context.step(planned.job, "before chunk", chunk.number)
         transaction.commit(planned.app_id, chunk.number, entry.to_json(), files)

@@ -187,6 +187,7 @@ class BackfillPlan:
         partner: Of a join, the right table.
         partner_name: Its input's name, of a join that keeps right rows without a partner.
         since, closed_until_us: See `Affected`.
+        topic_ids: The topics that the job reads, or that fill the tables which it reads, each with its id.
     """
 
     id: str
@@ -218,6 +219,7 @@ class BackfillPlan:
     partner_name: str = ""
     since: Mapping[str, int] = field(default_factory=dict)
     closed_until_us: int | None = None
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def affected(self) -> Affected:
@@ -277,6 +279,7 @@ class BackfillPlan:
             "partner": _pinned_to_json(self.partner),
             "partner_name": self.partner_name,
             "since": dict(self.since),
+            "topic_ids": dict(self.topic_ids),
             "closed_until": None if self.closed_until_us is None else iso(self.closed_until_us),
         }
         return {name: value for name, value in some.items() if value} | {
@@ -340,6 +343,7 @@ class BackfillPlan:
             partner_name=value.get("partner_name", ""),
             since=value.get("since", {}),
             closed_until_us=micros(value["closed_until"]) if "closed_until" in value else None,
+            topic_ids=value.get("topic_ids", {}),
         )
 
 

@@ -17,6 +17,7 @@ from headwater_streams.backfill.repair.spans import merged, overlaps
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved, proof_of
 from headwater_streams.backfill.store import BackfillError, BackfillFolder
+from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.values import iso, micros, ranges_to_json
 from headwater_streams.backfill.verdict import passing
 from headwater_streams.errors import DataLossError
@@ -49,7 +50,8 @@ def swap(
         rows in the range.
 
     Raises:
-        BackfillError: There is no passing verdict, or affected rows of the target changed since the plan was made.
+        BackfillError: There is no passing verdict, or affected rows of the target changed, or a topic was made again,
+            since the plan was made.
         DataLossError: The rows outside of the range are not what they were; roll back.
     """
     made = [actions for table in planned.tables if (actions := _by_action(context, planned, table))]
@@ -58,6 +60,8 @@ def swap(
         raise BackfillError(f"the backfill {planned.id!r} is half rolled back; roll it back again")
     if any(back):
         raise BackfillError(f"the backfill {planned.id!r} was rolled back; plan again")
+    if not made:
+        require_same_topics(context, planned)
     if SWAP not in _by_action(context, planned, planned.target):
         require_done(folder, planned)
         *_, last = commits(folder.shadow)

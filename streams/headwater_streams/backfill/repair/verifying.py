@@ -18,6 +18,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.repair.unmoved import is_unmoved
 from headwater_streams.backfill.repair.windows.account import window_account
 from headwater_streams.backfill.store import BackfillFolder, utc_text
+from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict
 from headwater_streams.errors import CheckFailedError
 from headwater_streams.ledger.entry import LedgerEntry
@@ -43,11 +44,12 @@ def verify(
     the one that it was swapped in with.
 
     Raises:
-        BackfillError: The run is not complete, or the job is not the one that was planned.
+        BackfillError: The run is not complete, the job is not the one that was planned, or a topic was made again.
     """
     stored = folder.read("verdict")
     if stored and any(planned.id in repairs_of(context.home, name) for name in planned.tables):
         return Verdict.from_json(stored)
+    require_same_topics(context, planned)
     require_done(folder, planned)
     job_plan = same_job(context, job, planned)
     found = {
@@ -69,6 +71,7 @@ def verify(
         utc_text(context.now_ms()),
         beside={name: each.change for name, each in found.items()},
     )
+    require_same_topics(context, planned)
     folder.write("verdict", verdict.to_json())
     return verdict
 

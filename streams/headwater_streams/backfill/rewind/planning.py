@@ -1,11 +1,13 @@
 """Plans a rewind: which commit, what is read again, and whether that can be."""
 
 from headwater_streams.backfill.history import TableHistory
+from headwater_streams.backfill.jobs import feeding
 from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.sides import told_undone
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.rewind.versions import batch_at, table_of
 from headwater_streams.backfill.store import BackfillError, stored
+from headwater_streams.backfill.topics import ids_of_topics
 from headwater_streams.backfill.whole_planning import facts_of_plan
 from headwater_streams.errors import DataLossError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges
@@ -36,9 +38,11 @@ def plan_rewind(
         BackfillError: There is no such batch, its checkpoint is gone, or a later repair changed a side table that
             another job writes, too.
         DataLossError: Records that would be read again are gone.
+        IncompatibleStateError: A topic of the job was deleted and made again.
     """
-    found = plan_jobs(context, [job])[-1]
-    job = found.job
+    plans = plan_jobs(context, [job])
+    found = plans[-1]
+    job, topic_ids = found.job, ids_of_topics(context, [*feeding(plans, found), found])
     named, names = table_of(job, table), (job.target.name, *job.other_tables)
     targets = [target.name for target in job.targets]
     histories = {name: TableHistory(context.home.table(name), name, job.name) for name in names}
@@ -63,6 +67,7 @@ def plan_rewind(
         origin=at.generation,
         ranges=again,
         versions={name: commit.version for name, commit in placed.items() if name != job.target.name},
+        topic_ids=topic_ids,
         rows=sum(entry.totals["read"] for entry in later),
         notes=(
             *told_undone(history.repairs(), at_version),

@@ -14,7 +14,7 @@ from headwater_streams.backfill.handover import (
     rehearse,
     require_foreseen,
     require_generation,
-    require_not_taken_back,
+    require_swappable,
     restored_entry,
     stage_checkpoint,
     take_checkpoint,
@@ -25,6 +25,7 @@ from headwater_streams.backfill.rewind.remembered import require_remembered
 from headwater_streams.backfill.rewind.sides import undone_of
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, utc_text
+from headwater_streams.backfill.topics import require_same_topics
 from headwater_streams.backfill.verdict import Finding, Verdict, passing
 from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.ledger.repairs import repairs_of
@@ -36,10 +37,15 @@ from headwater_streams.sinks.file_swap import FileSwap, Snapshot, snapshot_of
 
 
 def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -> Verdict:
-    """Verifies that all of the earlier version is there, and stores the verdict with what the tables would lose."""
+    """Verifies that all of the earlier version is there, and stores the verdict with what the tables would lose.
+
+    Raises:
+        BackfillError: A topic, whose records would be read again, was made again.
+    """
     stored = folder.read("verdict")
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
+    require_same_topics(context, planned)
     snapshots = _snapshots(context, planned)
     files = [
         (name, file)
@@ -96,7 +102,7 @@ def swap(
         DataLossError: A file of that version is gone; nothing is changed.
     """
     table = context.home.table(planned.target)
-    require_not_taken_back(context, planned)
+    require_swappable(context, planned)
     held_s = None
     if REWIND not in made_by(table, planned.id):
         verdict = passing(folder.read("verdict"), planned.id, planned.version, accept_diff)

@@ -65,7 +65,9 @@ def versions(home: Home, job: Job, *, table: str | None = None) -> list[BatchVer
             utc_text(commit.timestamp_ms),
             entry.totals["read"],
             commit.rows_added,
-            "it is the last one" if version == last else _why_not(home, job, repairs, version, entry),
+            "it is the last one"
+            if version == last
+            else _why_not(home, job, history.last_of_old, repairs, version, entry),
         )
         for version, (commit, entry) in batches.items()
     ]
@@ -124,13 +126,20 @@ def batch_at(home: Home, history: TableHistory, declared: Job, version: int) -> 
             f"{mine[-1][0].version}"
         )
     commit, entry = earlier[-1]
-    why_not = _why_not(home, declared, history.repairs(), commit.version, entry)
+    why_not = _why_not(home, declared, history.last_of_old, history.repairs(), commit.version, entry)
     if why_not is not None:
         raise BackfillError(f"{history.name} cannot be put back to version {commit.version}: {why_not}")
     return entry
 
 
-def _why_not(home: Home, job: Job, repairs: Repairs, version: int, at: LedgerEntry) -> str | None:
+def _why_not(
+    home: Home, job: Job, last_of_old: int, repairs: Repairs, version: int, at: LedgerEntry
+) -> str | None:
+    if version < last_of_old:
+        return (
+            f"what came of a topic up to version {last_of_old} cannot be read again, for it was deleted and made again "
+            "since"
+        )
     repaired = why_not_undone(home, job, repairs, version)
     return repaired or why_forgotten(at.job, home.checkpoint(at.job, at.generation), at.batch)
 
