@@ -112,6 +112,7 @@ def plan(
     Raises:
         BackfillError: The arguments contradict each other, or it cannot be done; the sentence says why.
         DataLossError: Records of the range are gone from the topic.
+        IncompatibleStateError: A topic of the job was deleted and made again, and the job's next run is refused, too.
     """
     if (start is None) != (end is None):
         raise BackfillError("give start and end together; the end is exclusive")
@@ -184,7 +185,8 @@ def run(
         on_progress: Called after each step.
 
     Raises:
-        BackfillError: There is no such backfill, it was aborted, another process runs it, or the code was changed.
+        BackfillError: There is no such backfill, it was aborted, another process runs it, the code was changed, or a
+            topic of the job was deleted and made again.
     """
     found = _planned_job(home, planned, job)
     return _backfill.run(_context(home, bootstrap), _id_of(planned), found, on_progress=on_progress)
@@ -204,13 +206,15 @@ def verify(
         recompute: How much is recomputed from the raw topic by another path.
 
     Raises:
-        BackfillError: The run is not complete, or the job is not the one that was planned.
+        BackfillError: The run is not complete, the job is not the one that was planned, or a topic was made again.
     """
     found = _planned_job(home, planned, job)
     return _backfill.verify(_context(home, bootstrap), _id_of(planned), found, recompute=recompute)
 
 
-def swap(planned: Planned, *, accept_diff: str | None = None, home: _PATH = None) -> Mapping[str, Any]:
+def swap(
+    planned: Planned, *, accept_diff: str | None = None, home: _PATH = None, bootstrap: str | None = None
+) -> Mapping[str, Any]:
     """Puts what a backfill made in the place of what there is, in one commit.
 
     Args:
@@ -220,18 +224,20 @@ def swap(planned: Planned, *, accept_diff: str | None = None, home: _PATH = None
         The version that it made, and the proof of what it did.
 
     Raises:
-        BackfillError: There is no passing verdict, or what it was given on has changed.
+        BackfillError: There is no passing verdict, or what it was given on has changed, a topic that was made again
+            among it.
     """
-    return _backfill.swap(_context(home, None), _id_of(planned), accept_diff=accept_diff)
+    return _backfill.swap(_context(home, bootstrap), _id_of(planned), accept_diff=accept_diff)
 
 
-def rollback(planned: Planned, *, home: _PATH = None) -> Mapping[str, Any]:
+def rollback(planned: Planned, *, home: _PATH = None, bootstrap: str | None = None) -> Mapping[str, Any]:
     """Puts back what was there before the swap, in one commit.
 
     Raises:
         BackfillError: It was never swapped in, or what it made has changed since.
+        DataLossError: What was there before, or what the job would read again, is gone.
     """
-    return _backfill.rollback(_context(home, None), _id_of(planned))
+    return _backfill.rollback(_context(home, bootstrap), _id_of(planned))
 
 
 def status(planned: Planned, *, home: _PATH = None) -> Mapping[str, Any]:

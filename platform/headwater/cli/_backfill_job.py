@@ -53,13 +53,16 @@ def session_of(
 
 
 @contextmanager
-def planned_session(home: Path, backfill_id: str) -> Iterator["StageContext"]:
-    """A brief session for a backfill; one that nobody planned is told before Spark is started."""
+def planned_session(home: Path, bootstrap: str | None, backfill_id: str) -> Iterator["StageContext"]:
+    """A brief session for a backfill; one that nobody planned is told before Spark is started.
+
+    The brokers say whether a topic was made again; where there are none, that is not known.
+    """
     from headwater_streams.backfill.store import BackfillFolder
 
     with errors():
         BackfillFolder(home_of(home), backfill_id).plan()
-        with session_of(home, None, needs_broker=False, is_brief=True) as context:
+        with session_of(home, bootstrap, needs_broker=False, is_brief=True) as context:
             yield context
 
 

@@ -431,6 +431,7 @@ def swap(
             metavar="DIGEST", help="The digest of the diff that you read; refused if it is another one now."
         ),
     ] = None,
+    bootstrap: BootstrapOption = None,
     json_output: JsonOption = False,
     home: HomeOption = DEFAULT_HOME,
 ) -> None:
@@ -443,7 +444,7 @@ def swap(
     """
     from headwater.cli._backfill import print_behind
 
-    with planned_session(home, backfill_id) as context:
+    with planned_session(home, bootstrap, backfill_id) as context:
         from headwater_streams import backfill
 
         with waiting(f"swapping {backfill_id} in"):
@@ -466,7 +467,10 @@ def swap(
 
 @app.command()
 def rollback(
-    backfill_id: IdArgument, json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME
+    backfill_id: IdArgument,
+    bootstrap: BootstrapOption = None,
+    json_output: JsonOption = False,
+    home: HomeOption = DEFAULT_HOME,
 ) -> None:
     """Put the rows before the swap back, in one commit. The plan is done with then: to swap again, plan again.
 
@@ -476,7 +480,7 @@ def rollback(
     """
     from headwater_streams.backfill.store import BackfillFolder
 
-    with planned_session(home, backfill_id) as context:
+    with planned_session(home, bootstrap, backfill_id) as context:
         from headwater_streams import backfill
 
         with waiting(f"rolling {backfill_id} back"):

@@ -279,6 +279,7 @@ def test_backfill_whose_topic_is_made_again_between_its_steps_goes_no_further(st
         *[lambda each=each: backfill.verify(context, each, mended) for each in (ran, verified, rebuild)],
         *[lambda each=each: backfill.swap(context, each) for each in (verified, rebuild, rewind)],
         lambda: backfill.verify(context, rewind, before),
+        lambda: hw.backfill.swap(verified, home=stage.home.root, bootstrap=stage.bootstrap),
     ]
     for step in steps:
         with pytest.raises(
@@ -421,7 +422,7 @@ def test_rollback_loses_nothing_that_the_job_read_since_of_a_topic_made_again(st
     with pytest.raises(
         DataLossError, match=r"has read clicks 0 \[10, 15\) since .* made again.*jobs renew clean"
     ):
-        backfill.rollback(stage.context, second)
+        hw.backfill.rollback(second, home=stage.home.root, bootstrap=stage.bootstrap)
     assert stage.rows() == rows
     with pytest.raises(BackfillError, match=MADE_AGAIN):
         backfill.verify(stage.context, rewound, job)
