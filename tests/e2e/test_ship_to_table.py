@@ -54,7 +54,7 @@ def test_ship_lines_sent_twice_are_in_the_table_once(tmp_path: Path, headwater: 
     assert {row["host"] for row in rows} == {"web-1"}
     assert {row["line"] for row in rows if row["path"] in ("/p/0", "/p/80")} == {0}
     (rejected,) = table("SELECT _reason, _origin.offset AS line FROM silver.requests__quarantine")
-    reason = "the line is not of the format 'access': its user is not as it should be"
+    reason = "the line is not of the format 'access': its user is not as it should be: request"
     assert rejected == {"_reason": reason, "line": 50}
     run("audit")
 

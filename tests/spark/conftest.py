@@ -1,5 +1,6 @@
 """One Spark session for all tests of this folder, and a driver for jobs: the fixtures of `headwater jobs test`."""
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -7,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 import headwater as hw
 from headwater.running.pytest_plugin import SMALL_BATCHES, drive, session_of_tests
@@ -51,12 +53,27 @@ def decode(spark: SparkSession) -> Callable[..., list[Decoded]]:
             rows = [(None, value, "t", 0, offset, None, None) for offset, value in enumerate(values)]
             decoded = decoder.decode(decoder.locate(spark.createDataFrame(rows, RAW_SCHEMA).coalesce(1)))
             judged = decoded.rejected(decoded.frame)
-            for row in judged.select(*[f"{VALUE}.`{n}`" for n in names], reasons.alias("why"), BAD).collect():
+            # Of what is refused Python may have no value, as of a date of the year 10000.
+            good = [F.when(~F.col(BAD), _as_local(judged, f"{VALUE}.`{name}`")).alias(name) for name in names]
+            for row in judged.select(*good, reasons.alias("why"), BAD).collect():
                 assert row[BAD] == bool(row["why"]), "what is seen to be bad is what has a reason"
                 found.append((None, row["why"]) if row[BAD] else (tuple(row)[:-2], None))
         return found
 
     return run
+
+
+def _as_local(rows: DataFrame, name: str) -> Column:
+    """A column with times of no zone in place of others: PySpark makes no `datetime` of the first day of the year 1."""
+    kind = rows.select(name).schema[0].dataType
+    local = re.sub(r'([tT]ype": *)"timestamp"', r'\1"timestamp_ntz"', kind.json())
+    if isinstance(kind, T.TimestampType):
+        return F.col(name).cast("timestamp_ntz")
+    return F.col(name) if local == kind.json() else F.col(name).cast(_type_of(local))
+
+
+def _type_of(text: str) -> T.DataType:
+    return T._parse_datatype_json_string(text)
 
 
 @pytest.fixture

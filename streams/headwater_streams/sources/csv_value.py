@@ -1,7 +1,9 @@
 """Values that are one line of CSV each (RFC 4180): parsed, and judged.
 
 Spark's parser is forgiving where a stream must not be: a quote that is not closed takes the rest of the value into its
-column, a line break outside quotes becomes a part of a text. Both are looked for here.
+column, a line break outside quotes becomes a part of a text. Both are looked for here. Numbers with a fraction and
+times are read as texts, and become what they are here: Spark's parser strips commas, rounds, takes `5d` for a number
+and "2024" for a day.
 """
 
 import re
@@ -13,13 +15,17 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.json_value import CORRUPT, wrong_fields
+from headwater_streams.sources.json_value import CORRUPT
+from headwater_streams.sources.parsers.typed import typed
 from headwater_streams.sources.problems import Problem
+from headwater_streams.sources.read_types import Detour, read_fields
+from headwater_streams.sources.wrong_fields import wrong_fields
 from headwater_streams.type_name import type_name
 
 _MOST_COLUMNS = 20_480
 """Spark's own limit; its parser does not reject a value that has more, it fails (univocity's `maxColumns`)."""
-_NOTHING = "\ufdd0"  # nothing at all is NULL, and quotes around nothing are an empty text; Spark's own is one for both
+_NOTHING = "\ufdd0 nothing \ufdd1"
+"""Nothing at all is NULL, and quotes around nothing are an empty text; Spark's own is one for both."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +110,29 @@ def csv(
     return Csv(sep, quote, escape, null, tuple(names))
 
 
+def csv_detour(kind: T.DataType, _within: bool) -> Detour | None:
+    """How Spark's parser of CSV is to read a type that it would make other values of."""
+    if isinstance(kind, T.FractionalType | T.DateType | T.TimestampType | T.TimestampNTZType):
+        return Detour(T.StringType(), lambda text: typed(text, kind))
+    return None
+
+
 def parse_csv(text: Column, schema: T.StructType, form: Csv) -> Column:
-    """The declared columns of a value, and the text itself in `_corrupt_record` where it does not fit them."""
-    whole = [*form.columns_in(schema), T.StructField(CORRUPT, T.StringType())]
-    return _from_csv(text, whole, form)
+    """The columns of a value as `csv_detour` reads them, and the text in `_corrupt_record` where it does not fit."""
+    fields = read_fields(form.columns_in(schema), csv_detour)
+    return _from_csv(text, [*fields, T.StructField(CORRUPT, T.StringType())], form)
 
 
-def csv_problem(text: Column, value: Column, schema: T.StructType, form: Csv) -> Problem:
-    """What is wrong with a value: null, empty, not UTF-8, two lines, another number of columns, or of another type."""
+def csv_problem(text: Column, value: Column, schema: T.StructType, form: Csv, unread: Column) -> Problem:
+    """What is wrong with a value: null, empty, not UTF-8, two lines, another number of columns, or of another type.
+
+    Args:
+        text: The value.
+        value: What was made of it, of the declared types.
+        schema: The declared columns.
+        form: How it is written.
+        unread: Whether a field was read as what it is not.
+    """
     names = [field.name for field in form.columns_in(schema)]
     corrupt = value.getField(CORRUPT).isNotNull()
     line = F.rtrim(text, F.lit("\r\n"))
@@ -122,6 +143,7 @@ def csv_problem(text: Column, value: Column, schema: T.StructType, form: Csv) ->
     several = F.when(breaks, plain.contains("\n") | plain.contains("\r")).otherwise(F.lit(False))
     unclosed = _has_odd_quotes(line, form)
     condition = value.isNull() | empty | ~F.is_valid_utf8(text) | several | unclosed | is_header | corrupt
+    condition |= unread
     count = F.size(F.split(plain, re.escape(form.sep)))
     texts = _from_csv(text, [T.StructField(name, T.StringType()) for name in names], form)
     reason = (
@@ -135,7 +157,18 @@ def csv_problem(text: Column, value: Column, schema: T.StructType, form: Csv) ->
             count != len(names),
             F.concat(F.lit("the value has "), count.cast("string"), F.lit(f" columns, not {len(names)}")),
         )
-        .otherwise(wrong_fields(texts.getField, value, schema))
+        .otherwise(
+            wrong_fields(
+                [
+                    (
+                        f,
+                        texts.getField(f.name).isNotNull() & value.getField(f.name).isNull(),
+                        texts.getField(f.name),
+                    )
+                    for f in schema.fields
+                ]
+            )
+        )
     )
     return Problem("value", condition, reason)
 
@@ -166,7 +199,7 @@ def _has_odd_quotes(line: Column, form: Csv) -> Column:
         return F.lit(False)
     plain = _without_escaped(line, form)
     quotes = F.char_length(plain) - F.char_length(F.replace(plain, F.lit(form.quote), F.lit("")))
-    return line.contains(form.quote) & (quotes % 2 == 1)
+    return F.when(line.contains(form.quote), quotes % 2 == 1).otherwise(F.lit(False))
 
 
 def _without_escaped(line: Column, form: Csv) -> Column:

@@ -32,9 +32,10 @@ from headwater_streams.sources.inputs import Input, TopicInput
 from headwater_streams.sources.json_value import parse_json
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import PROBLEMS, Problem, any_of, told
-from headwater_streams.sources.times import FIRST_DAY, LAST_DAY, far_times, time_problems, undated
+from headwater_streams.sources.times import far, far_times, is_far_day, time_problems
 from headwater_streams.sources.unreadable import unreadable
 from headwater_streams.sources.values import value_columns, values_of
+from headwater_streams.sources.wrong_fields import shown
 from headwater_streams.type_name import type_name
 
 KEY, RAW, HEADERS, VALUE, BAD = "_key", "_raw", "_headers", "_value", "_bad"
@@ -133,16 +134,13 @@ class RecordDecoder(_Decoder):
             for field in schema.fields
             if field.name in unused
         }
-        self._values = values_of(
-            declared, in_value, F.col(RAW), F.col(TIMESTAMP), F.col(VALUE), F.col(_UNREAD)
-        )
+        self._values = values_of(declared, in_value, F.col(RAW), F.col(TIMESTAMP), VALUE, _UNREAD)
         stands_in = unreadable(F.col(HEADERS))
         problem = self._values.problem
         problems = [stands_in, replace(problem, condition=problem.condition & ~stands_in.condition)]
         if origin:
             problems.append(incomplete("origin", F.col(HEADERS), F.col(ORIGIN)))
         of_columns = [*time_problems(declared, F.col(VALUE), ahead=True), *_unreadable(schema)]
-        of_columns += undated(declared, schema, F.col(RAW), F.col(VALUE))
         of_columns += far_times(declared, schema, F.col(VALUE))
         super().__init__(schema.fieldNames(), checks, of_columns, problems, apart)
         self._texts = origin_texts(F.col("headers")) if origin else None
@@ -161,7 +159,7 @@ class RecordDecoder(_Decoder):
         """Decodes located records."""
         names = [*ROW_COLUMNS, KEY, RAW, HEADERS, VALUE, _UNREAD]
         read = [self._values.of(located).alias(VALUE), self._values.unread.alias(_UNREAD)]
-        return self._judged(located.select("*", *read), names)
+        return self._judged(self._values.typed(located.select("*", *read)), names)
 
 
 class RowDecoder(_Decoder):
@@ -254,21 +252,16 @@ def _unreadable(schema: T.StructType) -> list[Problem]:
     found = []
     for field in schema.fields:
         value = F.col(f"{VALUE}.`{field.name}`")
-        far = somewhere(field.dataType, value, _is_far_date)
-        if far is not None:
-            told = "is not a date" if isinstance(field.dataType, T.DateType) else "has a date that is not"
-            found.append(Problem("value", far, f"{field.name} {told} of the years 1 to 9999"))
+        # `far_times` looks at these, all at once.
+        is_time = isinstance(field.dataType, T.TimestampType)
+        beyond = None if is_time else somewhere(field.dataType, value, is_far_day)
+        if beyond is not None:
+            found.append(Problem("value", beyond, far(field.name, field.dataType, value)))
         twice = somewhere(field.dataType, value, _has_a_key_twice)
         if twice is not None:
-            found.append(Problem("value", twice, f"{field.name} has a key twice"))
+            told = F.concat(F.lit(f"{field.name} has a key twice: "), shown(value.cast("string")))
+            found.append(Problem("value", twice, told))
     return found
-
-
-def _is_far_date(kind: T.DataType, value: Column) -> Column | None:
-    if not isinstance(kind, T.DateType):
-        return None
-    day = F.unix_date(value)
-    return (day < FIRST_DAY) | (day > LAST_DAY)
 
 
 def _has_a_key_twice(kind: T.DataType, value: Column) -> Column | None:

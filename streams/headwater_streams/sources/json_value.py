@@ -1,54 +1,124 @@
 """Values that are one JSON object: parsed, and judged."""
 
-from collections.abc import Callable
-
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.sources.json_doubt import MOST_DIGITS, doubtful, places_seen, shows_rounding, token
+from headwater_streams.sources.parsers.parser import let
+from headwater_streams.sources.parsers.typed import decimal, typed
 from headwater_streams.sources.problems import Problem
-from headwater_streams.type_name import type_name
+from headwater_streams.sources.read_types import Detour, misread, read_fields
+from headwater_streams.sources.wrong_fields import wrong_fields
 
 CORRUPT = "_corrupt_record"
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    # Else "20240101" would be a date of the year 57385: so many days after 1970, as Spark wrote dates long ago.
+    "enableDateTimeParsingFallback": "false",
+    # Most countries' passes over a comma in a text that is a DECIMAL: "1,5" is 15. The Swiss write 1\u2019000.5.
+    "locale": "de-CH",
+}
+_WHOLE_CHARACTERS = (
+    r"(?:[^\\]++|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\(?!u[dD][89a-fA-F]).)*+"
+)
+"""A text in which no escape is half of a surrogate pair, which is no character and would become a question mark."""
+
+_SURE_CHARACTERS = 16
+"""A DOUBLE that is written with no more has the digits that were sent: of up to 15 none is lost."""
+_OBJECTS = T.ArrayType(T.StructType([]))
+
+
+def json_detour(kind: T.DataType, within: bool) -> Detour | None:
+    """How Spark's parser of JSON is to read a type that it would make other values of."""
+    if isinstance(kind, T.ByteType):
+        return Detour(T.ShortType(), lambda value: value.try_cast(kind))
+    if isinstance(kind, T.DecimalType):
+        return _decimal_detour(kind, within)
+    if isinstance(kind, T.DateType | T.TimestampNTZType):
+        return Detour(T.StringType(), lambda text: typed(text, kind))
+    return None
+
+
+def _decimal_detour(kind: T.DecimalType, within: bool) -> Detour:
+    if shows_rounding(kind) and not within:
+        whole = T.DecimalType(MOST_DIGITS, places_seen(kind))
+        return Detour(whole, lambda value: F.when(value.try_cast(kind) == value, value.try_cast(kind)))
+
+    # As a VARIANT all digits are there, but for a number with an exponent, which is a DOUBLE; it costs much more.
+    def of_variant(value: Column) -> Column:
+        text = F.try_variant_get(value, "$", "string")
+        is_double = F.schema_of_variant(value) == "DOUBLE"
+        is_sure = F.contains(text, F.lit("E")) & (F.char_length(text) <= _SURE_CHARACTERS)
+        return F.when(~is_double | is_sure, decimal(text, kind))
+
+    return Detour(T.VariantType(), of_variant)
 
 
 def parse_json(text: Column, schema: T.StructType) -> Column:
-    """The declared columns of a value, and the text itself in `_corrupt_record` where it does not fit them."""
-    whole = T.StructType([*schema.fields, T.StructField(CORRUPT, T.StringType())])
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT}
-    # Else "20240101" would be a date of the year 57385: so many days after 1970, as Spark wrote dates long ago.
-    return F.from_json(text, whole, {**options, "enableDateTimeParsingFallback": "false"})
+    """The columns of a value as `json_detour` reads them, and the text in `_corrupt_record` where it does not fit."""
+    fields = read_fields(schema.fields, json_detour)
+    return F.from_json(text, T.StructType([*fields, T.StructField(CORRUPT, T.StringType())]), _OPTIONS)
 
 
 def not_json(text: Column) -> Column:
     """Whether a value's text alone says that it is no JSON object: null, not UTF-8, or none or several of them."""
     # Spark works out both sides of an AND for every row where they share a part, but not the other branch of a WHEN.
-    return F.when(_is_flat(text), F.lit(False)).otherwise(
+    no_object = F.when(_is_flat(text), F.lit(False)).otherwise(
         text.isNull() | ~F.is_valid_utf8(text) | ~_is_one(text, _bare(text))
     )
+    return no_object | _has_half(text)
 
 
 def json_problem(text: Column, value: Column, schema: T.StructType, unread: Column) -> Problem:
-    """What is wrong with a value: null, empty, not UTF-8, not one JSON object, not JSON, or a field of another type.
+    """What is wrong with a value: null, empty, not UTF-8, not one JSON object, not JSON, or a field that is none of its
+    type.
 
     Args:
         text: The value.
-        value: What was parsed of it.
+        value: What was made of it, of the declared types.
         schema: The declared columns.
-        unread: What `not_json` gave.
+        unread: What `not_json` gave, or that a field was read as what it is not.
     """
     corrupt = value.getField(CORRUPT).isNotNull()
+    doubt = doubtful(text, value, schema.fields, parse_json)
     bare = _bare(text)
     not_one = ~F.coalesce(_is_flat(text), F.lit(False)) & ~_is_one(text, bare)
+    syntax = parse_json(text, T.StructType([]))
+    halves = F.regexp_extract(text, rf"(?s)\A{_WHOLE_CHARACTERS}", 0)
+    half = F.substring(text, F.char_length(halves) - 60, F.lit(67))
     reason = (
         F.when(text.isNull(), F.lit("the value is null"))
         .when(bare == "", F.lit("the value is empty"))
         .when(~F.is_valid_utf8(text), F.lit("the value is not UTF-8"))
         .when(not_one & (~_is_object(bare) | ~corrupt), F.lit("the value is not one JSON object"))
-        .when(F.try_parse_json(text).isNull(), F.lit("the value is not valid JSON"))
-        .otherwise(wrong_fields(lambda name: F.get_json_object(text, f"$['{name}']"), value, schema))
+        .when(syntax.getField(CORRUPT).isNotNull(), F.lit("the value is not valid JSON"))
+        .when(_has_half(text), F.concat(F.lit("half of a surrogate pair is no character: "), half))
+        .otherwise(wrong_fields([(f, _is_wrong(text, f), token(text, f.name)) for f in schema.fields]))
     )
-    return Problem("value", unread | corrupt, reason)
+    return Problem("value", unread | corrupt | doubt, reason)
+
+
+def _is_wrong(text: Column, field: T.StructField) -> Column:
+    """Whether a field's value is none of its type, or in doubt."""
+    alone = T.StructType([field])
+
+    def judged(read: Column) -> Column:
+        value, is_none = misread(field, read.getField(field.name), json_detour)
+        row = F.struct(value.alias(field.name))
+        doubt = let(row, lambda known: doubtful(text, known, alone.fields, parse_json))
+        return read.getField(CORRUPT).isNotNull() | is_none | doubt
+
+    return let(parse_json(text, alone), judged)
+
+
+def _has_half(text: Column) -> Column:
+    # Most texts have no escape; the other branch of a WHEN is not worked out for them.
+    suspected = F.when(F.contains(text, F.lit("\\u")), text.rlike(r"\\u[dD][89a-fA-F]")).otherwise(
+        F.lit(False)
+    )
+    return F.when(suspected, ~text.rlike(rf"(?s)\A{_WHOLE_CHARACTERS}\z")).otherwise(F.lit(False))
 
 
 def _is_flat(text: Column) -> Column:
@@ -72,18 +142,7 @@ def _is_object(bare: Column) -> Column:
 
 def _is_one(text: Column, bare: Column) -> Column:
     # Spark's parser stops after the first object; what follows it would be lost without a word.
-    alone = F.json_array_length(F.concat(F.lit("["), text, F.lit("]"))) == 1
-    return _is_object(bare) & F.coalesce(alone, F.lit(False))
-
-
-def wrong_fields(given: Callable[[str], Column], value: Column, schema: T.StructType) -> Column:
-    """Which fields are of another type: those of which something is `given`, by name, and nothing in the value."""
-    wrong = [
-        F.when(
-            given(f.name).isNotNull() & value.getField(f.name).isNull(),
-            F.lit(f"{f.name} is not {type_name(f.dataType)}"),
-        )
-        for f in schema.fields
-    ]
-    named = F.array_join(F.array_compact(F.array(*wrong)), ", ")
-    return F.when(named == "", F.lit("the value does not fit the schema")).otherwise(named)
+    listed = F.concat(F.lit("["), text, F.lit("]"))
+    # What counts the objects stops at a NaN, which is taken elsewhere.
+    counted = F.coalesce(F.json_array_length(listed), F.size(F.from_json(listed, _OBJECTS, _OPTIONS)))
+    return _is_object(bare) & F.coalesce(counted == 1, F.lit(False))

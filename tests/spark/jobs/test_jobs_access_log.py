@@ -50,7 +50,7 @@ def test_access_log_lines_become_traffic_and_bad_ones_are_kept(drive: Callable[.
     rejected = driver.rows("silver.requests__quarantine", "_offset", "_raw", "_reason")
     assert [(offset, bytes(raw)) for offset, raw, _ in sorted(rejected)] == [(4, _LINES[4]), (5, _LINES[5])]
     assert [reason for *_, reason in sorted(rejected)] == [
-        "the line is not of the format 'access': its time is not as it should be",
+        "the line is not of the format 'access': its time is not as it should be: log",
         "status_is_http: status BETWEEN 100 AND 599",
     ]
     assert all(found.ok for found in audit_home(driver.home))

@@ -152,4 +152,4 @@ def test_drift_fields_that_the_schema_does_not_name_are_left_out(run: Callable[.
     driver.send("clicks", {**click(1), "new": {"deep": [1]}}, {**click(2), "n": "two"}, offset=1)
     driver.run()
     assert driver.rows("silver.clicks", "id") == [("c0",), ("c1",)]
-    assert driver.rows("silver.clicks__quarantine", "_reason") == [("n is not INT",)]
+    assert driver.rows("silver.clicks__quarantine", "_reason") == [('n is not INT: "two"',)]

@@ -32,9 +32,9 @@ REFUSED = {
     "UA": "the value has 1 columns, not 2",
     "UA,4,5": "the value has 3 columns, not 2",
     '"U,A"': "the value has 1 columns, not 2",
-    "UA,four": "delay is not INT",
-    "UA,4.0": "delay is not INT",
-    "UA,4000000000": "delay is not INT",
+    "UA,four": "delay is not INT: four",
+    "UA,4.0": "delay is not INT: 4.0",
+    "UA,4000000000": "delay is not INT: 4000000000",
     "UA,4\nDL,5": "the value is more than one line",
     "UA,4\r\nDL,5\r\n": "the value is more than one line",
     '"UA,4': "a quote is not closed",
@@ -43,7 +43,7 @@ REFUSED = {
     "": "the value is empty",
     " \r\n": "the value is empty",
     ",".join("a" * 25_000): "the value has 25000 columns, not 2",
-    '{"carrier": "UA", "delay": 4}': "delay is not INT",
+    '{"carrier": "UA", "delay": 4}': 'delay is not INT:  "delay": 4}',
 }
 
 
@@ -92,7 +92,7 @@ def test_csv_options_and_header_say_how_lines_are_written(decode: Decode) -> Non
         ((None, "U';A"), None),
         (None, "the value is the header line"),
         (None, "the value has 2 columns, not 3"),
-        (None, "delay is not INT"),
+        (None, "delay is not INT: x"),
         ((4, 'U"A'), None),
         ((4, "UA"), None),
     ]

@@ -46,9 +46,9 @@ REFUSED = {
     "null": _NOT_ONE,
     '{"a": 1, "b": "tr': _NOT_ONE,
     '{"a": 1,, "b": "x"}': "the value is not valid JSON",
-    '{"a": "one"}': "a is not INT",
-    '{"a": {"x": 1}}': "a is not INT",
-    '{"a": 1, "of": "x"}': "of is not STRUCT<remoteIp: STRING, of: MAP<STRING, ARRAY<INT>>>",
+    '{"a": "one"}': 'a is not INT: "one"',
+    '{"a": {"x": 1}}': 'a is not INT: {"x": 1}}',
+    '{"a": 1, "of": "x"}': 'of is not STRUCT<remoteIp: STRING, of: MAP<STRING, ARRAY<INT>>>: "x"',
     '\ufeff{"a": 1}': _NOT_ONE,
     "": "the value is empty",
     "  \t ": "the value is empty",
@@ -135,15 +135,15 @@ def test_time_of_day_is_no_time_of_the_day_on_which_it_is_read(spark: SparkSessi
     declared = topic("t", schema="a STRING, t TIMESTAMP", format=None if form == "json" else csv())
     found = reasons_of(spark, declared, values)
     assert [not reason for reason in found] == good, list(zip(values, found, strict=True))
-    assert set(filter(None, found)) == {"t is a time of day without a date"}
+    assert all(reason.startswith("t is a time of day without a date: ") for reason in found if reason)
 
 
 def test_milliseconds_in_json_are_no_time_of_the_year_57000(spark: SparkSession) -> None:
     declared = topic("t", schema="a INT, at TIMESTAMP, t TIMESTAMP, u TIMESTAMP", event_time="at")
     values = {
         '{"at": 1700000000, "t": 1700000000, "u": null}': "",
-        '{"at": 1700000000, "t": 1700000000000}': "one of t, u is not of the years 1 to 9999",
-        '{"at": 1700000000, "u": -99999999999}': "one of t, u is not of the years 1 to 9999",
+        '{"at": 1700000000, "t": 1700000000000}': "t is not of the years 1 to 9999: +55840-11-08 22:13:20",
+        '{"at": 1700000000, "u": -99999999999}': "u is not of the years 1 to 9999: -1199-02-15 14:13:21",
         '{"at": 1700000000, "t": "9999-12-31T23:59:59Z", "u": "0001-01-01T00:00:00Z"}': "",
     }
     assert reasons_of(spark, declared, values) == list(values.values())

@@ -60,25 +60,36 @@ def reasons(spark: SparkSession) -> dict[ReasonTable, dict[str, str | None]]:
 
 Reasons = dict[ReasonTable, dict[str, str | None]]
 _ACCESS = '192.0.2.7 - frank [10/Oct/2000:13:55:36 -0700] "GET / HTTP/1.0" 200 2326 "-" "curl"'
+_REQUEST = '"GET / HTTP/1.0" 200 2326 "-" "curl"'
+_QUOTED_ADDRESS = _ACCESS.replace("192.0.2.7 ", '"192.0.2.7" ')
+_NO_DAY = _ACCESS.replace("10/Oct", "31/Feb")
 ACCESS_PARTS = ReasonTable(
     ACCESS,
     {
         _ACCESS: None,
         **{
-            line: f"its {part} is not as it should be"
-            for line, part in {
-                _ACCESS.replace("192.0.2.7 ", '"192.0.2.7" '): "client's address",
-                _ACCESS.replace("10/Oct/2000:13", "2000-10-10T13"): "time",
-                _ACCESS.replace("10/Oct", "31/Feb"): "time",
-                _ACCESS.replace('"GET / HTTP/1.0"', "GET / HTTP/1.0"): "request",
-                _ACCESS.replace(" 200 ", " OK "): "status",
-                _ACCESS.replace(" 2326 ", " many "): "size",
-                _ACCESS.replace(" 2326 ", " -5 "): "size",
-                _ACCESS.replace(" 2326 ", f" {10**18} "): "size",
-                _ACCESS.replace(' "curl"', " curl"): "end, behind the size,",
-                _ACCESS.partition("2326")[0]: "size",
-                f"\ufeff{_ACCESS}".replace(" 200 ", " OK "): "status",
-            }.items()
+            line: f"its {part} is not as it should be: {rest}"
+            for line, part, rest in [
+                (_QUOTED_ADDRESS, "client's address", _QUOTED_ADDRESS),
+                (
+                    _ACCESS.replace("10/Oct/2000:13", "2000-10-10T13"),
+                    "time",
+                    f"[2000-10-10T13:55:36 -0700] {_REQUEST}",
+                ),
+                (_NO_DAY, "time", _NO_DAY),
+                (
+                    _ACCESS.replace('"GET / HTTP/1.0"', "GET / HTTP/1.0"),
+                    "request",
+                    _REQUEST.replace('"', "", 2),
+                ),
+                (_ACCESS.replace(" 200 ", " OK "), "status", 'OK 2326 "-" "curl"'),
+                (_ACCESS.replace(" 2326 ", " many "), "size", 'many "-" "curl"'),
+                (_ACCESS.replace(" 2326 ", " -5 "), "size", '-5 "-" "curl"'),
+                (_ACCESS.replace(" 2326 ", f" {10**18} "), "size", f'{10**18} "-" "curl"'),
+                (_ACCESS.replace(' "curl"', " curl"), "end, behind the size,", ' "-" curl'),
+                (_ACCESS.partition("2326")[0], "size", ""),
+                (f"\ufeff{_ACCESS}".replace(" 200 ", " OK "), "status", 'OK 2326 "-" "curl"'),
+            ]
         },
     },
 )
@@ -94,9 +105,13 @@ SYSLOG_PARTS = ReasonTable(
     SYSLOG,
     {
         _SYSLOG: None,
-        _SYSLOG.replace("2003-10-11T", "yesterday "): "its time is not as it should be",
-        _SYSLOG.replace('b="c"', "b=c"): "its structured data is not as it should be",
-        _SYSLOG.replace("<165>", "<999>"): "its time or priority is not as it should be",
+        _SYSLOG.replace("2003-10-11T", "yesterday "): (
+            'its time is not as it should be: yesterday 22:14:15Z host app 1 - [a@1 b="c"] text'
+        ),
+        _SYSLOG.replace('b="c"', "b=c"): "its structured data is not as it should be: [a@1 b=c] text",
+        _SYSLOG.replace("<165>", "<999>"): (
+            f"its time or priority is not as it should be: {_SYSLOG.replace('<165>', '<999>')}"
+        ),
         "text without a time": "no form of its time and its host is known",
         "<34>Foo 99 22:14:15 host su: text": "no form of its time and its host is known",
     },
@@ -153,13 +168,13 @@ KEYS_AND_TYPES = ReasonTable(
     key_value("level STRING, took_ms DOUBLE, at TIMESTAMP"),
     {
         "level=info took_ms=1": None,
-        "took_ms=long": "took_ms is not DOUBLE",
-        "level=x at=noon": "at is not TIMESTAMP",
+        "took_ms=long": "took_ms is not DOUBLE: long",
+        "level=x at=noon": "at is not TIMESTAMP: noon",
         "other=1": "it has none of the keys level, took_ms, at",
         'level="open': "it is no sequence of key=value pairs and words",
         "level=a took_ms=": None,
-        'level="" took_ms=""': "took_ms is not DOUBLE",
-        "\ufefftook_ms=long": "took_ms is not DOUBLE",
+        'level="" took_ms=""': "took_ms is not DOUBLE: ",
+        "\ufefftook_ms=long": "took_ms is not DOUBLE: long",
     },
 )
 
@@ -174,11 +189,11 @@ PLACEHOLDERS = ReasonTable(
     template("[{at:time}] {level:word} {took_ms:int} {name}: {message}"),
     {
         _LINE: None,
-        _LINE.replace("[", "("): "it departs from the template at {at}",
-        _LINE.replace("12", "soon"): "it departs from the template at {took_ms}",
-        _LINE.replace(": started", " started"): "it departs from the template at {name}",
-        _LINE.replace("2026-11-21", "2026-99-21"): "it has no number or time for at",
-        _LINE.replace("12", "9" * 30): "it has no number or time for took_ms",
+        _LINE.replace("[", "("): f"it departs from the template at {{at}}: {_LINE.replace('[', '(')}",
+        _LINE.replace("12", "soon"): "it departs from the template at {took_ms}: soon main: started",
+        _LINE.replace(": started", " started"): "it departs from the template at {name}: main started",
+        _LINE.replace("2026-11-21", "2026-99-21"): "it has no number or time for at: 2026-99-21 10:00:00",
+        _LINE.replace("12", "9" * 30): f"it has no number or time for took_ms: {'9' * 30}",
     },
 )
 
@@ -189,7 +204,7 @@ def test_template_names_the_placeholder(reasons: Reasons) -> None:
 
 YEARS = ReasonTable(
     template("{at:time MMM d HH:mm:ss} {message}"),
-    {"Feb 29 10:00:00 x": None, "Feb 30 10:00:00 x": "it has no number or time for at"},
+    {"Feb 29 10:00:00 x": None, "Feb 30 10:00:00 x": "it has no number or time for at: Feb 30 10:00:00"},
 )
 
 

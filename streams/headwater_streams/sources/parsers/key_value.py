@@ -18,7 +18,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError
-from headwater_streams.sources.parsers.parser import QUOTED, Parser, dated, iso_time, let, number
+from headwater_streams.sources.parsers.parser import QUOTED, Parser, let
+from headwater_streams.sources.parsers.typed import typed
+from headwater_streams.sources.wrong_fields import is_not
 from headwater_streams.type_name import type_name
 
 _ESCAPES = {"n": "\n", "r": "\r", "t": "\t"}
@@ -116,8 +118,7 @@ def _why(wanted: T.StructType, pairs: Column) -> Column:
         ~_has_some(wanted, pairs), F.lit(f"it has none of the keys {', '.join(wanted.fieldNames())}")
     )
     for field in wanted.fields:
-        reason = f"{field.name} is not {type_name(field.dataType)}"
-        told = told.when(_judged(field, pairs)["wrong"], F.lit(reason))
+        told = told.when(_judged(field, pairs)["wrong"], is_not(field, _text(field, pairs)))
     return told
 
 
@@ -131,21 +132,17 @@ def _judged(field: T.StructField, pairs: Column) -> Column:
         return F.struct(value.alias("value"), wrong.alias("wrong"))
 
     def of_text(text: Column) -> Column:
-        typed = _typed(text, field.dataType)
-        return let(typed, lambda value: judged(value, text.isNotNull() & value.isNull()))
+        found = typed(text, field.dataType)
+        return let(found, lambda value: judged(value, text.isNotNull() & value.isNull()))
 
-    place = F.array_position(pairs["keys"], F.lit(field.name)).cast("int")
-    text = _content(F.get(pairs["values"], place - 1))
+    text = _text(field, pairs)
     return judged(text, F.lit(False)) if isinstance(field.dataType, T.StringType) else let(text, of_text)
 
 
-def _typed(text: Column, kind: T.DataType) -> Column:
-    """A text as another type; null where it is none."""
-    if isinstance(kind, T.DoubleType | T.FloatType):
-        return number(text, kind)
-    if isinstance(kind, T.TimestampType):
-        return iso_time(text)
-    return (dated(text) if isinstance(kind, T.DateType | T.TimestampNTZType) else text).try_cast(kind)
+def _text(field: T.StructField, pairs: Column) -> Column:
+    """What is behind a key, without quotes; null where there is nothing."""
+    place = F.array_position(pairs["keys"], F.lit(field.name)).cast("int")
+    return _content(F.get(pairs["values"], place - 1))
 
 
 def _has_some(wanted: T.StructType, pairs: Column) -> Column:

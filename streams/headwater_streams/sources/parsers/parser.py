@@ -1,6 +1,5 @@
 """What a parser is, and how one regular expression gives all of its groups in one pass."""
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -9,6 +8,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from headwater_streams.sources.wrong_fields import shown
+
 BLANKS = r"[ \t]++"
 FIRST_BLANKS = rf"(?<![ \t]){BLANKS}"
 """Behind a text that may have blanks itself: these do not begin at each of many, which would take a square of time."""
@@ -16,10 +17,6 @@ LEAP = "(?:59|29|44|14):60"
 """The minute and the leap second at the end of an hour of UTC, in zones of half and quarter hours, too."""
 END = r"\r?\n?\z"
 """The end of a line that is taken whole."""
-_DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
-_NO_DECIMAL = "(?i:NaN|[+-]?Inf(?:inity)?)"
-NUMBER = f"{_DECIMAL}|{_NO_DECIMAL}"
-"""A number with a fraction, and what IEEE 754 has beside numbers, which Spark takes in JSON, too."""
 _BYTE_ORDER_MARK = "\ufeff"
 _BETWEEN = "\ufdd0"  # a noncharacter of Unicode: no text that is meant for others has it
 
@@ -106,16 +103,22 @@ def let(value: Column, body: Callable[[Column], Column]) -> Column:
 
 
 def misfit(text: Column, beginnings: Sequence[tuple[str, str]]) -> Column:
-    """The name of the first of a line's parts that is not as it should be; null if there is none.
+    """The first of a line's parts that is not as it should be: a struct of its `name` and of the line from there on;
+    null if there is none.
 
     Args:
         text: The line.
         beginnings: The names of its parts in their order, each with Java's regular expression of the line up to its
             end.
     """
-    found = F.lit(None).cast("string")
-    for name, pattern in reversed(beginnings):
-        found = F.when(~text.rlike(rf"(?s)\A{pattern}"), F.lit(name)).otherwise(found)
+    found = F.lit(None).cast("struct<name: string, rest: string>")
+    befores = ["", *[pattern for _, pattern in beginnings[:-1]]]
+    for (name, pattern), before in reversed(list(zip(beginnings, befores, strict=True))):
+        known = F.char_length(F.regexp_extract(text, rf"(?s)\A{before}", 0))
+        here = F.struct(
+            F.lit(name).alias("name"), F.substring(text, known + 1, F.char_length(text)).alias("rest")
+        )
+        found = F.when(~text.rlike(rf"(?s)\A{pattern}"), here).otherwise(found)
     return found
 
 
@@ -129,43 +132,13 @@ def why_of_parts(text: Column, parts: Sequence[tuple[str, str]], otherwise: str)
     """
     *patterns, whole = accumulate(pattern for _, pattern in parts)
     part = misfit(text, list(zip([name for name, _ in parts], [*patterns, rf"{whole}{END}"], strict=True)))
-    return F.concat(F.lit("its "), F.coalesce(part, F.lit(otherwise)), F.lit(" is not as it should be"))
+    name, rest = F.coalesce(part["name"], F.lit(otherwise)), F.coalesce(part["rest"], text)
+    return F.concat(F.lit("its "), name, F.lit(" is not as it should be: "), shown(rest))
 
 
 def unless(text: Column, *absent: str) -> Column:
     """The text, or null where it is what stands for nothing."""
     return F.when(~text.isin(*absent), text)
-
-
-def number(text: Column, kind: T.DataType) -> Column:
-    """A text that is a `NUMBER` as DOUBLE or FLOAT, else null: Spark takes Java's `5d` and `0x1p3`, too, and one that
-    is too great for the type for infinity."""
-    most = sys.float_info.max
-
-    def checked(value: Column) -> Column:
-        decimal = F.when(text.rlike(rf"\A[ \t]*+(?:{_DECIMAL})[ \t]*+\z"), value)
-        return F.when(value.between(-most, most), decimal).when(text.rlike(rf"\A{_NO_DECIMAL}\z"), value)
-
-    return let(text.try_cast(kind), checked)
-
-
-def dated(text: Column) -> Column:
-    """A text that begins with a date of four digits for its year, else null: Spark takes a time of day for one of the
-    day on which it is read, a longer number for a year, and a year or a month for its first day."""
-    is_date = (F.substring(text, 5, 1) == "-") & F.contains(F.substring(text, 7, 2), F.lit("-"))
-    return F.when(is_date, text)
-
-
-def iso_time(text: Column) -> Column:
-    """The time of an ISO 8601 date, with its time of day or without; null if it is none.
-
-    A comma may stand before the fraction, and a blank before the zone. Spark takes neither the comma nor a zone behind
-    minutes.
-    """
-    whole = F.replace(dated(text), F.lit(","), F.lit("."))
-    minutes = r"\A(\S{8,10}[T ][0-9]{1,2}:[0-9]{1,2})([ \t]*+[A-Z+-])"
-    with_seconds = F.regexp_replace(whole, minutes, "$1:00$2")
-    return F.coalesce(F.try_to_timestamp(whole), F.try_to_timestamp(with_seconds))
 
 
 def unescaped(text: Column) -> Column:

@@ -13,18 +13,17 @@ from headwater_streams.sources.parsers.parser import (
     BLANKS,
     END,
     FIRST_BLANKS,
-    NUMBER,
     QUOTED,
     Parser,
-    iso_time,
     let,
     match,
     misfit,
-    number,
     unescaped,
     unless,
 )
+from headwater_streams.sources.parsers.typed import NUMBER, iso_time, number
 from headwater_streams.sources.parsers.year import latest
+from headwater_streams.sources.wrong_fields import shown
 
 _DAY_AND_CLOCK = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}\S*?"
 _OFFSET = r"(?:Z|UTC|GMT|[+-](?:0[0-9]|1[0-4])(?::?[0-9]{2})?)(?![\w.:+/-])"
@@ -144,14 +143,18 @@ def template(text: str) -> Parser:
     def wrong_value(fields: Sequence[Column]) -> Column:
         # Whether a text is a time of some year is the same for each timestamp.
         columns = typed(fields, F.timestamp_seconds(F.lit(0)))
-        return F.concat_ws(", ", *[F.when(is_none, F.lit(name)) for name, _, is_none in columns])
+        told = [
+            F.when(is_none, F.concat(F.lit(f"{name}: "), shown(field)))
+            for (name, _, is_none), field in zip(columns, fields, strict=True)
+        ]
+        return F.concat_ws(", ", *told)
 
     def why(line: Column) -> Column:
         known = [_whole(parts[:end]) for end in begins[1:]]
         at = misfit(line, list(zip(names, [*known, rf"{pattern}{END}"], strict=True)))
         none = match(line, pattern, len(names), wrong_value)
         return F.coalesce(
-            F.concat(F.lit("it departs from the template at {"), at, F.lit("}")),
+            F.concat(F.lit("it departs from the template at {"), at["name"], F.lit("}: "), shown(at["rest"])),
             F.concat(F.lit("it has no number or time for "), none),
         )
 

@@ -1,0 +1,171 @@
+"""Values of JSON that Spark's parser may have made of something else, looked up in the text where they look like it.
+
+A TIMESTAMP of a text without a date is of the day on which it is read, one of "2024" or "2024-05" is the first day of
+that, and a number of more seconds than 64 bits have as microseconds comes out as a time of any year. A number that is
+too great for a FLOAT or DOUBLE is infinity, and one that is too small for 38 digits is a DECIMAL of 0.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from headwater_streams.sources.nested import somewhere
+from headwater_streams.sources.parsers.parser import let
+from headwater_streams.sources.parsers.typed import decimal
+from headwater_streams.sources.wrong_fields import TIME_OF_DAY
+
+MOST_DIGITS = 38
+"""Of a DECIMAL."""
+_ENOUGH_PLACES = 10
+_MOST_COMPILED = 3
+"""Of more columns the code would be too long for Java to compile it."""
+_DAY_US = 86_400_000_000
+_NEAR_US = 12 * _DAY_US
+_TOO_MANY_SECONDS = r"-?(?:\d{14}|92[3-9]\d{10}|9[3-9]\d{11})"
+_YEAR_OR_MONTH = r"\s*+[+-]?\d{4,6}(?:-\d{1,2})?\s*+"
+_NO_TIME = rf'(?:"(?:{TIME_OF_DAY}|{_YEAR_OR_MONTH}")|{_TOO_MANY_SECONDS})'
+_WORD_OF_INFINITY = r'[:\[,]\s*+"?[+-]?Inf|[:\[,]\s*+"[+-]INF"'
+_GREAT = r"\d[eE]\+?\d{2}|\d{39}"
+
+Parse = Callable[[Column, T.StructType], Column]
+
+
+def token(text: Column, name: str) -> Column:
+    """What a text of JSON has behind a name, as it is written there; NULL if it does not have it."""
+    key = re.escape(json.dumps(name, ensure_ascii=False))
+    found = F.regexp_extract(text, rf'(?s){key}\s*+:\s*+("(?:[^"\\]++|\\.)*+"|[^\s,{{}}\[\]"]++|[\[{{].*)', 1)
+    return F.when(found != "", found)
+
+
+def doubtful(text: Column, value: Column, fields: Sequence[T.StructField], parse: Parse) -> Column:
+    """Whether one of the fields is something else than what the text says.
+
+    Args:
+        text: The value as it was sent.
+        value: The struct that was made of it.
+        fields: The fields that are looked at.
+        parse: Parses a text by a schema.
+    """
+    parts = [
+        _times(text, value, [f for f in fields if isinstance(f.dataType, T.TimestampType)]),
+        _times_within(text, value, [f for f in fields if not isinstance(f.dataType, T.TimestampType)], parse),
+        _infinities(text, value, fields),
+        *[
+            _decimal(text, value.getField(f.name), f)
+            for f in fields
+            if isinstance(f.dataType, T.DecimalType) and shows_rounding(f.dataType)
+        ],
+    ]
+    return _any(part for part in parts if part is not None)
+
+
+def _any(conditions: Iterable[Column]) -> Column:
+    return reduce(Column.__or__, [F.coalesce(each, F.lit(False)) for each in conditions], F.lit(False))
+
+
+def _times(text: Column, value: Column, fields: Sequence[T.StructField]) -> Column | None:
+    if not fields:
+        return None
+    keys = "|".join(re.escape(json.dumps(field.name, ensure_ascii=False)[1:-1]) for field in fields)
+    times = [value.getField(field.name) for field in fields]
+    looks = _any([_looks_made_up(time) for time in times])
+    if len(times) > _MOST_COMPILED:
+        looks = F.exists(F.array(*times), _looks_made_up)
+    # Spark works out both sides of an AND for every row, but not the other branch of a WHEN.
+    return F.when(looks, text.rlike(rf'"(?:{keys})"\s*+:\s*+{_NO_TIME}'))
+
+
+def _looks_made_up(time: Column) -> Column:
+    micros = F.unix_micros(time)
+    # A query's date is that of its batch, which may be tried again days later.
+    is_today = time >= F.current_date().cast("timestamp")
+    # 2 to the power of 64 and a million are multiples of 64. Whole seconds come of numbers near a multiple of 2 to the
+    # power of 58 alone, as near as the time is to 1970: of the greatest and the least of 64 bits, and their like.
+    overflowed = ((micros % 64 == 0) & (micros % 1_000_000 != 0)) | micros.between(-_NEAR_US, _NEAR_US)
+    is_first = F.when(micros % _DAY_US == 0, F.dayofmonth(time) == 1)
+    return is_today | overflowed | F.coalesce(is_first, F.lit(False))
+
+
+def _times_within(
+    text: Column, value: Column, fields: Sequence[T.StructField], parse: Parse
+) -> Column | None:
+    def looks_made_up(kind: T.DataType, each: Column) -> Column | None:
+        return _looks_made_up(each) if isinstance(kind, T.TimestampType) else None
+
+    def is_no_time(kind: T.DataType, each: Column) -> Column | None:
+        if not isinstance(kind, T.TimestampType):
+            return None
+        return each.rlike(rf"\A(?:{TIME_OF_DAY}|{_YEAR_OR_MONTH}\z|{_TOO_MANY_SECONDS})")
+
+    found = [
+        (field, looks)
+        for field in fields
+        if (looks := somewhere(field.dataType, value.getField(field.name), looks_made_up)) is not None
+    ]
+    if not found:
+        return None
+    schema = T.StructType([T.StructField(field.name, _with_texts(field.dataType)) for field, _ in found])
+    texts = parse(text, schema)
+    wrong = _any(
+        [
+            said
+            for field, _ in found
+            if (said := somewhere(field.dataType, texts.getField(field.name), is_no_time)) is not None
+        ]
+    )
+    return F.when(_any([looks for _, looks in found]) & text.rlike(rf"[:\[,]\s*+{_NO_TIME}"), wrong)
+
+
+def _with_texts(kind: T.DataType) -> T.DataType:
+    """A type with texts in place of times."""
+    if isinstance(kind, T.StructType):
+        return T.StructType([T.StructField(f.name, _with_texts(f.dataType)) for f in kind.fields])
+    if isinstance(kind, T.ArrayType):
+        return T.ArrayType(_with_texts(kind.elementType))
+    if isinstance(kind, T.MapType):
+        return T.MapType(kind.keyType, _with_texts(kind.valueType))
+    return T.StringType() if isinstance(kind, T.TimestampType) else kind
+
+
+def _infinities(text: Column, value: Column, fields: Sequence[T.StructField]) -> Column | None:
+    found = [_has_infinity(f.dataType, value.getField(f.name)) for f in fields]
+    some = [each for each in found if each is not None]
+    return F.when(_any(some), ~text.rlike(_WORD_OF_INFINITY) | text.rlike(_GREAT)) if some else None
+
+
+def _has_infinity(kind: T.DataType, value: Column) -> Column | None:
+    if isinstance(kind, T.ArrayType) and _is_float(kind.elementType):
+        # Compiled, as a lambda is not.
+        infinities = [F.lit(sign * math.inf).cast(kind.elementType) for sign in (1, -1)]
+        return _any([F.array_contains(value, each) for each in infinities])
+    return somewhere(kind, value, lambda leaf, each: F.abs(each) == math.inf if _is_float(leaf) else None)
+
+
+def _is_float(kind: T.DataType) -> bool:
+    return isinstance(kind, T.FloatType | T.DoubleType)
+
+
+def places_seen(kind: T.DecimalType) -> int:
+    """How many places behind the point can be read where a DECIMAL is read as one of the most digits."""
+    return MOST_DIGITS - kind.precision + kind.scale
+
+
+def shows_rounding(kind: T.DecimalType) -> bool:
+    """Whether these are so many more than its own that what it would have to round is seen there."""
+    return places_seen(kind) - kind.scale >= _ENOUGH_PLACES
+
+
+def _decimal(text: Column, value: Column, field: T.StructField) -> Column:
+    """Whether a number that is 0 was one with an exponent, too small for the places that are seen."""
+    kind = field.dataType
+    assert isinstance(kind, T.DecimalType)
+    number = F.btrim(token(text, field.name), F.lit('"'))
+    # In a lambda, which is not compiled: of a method of more than 8,000 bytes of code nothing is.
+    lost = let(number, lambda known: known.isNotNull() & decimal(known, kind).isNull())
+    return F.when(value == 0, F.when(text.rlike(r"\d[eE]-\d{2}"), lost))
