@@ -19,13 +19,15 @@ from pyspark.sql import types as T
 
 from headwater_streams.errors import JobDefinitionError, UnavailableError
 from headwater_streams.gateway import jvm_class
+from headwater_streams.sources.avro_schema import avro_detour, tells_ints_from_longs, wider
 from headwater_streams.sources.beside import read_beside
 from headwater_streams.sources.confluent import HEADER_BYTES, NO_HEADER
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.problems import Problem
+from headwater_streams.sources.read_types import any_detour, typed_fields
 from headwater_streams.spark_errors import reason_of
 
-END = "_end"
+END, MISREAD = "_end", "_misread"
 _log = logging.getLogger(__name__)
 _MARK = b"\x01\x02HW\xfe\xff\x00\x7f"  # no end of it is its beginning: bytes left over cannot look like it
 _ID = "_writer"
@@ -123,6 +125,7 @@ class AvroReader:
 
     def __init__(self, form: Avro, raw: Column) -> None:
         self._form, self._raw = form, raw
+        self._fields = form.columns().fields
         self._known: dict[int, str | None] = dict(form.writers or ())
         self._value = self._parsed()
 
@@ -135,17 +138,21 @@ class AvroReader:
                 self._value = self._parsed()
         return self._value
 
-    def problem(self, value: Column) -> Problem:
-        """What is wrong with a value: null, empty, cut off, too long, of a schema that is not known, or with a text
-        that is not UTF-8, which Avro's reader takes as it is."""
+    def typed(self, records: DataFrame, value: str, unread: str) -> DataFrame:
+        """Brings the record of each value, in the column `value`, to its own types."""
+        return typed_fields(records, value, self._fields, [END], avro_detour, unread, MISREAD)
+
+    def problem(self, value: Column, unread: Column) -> Problem:
+        """What is wrong with a value: null, empty, cut off, too long, of a schema that is not known, with a number that
+        is none of its type, or with a text that is not UTF-8, which Avro's reader takes as it is."""
         raw, end = self._raw, value.getField(END)
         texts = {
             field.name: found
-            for field in self._form.columns().fields
+            for field in self._fields
             if (found := somewhere(field.dataType, value.getField(field.name), _is_no_text)) is not None
         }
         whole = F.coalesce(end == F.lit(_MARK), F.lit(False))
-        condition = reduce(Column.__or__, texts.values(), ~whole)
+        condition = reduce(Column.__or__, texts.values(), ~whole | unread)
         reason = F.when(raw.isNull(), F.lit("the value is null"))
         reason = reason.when(F.octet_length(raw) == 0, F.lit("the value is empty"))
         if self._form.has_header:
@@ -158,6 +165,8 @@ class AvroReader:
             unknown = F.concat(F.lit("the schema "), _id(raw).cast("string"), F.lit(told))
             reason = reason.when(value.isNull(), unknown)
         reason = reason.when(end.isNull(), F.lit("the value is cut off, or not of the schema"))
+        if any_detour(self._fields, avro_detour):
+            reason = reason.when(whole & unread, value.getField(MISREAD))
         for name, found in texts.items():
             reason = reason.when(whole & found, F.lit(f"{name} is not UTF-8"))
         return Problem("value", condition, reason.otherwise(F.lit("bytes are left over behind the record")))
@@ -187,15 +196,19 @@ class AvroReader:
 
     def _parsed(self) -> Column:
         form, raw = self._form, self._raw
+        known = [writer for writer in self._known.values() if writer is not None]
+        ints = not any(tells_ints_from_longs(schema) for schema in (form.schema, *known))
+        reader = wider(form.schema, ints=ints)
         if not form.has_header:
-            return _from_avro(raw, form.schema, form.schema)
+            return _from_avro(raw, reader, reader)
         record = F.substring(raw, F.lit(HEADER_BYTES + 1), F.octet_length(raw))
-        nothing = T.StructType([*form.columns().fields, T.StructField(END, T.BinaryType())])
+        empty = SparkSession.active().range(0).select(_from_avro(F.lit(b""), reader, reader).alias("value"))
+        nothing = empty.schema["value"].dataType
         value = F.lit(None).cast(nothing)
         for number, writer in self._known.items():
             if writer is not None:
                 here = _has_header(raw) & (_id(raw) == number)
-                value = F.when(here, _from_avro(record, writer, form.schema)).otherwise(value)
+                value = F.when(here, _from_avro(record, wider(writer, ints=ints), reader)).otherwise(value)
         return value
 
 

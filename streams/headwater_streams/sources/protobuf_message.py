@@ -123,6 +123,8 @@ def _value_of_one(field: FieldDescriptor) -> Convert:
     if field.type == FieldDescriptor.TYPE_ENUM:
         names = {value.number: value.name for value in field.enum_type.values}
         return lambda given: names.get(given, str(given))
+    if field.type == FieldDescriptor.TYPE_STRING:
+        return lambda given: _text(field.name, given)
     if field.message_type is None:
         return lambda given: given
     if field.message_type.full_name == _TIMESTAMP:
@@ -130,9 +132,18 @@ def _value_of_one(field: FieldDescriptor) -> Convert:
     return row_of(field.message_type)
 
 
+def _text(name: str, given: Any) -> str:
+    # proto2 does not require UTF-8 of a string; the library then gives its bytes.
+    if isinstance(given, str):
+        return given
+    raise ValueError(f"{name} is not UTF-8: {bytes(given[:100])!r}")
+
+
 def _microseconds(name: str, given: Any) -> int:
     if not (_FIRST_S <= given.seconds <= _LAST_S and 0 <= given.nanos < 1_000_000_000):
-        raise ValueError(f"{name} is not a time between the years 1 and 9999")
+        raise ValueError(
+            f"{name} is not a time between the years 1 and 9999: {given.seconds} s and {given.nanos} ns"
+        )
     return int(given.seconds * 1_000_000 + given.nanos // 1000)
 
 

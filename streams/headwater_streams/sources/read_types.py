@@ -14,6 +14,7 @@ from pyspark.sql import types as T
 
 from headwater_streams.sources.nested import somewhere
 from headwater_streams.sources.parsers.parser import let
+from headwater_streams.sources.wrong_fields import wrong_fields
 
 _READ, _TYPED = "_read", "_typed_"
 _MOST_COMPILED = 6
@@ -47,6 +48,11 @@ def read_fields(fields: Sequence[T.StructField], rule: Rule) -> list[T.StructFie
     ]
 
 
+def any_detour(fields: Sequence[T.StructField], rule: Rule) -> bool:
+    """Whether one of the fields is read as another type."""
+    return any(_detours(field.dataType, rule) for field in fields)
+
+
 def misread(field: T.StructField, read: Column, rule: Rule) -> tuple[Column, Column]:
     """A field's value of what was read, and whether that is no value of its type."""
     if not _detours(field.dataType, rule):
@@ -62,6 +68,7 @@ def typed_fields(
     also: Sequence[str],
     rule: Rule,
     unread: str,
+    told: str | None = None,
 ) -> DataFrame:
     """Brings what was read to the declared types.
 
@@ -72,6 +79,7 @@ def typed_fields(
         also: More of its fields, which stay.
         rule: What the parser was asked for.
         unread: A BOOLEAN column of the records; it becomes true for those that have a value which is none of its type.
+        told: A field more of the struct: what is wrong with such a value, where the bytes do not say it.
     """
     detours = {place: field for place, field in enumerate(fields) if _detours(field.dataType, rule)}
     if not detours:
@@ -95,6 +103,10 @@ def typed_fields(
     ]
     columns += [read.getField(more).alias(more) for more in also]
     some = reduce(Column.__or__, wrong, F.col(unread))
+    if told is not None:
+        texts = [read.getField(field.name).cast("string") for field in detours.values()]
+        sentences = wrong_fields(list(zip(detours.values(), wrong, texts, strict=True)))
+        columns.append(F.when(some, sentences).alias(told))
     return records.select(*kept, F.when(read.isNotNull(), F.struct(*columns)).alias(name), some.alias(unread))
 
 

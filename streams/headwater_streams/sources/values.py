@@ -62,7 +62,12 @@ def values_of(
     rule: Rule
     if isinstance(form, Avro):
         reader = AvroReader(form, raw)
-        return Values(reader.value, reader.problem(found), F.lit(False))
+        return Values(
+            reader.value,
+            reader.problem(found, is_unread),
+            F.lit(False),
+            lambda records: reader.typed(records, value, unread),
+        )
     if isinstance(form, Protobuf):
         return _fixed(parse_protobuf(raw, form), protobuf_problem(raw, found))
     if isinstance(form, Parser):
