@@ -8,8 +8,8 @@
     10:40 e, as long as both are open       e joins them:                session [10:00, 11:35): a, b, e, c, d
 
 Two rows exactly `gap` apart are in one session (Spark's MergingSessionsIterator: `start <= end` of the one before).
-A session ends `gap` after its last row, and is written once, when the watermark has passed its end (mode "append"):
-until then any row may lengthen it or join two, so there is nothing final to update.
+A session ends `gap` after its last row, and is written once, when the watermark is a millisecond past its end (mode
+"append"): until then any row may lengthen it or join two, so there is nothing final to update.
 
 A row is late when `time + gap <= _seen_until - delay`, as Spark counts: a session of the row alone would be closed,
 even if later rows keep one open that it would have been in. One that comes behind the watermark by less than the gap
@@ -43,6 +43,8 @@ class SessionWindow(FoldedWindow):
     name: ClassVar[str] = "a session window"
     modes: ClassVar[tuple[Mode, ...]] = ("append",)
     overlapping: ClassVar[bool] = False
+    closes_beyond: ClassVar[timedelta] = timedelta(milliseconds=1)
+    """A row at a session's end is in it, and at the watermark it is in time. Spark counts in milliseconds."""
 
     time: str
     gap: timedelta

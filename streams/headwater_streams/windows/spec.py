@@ -1,6 +1,7 @@
 """What every kind of window says of itself, and the columns by which the library follows a row into its windows."""
 
 from abc import ABC, abstractmethod
+from datetime import timedelta
 from typing import ClassVar
 
 from pyspark.sql import Column, DataFrame
@@ -45,6 +46,9 @@ class WindowSpec(ABC):
 
 class FoldedWindow(WindowSpec):
     """A window that a row's own columns name, so that Spark can fold the rows in the order in which they come."""
+
+    closes_beyond: ClassVar[timedelta] = timedelta()
+    """How far beyond a window's end the watermark goes before the window is closed."""
 
     @abstractmethod
     def grouping(self, rows: DataFrame) -> tuple[DataFrame, Column | None]:

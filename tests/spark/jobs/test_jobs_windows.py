@@ -7,6 +7,7 @@ seen until 11:31 -> watermark 11:01 -> window 10 is closed, window 11 is open
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Literal
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -80,6 +81,38 @@ def test_window_job_rows_before_spark_s_first_watermark_are_late(drive: Callable
     assert windows(driver) == [("UA", 0, 1)]
     assert driver.rows("gold.delays__late", "_offset") == [(0,), (1,)]
     assert driver.accounting("gold.delays")["late"] == 2
+    assert driver.audit() == []
+
+
+page_views = hw.topic("views", schema="who STRING, at TIMESTAMP", event_time="at", watermark="10 minutes")
+
+
+@pytest.mark.parametrize("late", ["table", "count"])
+def test_session_job_row_at_the_watermark_and_at_a_session_s_end_is_in_it(
+    drive: Callable[..., JobDriver], closing_batches: None, late: Literal["table", "count"]
+) -> None:
+    @hw.job(target=hw.delta("gold.visits"), late=late)
+    def visits(page_views: DataFrame) -> DataFrame:
+        return hw.session(page_views, "at", "30 minutes", by=["who"]).agg(F.count("*").alias("n"))
+
+    driver = drive(visits)
+
+    def send(who: str, at: str) -> None:
+        driver.send("views", {"who": who, "at": f"2013-01-01T{at}Z"}, timestamp=AT)
+        driver.run()
+
+    send("a", "10:00:00")
+    send("b", "10:40:00")  # the watermark is 10:30, where the session of a would end
+    send("a", "10:30:00")
+    send("b", "11:10:00.001")  # a millisecond past 11:00
+    (visit,) = driver.table("gold.visits").collect()
+    assert (visit["who"], visit["window_start"].hour, visit["window_end"].hour, visit["n"]) == (
+        "a",
+        10,
+        11,
+        2,
+    )
+    assert driver.accounting("gold.visits").get("late", 0) == 0
     assert driver.audit() == []
 
 

@@ -201,7 +201,7 @@ def sessions(made: Sequence[Sequence[Event]], gap: timedelta) -> dict[tuple[Any,
                     merged[-1] = merged[-1] + part
                 else:
                     merged.append(part)
-            ended = [part for part in merged if max(e.at for e in part) + gap <= watermark]
+            ended = [part for part in merged if max(e.at for e in part) + gap < watermark]
             for part in ended:
                 closed[key, min(e.at for e in part), max(e.at for e in part) + gap] = part
             waiting[key] = [part for part in merged if part not in ended]

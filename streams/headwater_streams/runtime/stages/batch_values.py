@@ -42,10 +42,9 @@ class BatchValues:
         """The number of the batch, a BIGINT."""
         return self._at(_BATCH)
 
-    @property
-    def watermark(self) -> Column:
-        """The watermark of the batch, a TIMESTAMP; 1970 before there is one, as Spark has it."""
-        return F.timestamp_micros(self._at(_WATERMARK_US))
+    def watermark(self, later_us: int = 0) -> Column:
+        """A moment so long after the batch's watermark, a TIMESTAMP; 1970 is the watermark before there is one."""
+        return F.timestamp_micros(self._at(_WATERMARK_US) + F.lit(later_us))
 
     def resume(self, checkpoint: Path) -> None:
         """Takes the batch that Spark runs next from the query's checkpoint, before the query starts."""

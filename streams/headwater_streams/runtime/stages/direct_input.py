@@ -13,6 +13,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.durations import in_micros
 from headwater_streams.gateway import empty_frame
 from headwater_streams.ledger.entry import LedgerEntry, Partitions
 from headwater_streams.runtime.generations import starts_of
@@ -63,7 +64,8 @@ class DirectInput(StatefulInput):
         assert self._values is not None
         located = self._decoder.locate(self.reader.stream(self._starts))
         decoded = self._without_failing(self._decoder.decode(located))
-        split = self._marked(decoded, self._values.watermark)
+        # Where Spark's watermark is held back (`closes_beyond`), a row is late by what it would be else.
+        split = self._marked(decoded, self._values.watermark(in_micros(self._beyond)))
         bad, late = F.col(BAD), F.col(LATE)
         became = dict(zip(_TERMS, (~bad & ~late, ~bad & late, bad), strict=True))
         terms = [F.count(F.when(which, 1)).alias(term) for term, which in became.items()]

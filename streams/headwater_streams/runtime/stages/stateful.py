@@ -8,12 +8,14 @@ are only counted, the job reads the topic itself (`direct_input`).
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import cached_property
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
@@ -29,7 +31,7 @@ from headwater_streams.runtime.stages.projection import only_projects
 from headwater_streams.runtime.warm_up import WATERMARK, WarmUp
 from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.decode import Decoded
-from headwater_streams.windows.spec import CLOSED_UNTIL
+from headwater_streams.windows.spec import CLOSED_UNTIL, FoldedWindow
 
 LATE, PARTLY_LATE = "_late", "_partly_late"
 BATCH_METRIC = "headwater_batch"
@@ -170,12 +172,19 @@ class StatefulInput(ABC):
         """The checks that take rows like these aside."""
         return speaking_of(rows, self._plan.job.quarantining)
 
+    @property
+    def _beyond(self) -> timedelta:
+        """How far beyond a window's end the watermark goes before Spark closes it."""
+        spec = self._plan.operator
+        return spec.closes_beyond if isinstance(spec, FoldedWindow) else timedelta()
+
     def _with_watermark(self, rows: DataFrame) -> DataFrame:
         if self._closes is None:
             return rows
         assert self._declared.event_time is not None
         assert self._declared.watermark is not None
-        seen = rows.withWatermark(self._declared.event_time, self._declared.watermark)
+        delay = parse_duration(self._declared.watermark) + self._beyond
+        seen = rows.withWatermark(self._declared.event_time, f"{in_micros(delay)} microseconds")
         # Always true, and as Spark does not know that, none of the function's filters are moved below the watermark:
         # with them there, only rows that pass them would move it, and what is closed would wait for the next of these.
         return seen.filter(F.spark_partition_id() >= 0)
