@@ -385,27 +385,36 @@ def kinds(*names: str, marks: Any = ()) -> list[Any]:
     ]
 
 
-def _record(who: str | None, at: str, n: int, of: str = "n") -> dict[str, Any]:
-    return {"who": who, "at": f"2013-01-01T{at}:00Z", of: n}
+def three_batches(
+    driver: JobDriver, kind: str = "", *, crash_at: tuple[str, ...] = (), day: str = "2013-01-01"
+) -> None:
+    """Sends and runs the three batches; the driver dies once at each of the steps in the second and third one.
 
+    Args:
+        driver: The driver.
+        kind: The name of the kind.
+        crash_at: The steps.
+        day: The day on which all of it happened.
+    """
 
-def three_batches(driver: JobDriver, kind: str = "", *, crash_at: tuple[str, ...] = ()) -> None:
-    """Sends and runs the three batches; the driver dies once at each of the steps in the second and third one."""
+    def record(who: str | None, at: str, n: int, of: str = "n") -> dict[str, Any]:
+        return {"who": who, "at": f"{day}T{at}:00Z", of: n}
+
     topics = next(each.topics for each in KINDS if each.name == kind)
     driver.put("dim.names", "who STRING, name STRING", ("a", "Ann"), ("b", "Bob"))
     batches = [
         (
             [
-                _record("a", "10:05", 1),
-                _record("a", "10:20", 2),
-                _record("b", "10:40", 3),
+                record("a", "10:05", 1),
+                record("a", "10:20", 2),
+                record("b", "10:40", 3),
                 b"{",
-                _record(None, "10:50", 4),
+                record(None, "10:50", 4),
             ],
-            [_record("a", "10:10", 100, "cents")],
+            [record("a", "10:10", 100, "cents")],
         ),
-        ([_record("a", "11:45", 5), _record("b", "11:50", 6)], [_record("b", "11:55", 200, "cents")]),
-        ([_record("a", "10:30", 7), _record("b", "12:10", 8)], [_record("a", "10:31", 300, "cents")]),
+        ([record("a", "11:45", 5), record("b", "11:50", 6)], [record("b", "11:55", 200, "cents")]),
+        ([record("a", "10:30", 7), record("b", "12:10", 8)], [record("a", "10:31", 300, "cents")]),
     ]
     offset = 0
     for number, (clicked, bought) in enumerate(batches):

@@ -135,9 +135,19 @@ def test_progress_records_that_a_batch_read_twice_are_counted_once(
     assert (batch["rows"], batch["sources"][0]["rows"]) == (rows, rows)
 
 
-def test_progress_watermark_before_any_event_is_none(place: Place) -> None:
-    place.batch({**told(0, read=1, there=1), "eventTime": {"watermark": "1970-01-01T00:00:00.000Z"}})
-    assert progress_of(place.home.root)[0].batches[0]["watermark"] is None
+@pytest.mark.parametrize(
+    ("text", "watermark"),
+    [
+        ("10000-01-01T00:00:00.000Z", None),  # of the year -9999, as Spark writes it
+        ("1970-01-01T00:00:00.000Z", None),
+        ("1950-01-01T00:00:00.000Z", datetime(1950, 1, 1, tzinfo=UTC)),
+    ],
+)
+def test_progress_watermark_before_any_event_is_none(
+    place: Place, text: str, watermark: datetime | None
+) -> None:
+    place.batch({**told(0, read=1, there=1), "eventTime": {"watermark": text}})
+    assert progress_of(place.home.root)[0].batches[0]["watermark"] == watermark
 
 
 def test_progress_states_follow_events_and_the_lock(place: Place) -> None:

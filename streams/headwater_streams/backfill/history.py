@@ -9,7 +9,7 @@ from typing import Any
 from headwater_streams.backfill.store import BackfillError
 from headwater_streams.backfill.values import LiveBatchId, Span, micros
 from headwater_streams.dedup.intervals import IntervalSet
-from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
+from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry, Ranges, SourceRange, merge_ranges
 from headwater_streams.ledger.log import lineage, since_rebuilt
 from headwater_streams.ledger.repairs import ROLLBACK, half_done, repairs_among
 from headwater_streams.ledger.shared import made_again
@@ -171,9 +171,9 @@ class TableHistory:
 
     @property
     def closed_until_us(self) -> int:
-        """The watermark at which the live job has written its windows last, in microseconds; 0 before it had one."""
-        watermarks = [e.extra["watermark_ms"] for e in self.entries() if "watermark_ms" in e.extra]
-        return max(watermarks, default=0) * _US_PER_MS
+        """The watermark at which the live job has written its windows last, in microseconds; `NO_WATERMARK_MS` before
+        it had one."""
+        return max((e.watermark_ms for e in self.entries()), default=NO_WATERMARK_MS) * _US_PER_MS
 
     def repairs(self) -> dict[str, dict[str, int]]:
         """The versions that repairs made, by their ids and what they did, the oldest repair first."""

@@ -15,8 +15,8 @@ Ranges and versions are half-open. A source has `left_out`, versions among its o
 rollback had taken them back by then. `partitions` has the terms by topic and partition where they were counted so: for
 row stages all of them (up to 64 partitions in a batch), for stateful stages `read = kept + late + quarantined`.
 `accounting` has one set of terms for each input. The entries of windows and joins tell in `extra.watermark_ms` the
-watermark that Spark ran the batch with; those of row stages, and of windows that read a topic themselves, in
-`max_event_time_us` the greatest event time that had come by then. The terms:
+watermark that Spark ran the batch with, null before there was one; those of row stages, and of windows that read a
+topic themselves, in `max_event_time_us` the greatest event time that had come by then. The terms:
 
 - row stages: `read = written + filtered + duplicate + quarantined`
 - slowly changing dimensions: `read = changed + deleted + filtered + duplicate + quarantined`, the change events and
@@ -93,6 +93,11 @@ Ranges = Mapping[str, Mapping[int, tuple[int, int]]]
 Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
 """Terms by topic and partition."""
 
+WATERMARK = "watermark_ms"
+"""In `extra`: the watermark that Spark ran the batch with; null before there was one."""
+NO_WATERMARK_MS = -377_705_116_800_000
+"""The watermark of a query that has seen nothing yet: the year -9999, before every event."""
+
 TERMS: Mapping[str, tuple[str, ...]] = {
     "row": ("written", "filtered", "duplicate", "quarantined"),
     "scd": ("changed", "deleted", "filtered", "duplicate", "quarantined"),
@@ -146,6 +151,11 @@ class LedgerEntry:
     def is_batch(self) -> bool:
         """Whether it is the commit of a batch to the job's own table."""
         return self.kind in TERMS
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark that Spark ran the batch with; `NO_WATERMARK_MS` where it had none."""
+        return watermark_from_json(self.extra.get(WATERMARK))
 
     @property
     def totals(self) -> Counter[str]:
@@ -239,6 +249,16 @@ def is_undone(entry: LedgerEntry, begun: LedgerEntry) -> bool:
     is_batch = entry.kind not in ("backfill", "generation")
     after = (begun.extra["after"]["generation"], begun.extra["after"]["batch"])
     return is_batch and entry.generation < begun.generation and (entry.generation, entry.batch) > after
+
+
+def watermark_to_json(watermark_ms: int) -> int | None:
+    """A watermark as entries have it: null for none."""
+    return None if watermark_ms == NO_WATERMARK_MS else watermark_ms
+
+
+def watermark_from_json(told: int | None) -> int:
+    """The inverse of `watermark_to_json`."""
+    return NO_WATERMARK_MS if told is None else told
 
 
 def warm_up_sources(entry: LedgerEntry) -> tuple[SourceRange, ...]:

@@ -3,6 +3,9 @@
 The file's first line is a version, the second the batch's metadata, then one line of JSON for each source in plan
 order. A Kafka source writes `{"topic": {"0": 17}}` (the next offset of each partition), a Delta source writes the
 next `reservoirVersion` with `index` -1 when whole commits were read. (Source: Spark's OffsetSeqLog.)
+
+The checkpoint of a job with state also has `offsets/-2`, `offsets/-1` and `commits/-1`, until Spark lets go of them:
+see `plan_before_first_batch`.
 """
 
 import json
@@ -12,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater_streams.atomic_file import atomic_file
+from headwater_streams.ledger.entry import NO_WATERMARK_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,11 +66,12 @@ def version_read(checkpoint: Path, table_id: str) -> int | None:
 
 
 def next_batch(checkpoint: Path) -> tuple[int, int]:
-    """The batch that a query runs first when it is started now, and its watermark in milliseconds since the epoch."""
+    """The batch that a query with state runs first when it is started now, and its watermark in milliseconds since the
+    epoch."""
     batch = last_planned(checkpoint)
     planned = None if batch is None else read_offsets(checkpoint, batch)
     if batch is None or planned is None:
-        return 0, 0
+        return 0, NO_WATERMARK_MS
     if not is_committed(checkpoint, batch):
         return batch, planned.watermark_ms
     _version, metadata, *_ = (checkpoint / "commits" / str(batch)).read_text().splitlines()
@@ -123,6 +128,32 @@ def plan_first_batch(checkpoint: Path, query_id: str, metadata: str, sources: Se
         file.write(json.dumps({"id": query_id}).encode())
     with atomic_file(checkpoint / "offsets" / "0") as file:
         file.write("\n".join(["v1", metadata, *(line or "-" for line in sources)]).encode())
+
+
+def plan_before_first_batch(checkpoint: Path, query_id: str, metadata: str, sources: int) -> None:
+    """Writes a batch -1 that is done, and one before it, for a query that has not begun: so its batch 0, which Spark
+    plans as ever, begins with the watermark of that batch. (Source: Spark's MicroBatchExecution.populateStartOffsets.)
+
+    Args:
+        checkpoint: The query's checkpoint.
+        query_id: The id that the query gets.
+        metadata: The metadata of both, as in `plan_first_batch`.
+        sources: How many sources the query has; these batches read nothing of them.
+    """
+    done = json.dumps(
+        {"nextBatchWatermarkMs": json.loads(metadata)["batchWatermarkMs"]}, separators=(",", ":")
+    )
+    lines = "\n".join(["v1", metadata, *["-"] * sources]).encode()
+    texts = {
+        "metadata": json.dumps({"id": query_id}).encode(),
+        "offsets/-2": lines,
+        "offsets/-1": lines,
+        "commits/-1": f"v1\n{done}".encode(),
+    }
+    # The commit first: batch -1, planned and not done, would be run.
+    for name, text in sorted(texts.items()):
+        with atomic_file(checkpoint / name) as file:
+            file.write(text)
 
 
 def plan_closing_batch(checkpoint: Path) -> None:

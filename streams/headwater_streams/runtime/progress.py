@@ -179,10 +179,10 @@ def _operator(told: Mapping[str, Any]) -> dict[str, Any]:
 
 def _watermark(told: Mapping[str, Any]) -> datetime | None:
     text = dict(told.get("eventTime", {})).get("watermark")
-    moment = _moment(text) if text else None
-    return (
-        moment if moment is not None and moment.timestamp() > 0 else None
-    )  # before any event it is the epoch
+    # Before any event it is of the year -9999, which Spark writes as that before Christ; a query without it has 1970.
+    if text is None or text.index("-") > len("9999"):
+        return None
+    return _moment(text) if _moment(text).timestamp() else None
 
 
 def _moment(text: str) -> datetime:

@@ -19,13 +19,17 @@ from headwater_streams.errors import (
     SupersededError,
 )
 from headwater_streams.gateway import to_list
-from headwater_streams.ledger.entry import merge_ranges, spelled
+from headwater_streams.ledger.entry import WATERMARK, merge_ranges, spelled
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.batch_result import BatchResult, Metrics
-from headwater_streams.runtime.checkpoint import is_committed, plan_closing_batch, read_offsets
+from headwater_streams.runtime.checkpoint import (
+    is_committed,
+    next_batch,
+    plan_closing_batch,
+    read_offsets,
+)
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.empty_batches import empty_batches, has_empty_batches
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, speaks_of_loss
 from headwater_streams.runtime.generations import (
@@ -39,14 +43,17 @@ from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.ownership import Lease
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import check_next, topic_made_again
+from headwater_streams.runtime.query_settings import has_empty_batches, query_settings
+from headwater_streams.runtime.spark_watermark import begin_before_history
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.failing_rows import carry_failing, find_failing, keep_failing
+from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.narrowing import may_be_of_rows
 from headwater_streams.runtime.stages.stateful import BATCH_METRIC, StatefulInput
 from headwater_streams.runtime.tables import require_tables
 from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
-from headwater_streams.runtime.warm_up import WATERMARK, WarmUp, plan_warm_up
+from headwater_streams.runtime.warm_up import WarmUp, plan_warm_up
 from headwater_streams.sources.topic_metadata import changed_ids
 from headwater_streams.spark_errors import reason_of
 from headwater_streams.workers import has_worker
@@ -61,6 +68,7 @@ class Stage(Protocol):
     readers: list[InputReader]
     is_stateful: bool
     values: BatchValues | None
+    watermarks: InputWatermarks | None
 
     @property
     def stateful_inputs(self) -> Mapping[str, StatefulInput]:
@@ -175,7 +183,10 @@ class JobQuery:
             self._stage.values.resume(self._checkpoint)
         self._ids = {topic: begun for topic, begun in kept.topic_ids.items() if begun is not None}
         name = self.job.app_id(self._generation)  # a rebuild runs beside the job, in its next generation
-        writer = self._stage.stream().writeStream.queryName(name).outputMode(self._stage.output_mode)
+        stream = self._stage.stream()
+        if self._stage.is_stateful:
+            begin_before_history(self._context, self._checkpoint, stream)
+        writer = stream.writeStream.queryName(name).outputMode(self._stage.output_mode)
         writer = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(
             _held_weakly(self._run_batch)
         )
@@ -184,7 +195,12 @@ class JobQuery:
             if once
             else writer.trigger(processingTime=f"{interval_s} seconds")
         )
-        with empty_batches(self._context.spark, wanted=self._stage.writes_without_rows):
+        settings = query_settings(
+            self._context.spark,
+            empty_batches=self._stage.writes_without_rows,
+            before_1970=self._stage.is_stateful and next_batch(self._checkpoint)[1] < 0,
+        )
+        with settings:
             self._query = trigger.start()
         self._context.step(self.job.name, "started", -1)
 
@@ -324,6 +340,8 @@ class JobQuery:
                 f"job {self.job.name!r}: its session with the coordinator may be over, so another driver may have "
                 "taken its place; nothing of this batch was committed, start the job again"
             )
+        if self._stage.watermarks is not None:
+            self._stage.watermarks.put_back(self._execution())
         if self._stage.values is not None:
             self._stage.values.require(batch, end.watermark_ms)
         again = self._again if batch == 0 else None

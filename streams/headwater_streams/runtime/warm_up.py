@@ -22,14 +22,17 @@ from typing import Any
 
 from headwater_streams.durations import in_micros
 from headwater_streams.errors import DataLossError, StreamsError
-from headwater_streams.gateway import scala_object
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import (
+    NO_WATERMARK_MS,
+    WATERMARK,
     LedgerEntry,
     SourceRange,
     merge_ranges,
     source_to_json,
     warm_up_sources,
+    watermark_from_json,
+    watermark_to_json,
 )
 from headwater_streams.ledger.log import Commit, commits, lineage, since_rebuilt
 from headwater_streams.runtime.checkpoint import (
@@ -41,6 +44,7 @@ from headwater_streams.runtime.checkpoint import (
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import InputReader
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.spark_watermark import batch_metadata
 from headwater_streams.sources.inputs import Input, TableInput, TopicInput
 from headwater_streams.windows.counted import CountWindow
 from headwater_streams.windows.cumulative import CumulativeWindow
@@ -48,11 +52,7 @@ from headwater_streams.windows.hopping import HoppingWindow
 from headwater_streams.windows.session import SessionWindow
 from headwater_streams.windows.tumbling import TumblingWindow
 
-WATERMARK = "watermark_ms"
-"""In an entry's `extra`: the watermark that Spark ran the batch with."""
 _EXTRA = "warm_up"
-_METADATA = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata"
-_PIECES = "spark.sql.streaming.internal.stateStore.partitions"
 _US_PER_MS = 1000
 
 
@@ -61,8 +61,8 @@ class WarmUp:
     """What is read again; it stands in the entry that began the generation.
 
     Attributes:
-        watermark_ms: The watermark that the last commit of the generation before was made at, in milliseconds; 0 for
-            none.
+        watermark_ms: The watermark that the last commit of the generation before was made at, in milliseconds;
+            `NO_WATERMARK_MS` for none.
         sources: The versions of each table, or the offsets of each topic, `[P0, P1)`. An input of which nothing had
             come is not named.
     """
@@ -73,13 +73,15 @@ class WarmUp:
     def told(self) -> dict[str, Any]:
         """What the entry's `extra` says of it."""
         sources = [source_to_json(source) for source in self.sources]
-        return {_EXTRA: {WATERMARK: self.watermark_ms, "sources": sources}}
+        return {_EXTRA: {WATERMARK: watermark_to_json(self.watermark_ms), "sources": sources}}
 
     @classmethod
     def of(cls, entry: LedgerEntry | None) -> "WarmUp | None":
         """What a generation has to read again, when its newest entry is the one that began it."""
         sources = warm_up_sources(entry) if entry is not None else ()
-        return cls(entry.extra[_EXTRA][WATERMARK], sources) if entry is not None and sources else None
+        if entry is None or not sources:
+            return None
+        return cls(watermark_from_json(entry.extra[_EXTRA][WATERMARK]), sources)
 
     def source(self, declared: Input) -> SourceRange | None:
         """What is read again of one input."""
@@ -128,7 +130,8 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
         generation: Its generation now.
 
     Raises:
-        StreamsError: Nothing says which watermark the last commit had, or what must be read again is gone.
+        StreamsError: Nothing says which watermark the last commit had, what must be read again is gone, or Spark would
+            drop some of it.
     """
     job = plan.job
     made = since_rebuilt(lineage(context.home.table(job.target.name)))
@@ -140,7 +143,14 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
     watermark_ms = (
         before.watermark_ms if before is not None else _watermark_of(context, plan, generation, last)
     )
-    needed_us = watermark_ms * _US_PER_MS - in_micros(_reach(plan)) if watermark_ms else None
+    needed_us = None
+    if watermark_ms not in (NO_WATERMARK_MS, 0):  # an older Headwater wrote 0 for none
+        needed_us = watermark_ms * _US_PER_MS - in_micros(_reach(plan))
+        if needed_us < 0:
+            raise StreamsError(
+                f"job {job.name!r}: its state is made of rows of 1970 or before, which Spark drops as late where they "
+                f"are read again behind a watermark; use headwater jobs rebuild {job.name}"
+            )
     sources, unknown = [], [*(before or last).sources]
     for name, declared in job.inputs.items():
         ended = _source_of(declared, (before or last).sources)
@@ -188,13 +198,7 @@ def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up
             _require_commits(reader, source)
             assert source.versions is not None
             lines.append(table_offset(reader.table_id, source.versions[1]))
-    # As a query begins: in a session of its own, which says by another name how many pieces its state is in.
-    session = context.spark._jsparkSession.cloneSession()  # noqa: SLF001 - what Spark holds on to has no public door
-    session.conf().set(_PIECES, str(context.spark.conf.get("spark.sql.shuffle.partitions")))
-    metadata = scala_object(context.spark, _METADATA).apply(
-        warm_up.watermark_ms, context.now_ms(), session.conf()
-    )
-    plan_first_batch(checkpoint, str(uuid.uuid4()), str(metadata.json()), lines)
+    plan_first_batch(checkpoint, str(uuid.uuid4()), batch_metadata(context, warm_up.watermark_ms), lines)
 
 
 def _source_of(declared: Input, sources: Sequence[SourceRange]) -> SourceRange | None:
@@ -215,7 +219,7 @@ def _reach(plan: JobPlan) -> timedelta:
 
 def _watermark_of(context: StageContext, plan: JobPlan, generation: int, last: LedgerEntry) -> int:
     if WATERMARK in last.extra:
-        return int(last.extra[WATERMARK])
+        return last.watermark_ms
     planned = read_offsets(context.home.checkpoint(plan.job.name, generation), last.batch)
     if planned is None:
         raise StreamsError(

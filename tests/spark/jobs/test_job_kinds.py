@@ -68,6 +68,31 @@ def test_job_kind_backfill_mends_history_and_is_taken_back(
     assert driver.audit() == []
 
 
+_OF_TIMES = (
+    "tumbling", "closed", "hopping", "cumulative", "session", "count window", "windows of a union", "join", "left join",
+    "as of", "chain", "history", "by key",
+)  # fmt: skip
+"""Kinds that go by event times."""
+
+
+@pytest.mark.parametrize("kind", kinds(*_OF_TIMES))
+def test_job_kind_before_1970_and_its_backfill_are_what_they_are_after_it(
+    made: Callable[..., JobDriver], kind: Kind
+) -> None:
+    driver = made(three_batches, *kind.jobs(1), kind=kind.name, day="1931-05-04", **_CRASHES)
+    assert rows_of(driver, kind) == in_order(kind.rows(1, 0))
+    if kind.late is not None:
+        late = driver.table(f"{kind.sides}__late").filter("_topic = 'clicks'").select("_offset").collect()
+        assert [offset for (offset,) in late] == list(kind.late)
+    job = kind.jobs(10)[-1]
+    planned = (
+        backfill.plan(driver.context, job) if kind.repair else backfill.plan_rebuild(driver.context, job)
+    )
+    swapped_in(driver, kind, planned, job)
+    assert rows_of(driver, kind) == kind.after_backfill()
+    assert driver.audit() == []
+
+
 @pytest.mark.parametrize(
     "kind",
     [

@@ -28,7 +28,7 @@ from headwater_broker.testing import RunningBroker
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.errors import DataLossError, IncompatibleStateError, StreamsError
 from headwater_streams.ledger.audit import audit_home
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.runtime.compatibility import since_last_run
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.generations import why_not_renewed
@@ -224,7 +224,7 @@ def test_warm_up_after_a_lost_checkpoint_proves_the_state_and_refuses_another(
     (gone,) = since_last_run(driver.context, plan_jobs(driver.context, [bind(hourly)])[0])
     assert (gone.what, gone.now, gone.remedy) == ("the checkpoint", "gone", "renew")
     again = _begun(_renew(driver.context, hourly))
-    assert again.watermark_ms == 0, "the only batch had none, so all is read again"
+    assert again.watermark_ms == NO_WATERMARK_MS, "the only batch had none, so all is read again"
     before = driver.rows("gold.hourly")
     with pytest.raises(
         IncompatibleStateError, match=r"open windows would count other rows.*jobs rebuild hourly"
@@ -241,6 +241,21 @@ def test_warm_up_after_a_lost_checkpoint_proves_the_state_and_refuses_another(
 
 def empty_tables(driver: JobDriver) -> None:
     driver.run()
+
+
+def test_warm_up_of_state_of_1970_and_before_is_refused_in_a_sentence(
+    drive: Callable[..., JobDriver],
+) -> None:
+    driver = drive(clean, hourly)
+    for hour in (20, 21):
+        driver.send("clicks", {"who": "a", "n": 1, "at": f"1969-12-31T{hour}:30:00Z"}, timestamp=SENT_AT)
+        driver.run()
+    with pytest.raises(
+        StreamsError, match=r"its state is made of rows of 1970 or before.*jobs rebuild hourly"
+    ):
+        _renew(driver.context, hourly)
+    driver.run()
+    assert driver.audit() == []
 
 
 def test_warm_up_that_cannot_give_the_state_is_refused_in_a_sentence(ready: Callable[..., JobDriver]) -> None:

@@ -6,6 +6,7 @@ seen until 11:31 -> watermark 11:01 -> window 10 is closed, window 11 is open
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from typing import Literal
 
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 
 import headwater as hw
 from headwater_streams.errors import JobDefinitionError
+from headwater_streams.ledger.entry import NO_WATERMARK_MS
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.testing import JobDriver, SimulatedCrash
@@ -69,18 +71,28 @@ def test_window_job_late_row_goes_to_the_late_table(drive: Callable[..., JobDriv
     assert open_window["_rows"] == 2
 
 
-def test_window_job_rows_before_spark_s_first_watermark_are_late(drive: Callable[..., JobDriver]) -> None:
-    """Spark begins at 1970, and dropped them without a trace, counted as folded."""
-    driver = drive(delays)
-    old = [
-        event("10:00") | {"departed_at": f"{time}:00Z"} for time in ("1969-12-31T22:30", "1969-12-31T23:30")
-    ]
-    open_still = event("10:00") | {"departed_at": "1970-01-01T00:00:00Z"}
-    driver.send("departures", *old, open_still, timestamp="1970-01-01T01:00:00+00:00")
-    driver.run()
-    assert windows(driver) == [("UA", 0, 1)]
-    assert driver.rows("gold.delays__late", "_offset") == [(0,), (1,)]
+@pytest.mark.parametrize("late", ["table", "count"])
+def test_window_job_rows_of_1970_and_before_count_like_any_others(
+    drive: Callable[..., JobDriver], late: Literal["table", "count"]
+) -> None:
+    """Spark's watermark begins at 1970: it dropped them without a trace, counted as folded."""
+    driver = drive(replace(bind(delays), late=late))
+
+    def send(*times: str) -> None:
+        events = [event("10:00") | {"departed_at": f"{time}:00Z"} for time in times]
+        driver.send("departures", *events, timestamp="1970-01-01T05:00:00+00:00")
+        driver.run()
+
+    send("1969-12-31T22:30", "1969-12-31T23:30", "1970-01-01T00:00")
+    send("1969-12-31T23:31", "1969-12-31T22:59")  # the watermark is 23:30: the first one is in time
+    assert windows(driver) == [("UA", 0, 1), ("UA", 22, 1), ("UA", 23, 2)]
+    send("1970-01-01T00:30")
+    send("1969-12-31T23:59", "1970-01-01T00:01")  # the watermark is 1970 itself: the first one is late
+    assert windows(driver) == [("UA", 0, 3), ("UA", 22, 1), ("UA", 23, 2)]
+    assert driver.late("gold.delays", "_offset") == ([(4,), (6,)] if late == "table" else [])
     assert driver.accounting("gold.delays")["late"] == 2
+    watermarks_ms = [entry.watermark_ms for entry in driver.ledger("gold.delays")]
+    assert watermarks_ms == [NO_WATERMARK_MS, -1_800_000, -1_800_000, 0]
     assert driver.audit() == []
 
 

@@ -26,7 +26,7 @@ from headwater_streams.backfill.recompute.rows import RowRecomputation, WrittenR
 from headwater_streams.backfill.recompute.windows import WindowRecomputation, WrittenWindows
 from headwater_streams.errors import StreamsError
 from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import LedgerEntry, Ranges, merge_ranges
+from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry, Ranges, merge_ranges
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
@@ -34,6 +34,8 @@ from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.watermark import Watermark
 from headwater_streams.sinks.delta_table import read_version
 from headwater_streams.sources.inputs import TopicInput
+
+_US_PER_MS = 1_000
 
 
 def recompute_rebuild(
@@ -162,5 +164,6 @@ def _waiting(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:
 
 def _closed_until_us(entries: Sequence[LedgerEntry]) -> int:
     """The watermark: windows that end there or before are written."""
-    of_spark = [int(entry.extra.get("watermark_ms", 0)) * 1000 for entry in entries]
-    return max([0, *of_spark, *[int(entry.extra.get("watermark_us") or 0) for entry in entries]])
+    of_spark = [entry.watermark_ms * _US_PER_MS for entry in entries]
+    own = [at_us for entry in entries if (at_us := Watermark.of(entry).at_us) is not None]
+    return max([*of_spark, *own], default=NO_WATERMARK_MS * _US_PER_MS)

@@ -25,6 +25,7 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.stages.stateful import (
     late_terms,
@@ -62,6 +63,7 @@ class AsOfStage:
         assert delay is not None
         self._delay_us = parse_duration(delay) // _US
         self._watermark = Watermark()
+        self.watermarks: InputWatermarks | None = InputWatermarks(context.spark, self._inputs.values())
 
     def prepare(self) -> None:
         """Makes the tables and takes up the watermark of the last commit."""

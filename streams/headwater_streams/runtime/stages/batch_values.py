@@ -14,6 +14,7 @@ from pyspark.sql.classic.column import Column as ClassicColumn
 
 from headwater_streams.errors import DataLossError
 from headwater_streams.gateway import jvm_class
+from headwater_streams.ledger.entry import NO_WATERMARK_MS
 from headwater_streams.runtime.checkpoint import next_batch
 
 _CATALYST = "org.apache.spark.sql.catalyst"
@@ -30,8 +31,7 @@ class BatchValues:
         gateway: Any = spark.sparkContext._gateway  # noqa: SLF001
         numbers = gateway.new_array(jvm_class(spark, "java.lang.Object"), 2)
         self._numbers = jvm_class(spark, f"{_CATALYST}.util.GenericArrayData")(numbers)
-        self._now = (0, 0)
-        self._set(0, 0)
+        self._set(0, NO_WATERMARK_MS)
         kind = java.parseDataType(T.ArrayType(T.LongType(), containsNull=False).json())
         literal = jvm_class(spark, f"{_CATALYST}.expressions.Literal")(self._numbers, kind)
         expressions = jvm_class(spark, "org.apache.spark.sql.classic.ExpressionUtils")
@@ -43,8 +43,9 @@ class BatchValues:
         return self._at(_BATCH)
 
     def watermark(self, later_us: int = 0) -> Column:
-        """A moment so long after the batch's watermark, a TIMESTAMP; 1970 is the watermark before there is one."""
-        return F.timestamp_micros(self._at(_WATERMARK_US) + F.lit(later_us))
+        """A moment so long after the batch's watermark, a TIMESTAMP; before all history while there is none."""
+        at_us = self._at(_WATERMARK_US)
+        return F.timestamp_micros(at_us + F.lit(later_us) if later_us else at_us)
 
     def resume(self, checkpoint: Path) -> None:
         """Takes the batch that Spark runs next from the query's checkpoint, before the query starts."""

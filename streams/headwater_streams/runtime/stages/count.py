@@ -21,6 +21,7 @@ from headwater_streams.runtime.operators import Place, counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gates import CheckGate
+from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptInput
 from headwater_streams.runtime.stages.open_rows import OpenRows
 from headwater_streams.runtime.stages.stateful import late_terms, observed, read_metric, sources_of
@@ -51,6 +52,7 @@ class CountStage:
         self._open = OpenRows(context.spark, checkpoint, self._job.name)
         self._watermark = Watermark()
         self.stateful_inputs = {self._name: self._input}
+        self.watermarks: InputWatermarks | None = InputWatermarks(context.spark, [self._input])
         self.readers = [self._input.reader]
 
     def prepare(self) -> None:

@@ -26,6 +26,7 @@ from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
+from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.stateful import (
     Entering,
     batch_terms,
@@ -78,6 +79,7 @@ class JoinStage:
         self._sides: dict[str, Place] = dict(zip(plan.sides, ("left", "right"), strict=True))
         self._entering = Entering({side: name for name, side in self._sides.items()})
         self._is_semi = plan.operator.how == "semi"
+        self.watermarks: InputWatermarks | None = InputWatermarks(context.spark, self._inputs.values())
 
     def prepare(self) -> None:
         """Makes the tables."""

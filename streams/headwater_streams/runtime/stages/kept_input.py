@@ -14,7 +14,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.durations import in_micros, parse_duration
+from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.runtime.checkpoint import next_batch
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.requirements import require_ingest
 from headwater_streams.runtime.stages.gates import CheckGate
@@ -39,19 +41,20 @@ from headwater_streams.sources.coordinates import (
 )
 from headwater_streams.sources.decode import BAD, VALUE, Decoded, RowDecoder
 from headwater_streams.sources.inputs import TableInput
-from headwater_streams.windows.spec import CLOSED_UNTIL
+from headwater_streams.windows.spec import CLOSED_UNTIL, FoldedWindow
 
 
-def gone_until(delay: str) -> Column:
-    """Up to which time state is gone when a row comes, by what had been seen before it.
+def gone_until(delay: str, floor_us: int | None = None) -> Column:
+    """Up to which time state is gone when a row comes, by what had been seen before it; NULL before anything was.
 
     Args:
         delay: How long rows are waited for, "1 hour".
+        floor_us: State that ends here or before is gone in any case.
     """
     # In microseconds: to subtract an interval, Spark makes a date in a time zone of each row's time.
-    delay_us = in_micros(parse_duration(delay))
-    # Spark's watermark begins at 1970, and drops what ends before.
-    return F.timestamp_micros(F.greatest(F.unix_micros(SEEN_UNTIL) - F.lit(delay_us), F.lit(0)))
+    until_us = F.unix_micros(SEEN_UNTIL) - F.lit(in_micros(parse_duration(delay)))
+    # The greatest of a time and NULL is that time.
+    return F.timestamp_micros(until_us if floor_us is None else F.greatest(until_us, F.lit(floor_us)))
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,14 @@ class KeptBatch(SplitBatch):
 class KeptInput(StatefulInput):
     """See `StatefulInput`."""
 
+    _floor_us: int | None = None
+
     def prepare(self, last: LedgerEntry | None) -> None:
         """See `StatefulInput`: the table says of each row what had been seen before it."""
+        if isinstance(self._plan.operator, FoldedWindow | IntervalJoin):
+            checkpoint = self._context.home.checkpoint(self._plan.job.name, self._generation)
+            # Spark drops what is at 1970 or before in a query that an older Headwater began, and that has no watermark.
+            self._floor_us = 0 if next_batch(checkpoint)[1] == 0 else None
         if self._closes is not None:
             assert isinstance(self._declared, TableInput)
             require_ingest(self._plan.job, self._declared, self.reader.schema)
@@ -165,7 +174,7 @@ class KeptInput(StatefulInput):
         if self._closes is None:
             return self._marked(decoded, None)
         assert self._declared.watermark is not None
-        return self._marked(decoded, gone_until(self._declared.watermark))
+        return self._marked(decoded, gone_until(self._declared.watermark, self._floor_us))
 
     def _late_rows(self, late: DataFrame, batch: int) -> DataFrame:
         there = set(self._columns)

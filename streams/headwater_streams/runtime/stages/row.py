@@ -31,6 +31,7 @@ from headwater_streams.runtime.lookups import Lookups, PinnedLookups, lookups_ex
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.gaps import gaps_extra
+from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.key_log import KeyLog
 from headwater_streams.runtime.stages.narrowing import failing, without_failing
 from headwater_streams.runtime.stages.once import places_in
@@ -63,6 +64,7 @@ class RowStage:
     writes_without_rows = False
     values: BatchValues | None = None
     stateful_inputs: Mapping[str, StatefulInput] = MappingProxyType({})
+    watermarks: InputWatermarks | None = None
 
     def __init__(self, context: StageContext, plan: JobPlan, generation: int) -> None:
         self._context = context

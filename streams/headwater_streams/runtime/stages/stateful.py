@@ -16,19 +16,26 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.durations import in_micros, parse_duration
-from headwater_streams.ledger.entry import LedgerEntry, Partitions, SourceRange
+from headwater_streams.ledger.entry import (
+    WATERMARK,
+    LedgerEntry,
+    Partitions,
+    SourceRange,
+    watermark_to_json,
+)
 from headwater_streams.quality.check import Check
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.inputs import BatchInput, InputReader
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan
+from headwater_streams.runtime.spark_watermark import watermark_node
 from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.failing_rows import Found, known_failing
 from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.projection import only_projects
-from headwater_streams.runtime.warm_up import WATERMARK, WarmUp
+from headwater_streams.runtime.warm_up import WarmUp
 from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.decode import Decoded
 from headwater_streams.windows.spec import CLOSED_UNTIL, FoldedWindow
@@ -95,6 +102,9 @@ class StatefulInput(ABC):
         self._declared = plan.job.inputs[name]
         self.reader = InputReader(context, name, self._declared, plan.job.name)
         self._closes, self._overlap, self._values = closes, overlap, values
+        self.watermark_node: str | None = None
+        """The id of the plan's node that Spark knows the input's watermark by; None before the stream is made, and
+        where no row is ever late."""
 
     @abstractmethod
     def prepare(self, last: LedgerEntry | None) -> None:
@@ -185,6 +195,7 @@ class StatefulInput(ABC):
         assert self._declared.watermark is not None
         delay = parse_duration(self._declared.watermark) + self._beyond
         seen = rows.withWatermark(self._declared.event_time, f"{in_micros(delay)} microseconds")
+        self.watermark_node = watermark_node(seen)
         # Always true, and as Spark does not know that, none of the function's filters are moved below the watermark:
         # with them there, only rows that pass them would move it, and what is closed would wait for the next of these.
         return seen.filter(F.spark_partition_id() >= 0)
@@ -266,7 +277,7 @@ def sources_of(inputs: Mapping[str, BatchInput]) -> tuple[SourceRange, ...]:
 
 def batch_terms(job: Job, metrics: Mapping[str, Any]) -> dict[str, Any]:
     """What an entry's `extra` says of the batch itself: that late rows are only counted, and its watermark."""
-    return late_terms(job) | {WATERMARK: observed(metrics, BATCH_METRIC, WATERMARK)}
+    return late_terms(job) | {WATERMARK: watermark_to_json(metrics[BATCH_METRIC][WATERMARK])}
 
 
 def read_metric(name: str) -> str:

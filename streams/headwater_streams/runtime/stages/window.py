@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater_streams.errors import DataLossError, IncompatibleStateError, JobDefinitionError
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.ledger.log import last_entry, lineage, since_rebuilt
 from headwater_streams.runtime.batch_result import BatchResult
 from headwater_streams.runtime.context import StageContext
@@ -22,6 +22,7 @@ from headwater_streams.runtime.stages.batch_values import BatchValues
 from headwater_streams.runtime.stages.direct_input import NEWEST, input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
+from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.stages.read_ranges import ReadRanges
 from headwater_streams.runtime.stages.stateful import (
@@ -72,6 +73,7 @@ class WindowStage:
         self._newest_us: int | None = None
         self._knows_newest = False
         self.stateful_inputs = {self._name: self._input}
+        self.watermarks: InputWatermarks | None = InputWatermarks(context.spark, [self._input])
         self.readers = [self._input.reader]
 
     def prepare(self) -> None:
@@ -181,7 +183,7 @@ class WindowStage:
         table = self._context.spark.read.format("delta").load(str(self._table))
         since = again.watermark_ms
         warm, there, tells = df, table, True
-        if since:
+        if since > NO_WATERMARK_MS:
             warm = df.filter(F.unix_millis(F.col(f"{WINDOW_KEY}.window_end")) > since)
             # A table that does not say when its windows end does not say either which of them should be open.
             tells = dict(table.dtypes).get(WINDOW_END) == "timestamp"

@@ -6,7 +6,7 @@ from headwater_streams.backfill.store import BackfillError
 from headwater_streams.durations import in_micros
 from headwater_streams.joins.as_of import AsOf
 from headwater_streams.joins.interval import IntervalJoin
-from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.entry import NO_WATERMARK_MS, LedgerEntry
 from headwater_streams.runtime.plan import JobPlan, Operator
 from headwater_streams.runtime.stages.watermark import Watermark
 
@@ -38,9 +38,11 @@ def settled_before_us(plan: JobPlan, entries: Sequence[LedgerEntry]) -> int:
     """
     if isinstance(plan.operator, AsOf):
         at_us = Watermark.of(entries[-1]).at_us
-        return 0 if at_us is None else at_us - in_micros(plan.operator.looks_ahead) + 1
+        if at_us is None:
+            return NO_WATERMARK_MS * _US_PER_MS
+        return at_us - in_micros(plan.operator.looks_ahead) + 1
     assert isinstance(plan.operator, IntervalJoin)
-    watermark_ms = max(int(entry.extra.get("watermark_ms", 0)) for entry in entries)
+    watermark_ms = max(entry.watermark_ms for entry in entries)
     return (watermark_ms - 1) * _US_PER_MS - in_micros(plan.operator.within)
 
 
