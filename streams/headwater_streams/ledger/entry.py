@@ -15,7 +15,8 @@ Ranges and versions are half-open. A source has `left_out`, versions among its o
 rollback had taken them back by then. `partitions` has the terms by topic and partition where they were counted so: for
 row stages all of them (up to 64 partitions in a batch), for stateful stages `read = kept + late + quarantined`.
 `accounting` has one set of terms for each input. The entries of windows and joins tell in `extra.watermark_ms` the
-watermark that Spark ran the batch with, null before there was one; those of row stages, and of windows that read a
+watermark that Spark ran the batch with, null before there was one; those of joins in `extra.watermarks_ms` that of each
+input behind the batch: `{"orders": 1357034400000, "payments": null}`; those of row stages, and of windows that read a
 topic themselves, in `max_event_time_us` the greatest event time that had come by then. The terms:
 
 - row stages: `read = written + filtered + duplicate + quarantined`
@@ -70,8 +71,9 @@ topics that the offsets belong to, where the broker gives any) and `after` (the 
 ended with). In other tables of the job and in side tables its `action` is "rebuild" or "clear": rows of generations
 before, or of batches that came after that last one, were removed.
 Where a job that keeps state was renewed, `extra.warm_up` has what the new generation reads again in its batch 0, of
-which nothing is committed, and the watermark of that batch: `{"watermark_ms": 1357034400000, "sources": [...]}`, as
-above. It ends where the last batch of the generation before ended.
+which nothing is committed, the watermark of that batch and, of a join, those of the inputs: `{"watermark_ms":
+1357034400000, "watermarks_ms": {...}, "sources": [...]}`, as above. It ends where the last batch of the generation
+before ended.
 
 A rebuild beside the live table (`backfill.rebuild`; `backfill` is its id) makes two of that kind. One has `shadow`, the
 folder below the home of the table whose files came in place of all rows; its log has the batches that wrote them. The
@@ -95,6 +97,8 @@ Partitions = Mapping[str, Mapping[int, Mapping[str, int]]]
 
 WATERMARK = "watermark_ms"
 """In `extra`: the watermark that Spark ran the batch with; null before there was one."""
+INPUT_WATERMARKS = "watermarks_ms"
+"""In a join's `extra`: the watermark of each input behind the batch; null where nothing was seen of it."""
 NO_WATERMARK_MS = -377_705_116_800_000
 """The watermark of a query that has seen nothing yet: the year -9999, before every event."""
 
@@ -156,6 +160,13 @@ class LedgerEntry:
     def watermark_ms(self) -> int:
         """The watermark that Spark ran the batch with; `NO_WATERMARK_MS` where it had none."""
         return watermark_from_json(self.extra.get(WATERMARK))
+
+    @property
+    def input_watermarks_ms(self) -> Mapping[str, int | None]:
+        """Of a join, the watermark of each input behind the batch, as far as the entry tells; None where nothing was
+        seen of it."""
+        told: Mapping[str, int | None] = self.extra.get(INPUT_WATERMARKS, {})
+        return told
 
     @property
     def totals(self) -> Counter[str]:

@@ -13,7 +13,15 @@ from pyspark.sql import types as T
 from headwater_streams.delta_rows import table_id
 from headwater_streams.errors import DataLossError, SourceReplacedError, SupersededError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
-from headwater_streams.ledger.log import Commit, commits, first_version, lineage, next_commit, replacements
+from headwater_streams.ledger.log import (
+    Commit,
+    commits,
+    commits_backwards,
+    first_version,
+    lineage,
+    next_commit,
+    replacements,
+)
 from headwater_streams.runtime.checkpoint import BatchOffsets, next_version, version_read
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.replaced import (
@@ -151,6 +159,12 @@ class InputReader:
                 f"again: {error}; rebuild the job's table by a new generation"
             ) from error
         return read_files(self._context.spark, self.schema, [self.path / name for name in near])
+
+    def newest_until(self, version: int) -> int | None:
+        """The greatest event time that a table's commits before a version had seen, in microseconds; None where they do
+        not say."""
+        made = (c.entry for c in commits_backwards(self.path) if c.version < version and c.entry is not None)
+        return next((e.max_event_time_us for e in made if e.max_event_time_us is not None), None)
 
     @cached_property
     def schema(self) -> T.StructType:

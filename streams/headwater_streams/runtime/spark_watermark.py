@@ -1,9 +1,14 @@
-"""Spark's watermark: where a query's begins.
+"""Spark's watermark: where a query's begins, and what is known of each of its inputs.
 
 The watermark of a query is the least of its inputs': an input's is the greatest event time that was seen of it, less
-its delay. Spark 4.1 begins at 1970, counts an input of which nothing was seen as 1970, and gives no operator an earlier
-one: what is older is late from the first record on. Here a query begins before all history (`NO_WATERMARK_MS`), and so
-does each input.
+its delay. Spark 4.1 has two ways with it that would change a table:
+
+- It begins at 1970, an input of which nothing was seen counts as 1970, and no operator is given an earlier one: what is
+  older is late from the first record on. Here it begins before all history (`NO_WATERMARK_MS`), and so does each input.
+- Of what it has seen it writes down the least alone (`WatermarkTracker.setWatermark`). A query that is started again
+  takes each input for one of which nothing was seen: where the two sides of a join bring rows in different runs, the
+  watermark stands still, and no row without a partner ever comes. Here the ledger has each input's, in
+  `extra.watermarks_ms` of each batch, and a query that is started gets them back.
 
 An input's watermark is in Spark's memory only, in a private map by the id of the plan's `EventTimeWatermark`. It is
 written to in the query's first batch, before Spark works out the watermark behind it.
@@ -49,7 +54,7 @@ def watermark_node(stream: DataFrame) -> str:
 
 
 def put_back(spark: SparkSession, execution: Any, known_ms: Mapping[str, int]) -> None:
-    """Tells a query where its inputs begin; call it inside its first batch.
+    """Tells a query what was seen of its inputs before it was started; call it inside its first batch.
 
     Args:
         spark: The session.

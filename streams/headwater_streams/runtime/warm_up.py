@@ -14,8 +14,8 @@ query starts: a batch that is planned there and not done is run as it is planned
 
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from headwater_streams.durations import in_micros
 from headwater_streams.errors import DataLossError, StreamsError
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import (
+    INPUT_WATERMARKS,
     NO_WATERMARK_MS,
     WATERMARK,
     LedgerEntry,
@@ -65,15 +66,20 @@ class WarmUp:
             `NO_WATERMARK_MS` for none.
         sources: The versions of each table, or the offsets of each topic, `[P0, P1)`. An input of which nothing had
             come is not named.
+        input_watermarks_ms: Of a join, the watermark of each input behind that commit; see `LedgerEntry`.
     """
 
     watermark_ms: int
     sources: tuple[SourceRange, ...]
+    input_watermarks_ms: Mapping[str, int | None] = field(default_factory=dict)
 
     def told(self) -> dict[str, Any]:
         """What the entry's `extra` says of it."""
         sources = [source_to_json(source) for source in self.sources]
-        return {_EXTRA: {WATERMARK: watermark_to_json(self.watermark_ms), "sources": sources}}
+        told: dict[str, Any] = {WATERMARK: watermark_to_json(self.watermark_ms), "sources": sources}
+        if self.input_watermarks_ms:
+            told[INPUT_WATERMARKS] = dict(self.input_watermarks_ms)
+        return {_EXTRA: told}
 
     @classmethod
     def of(cls, entry: LedgerEntry | None) -> "WarmUp | None":
@@ -81,7 +87,8 @@ class WarmUp:
         sources = warm_up_sources(entry) if entry is not None else ()
         if entry is None or not sources:
             return None
-        return cls(watermark_from_json(entry.extra[_EXTRA][WATERMARK]), sources)
+        told = entry.extra[_EXTRA]
+        return cls(watermark_from_json(told[WATERMARK]), sources, told.get(INPUT_WATERMARKS, {}))
 
     def source(self, declared: Input) -> SourceRange | None:
         """What is read again of one input."""
@@ -169,7 +176,8 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
             f"job {job.name!r} does not read {unknown[0].table or unknown[0].topic} any more, which its state is made "
             f"of; use headwater jobs rebuild {job.name}"
         )
-    return WarmUp(watermark_ms, tuple(sources)) if sources else None
+    inputs_ms = (before or last).input_watermarks_ms
+    return WarmUp(watermark_ms, tuple(sources), inputs_ms) if sources else None
 
 
 def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up: WarmUp) -> None:

@@ -214,7 +214,15 @@ def rng() -> random.Random:
     return random.Random(seed)
 
 
-def stream(driver: JobDriver, rng: random.Random, sent: dict[str, list[Any]], parts: list[str]) -> None:
+def stream(
+    driver: JobDriver,
+    rng: random.Random,
+    sent: dict[str, list[Any]],
+    parts: list[str],
+    *,
+    apart: bool = False,
+) -> None:
+    """Sends the deliveries and runs, in each run one of each topic; where they come apart, of one topic alone."""
     most = max(map(len, sent.values()))
     # A row that closes a step's windows makes the row that closes the next one's.
     ends = [END + timedelta(days=day) for day in range(4)]
@@ -227,6 +235,8 @@ def stream(driver: JobDriver, rng: random.Random, sent: dict[str, list[Any]], pa
             values = [{"key": key, time: at.isoformat(), number: n} for key, at, n in rows]
             if values:
                 driver.send(topic, *values, partition=rng.randrange(2), timestamp=START)
+            if values and apart:
+                driver.run()
         if parts and rng.random() < 0.4:
             driver.crash_at(rng.choice(["before commit", "after commit"]), rng.choice(parts))
             with suppress(SimulatedCrash):
@@ -275,6 +285,24 @@ def test_chained_operators_give_what_the_function_gives_over_all_rows(
     sent = {topic: events(rng, topic, 150 if LONG else 50) for topic in job.inputs}
     driver = drive(job)
     stream(driver, rng, sent, [plan.job.name for plan in plan_jobs(driver.context, [job])])
+    wanted = given(spark, job, sent)
+    assert wanted
+    assert result(driver) == wanted
+    assert findings(driver) == []
+
+
+@pytest.mark.parametrize("function", [of_pairs, of_nearest])
+def test_chained_operators_whose_inputs_come_in_different_runs_give_the_same(
+    spark: SparkSession,
+    drive: Callable[..., JobDriver],
+    closing_batches: None,
+    rng: random.Random,
+    function: Callable[..., DataFrame],
+) -> None:
+    job = job_of(function, {})
+    sent = {topic: events(rng, topic, 30) for topic in job.inputs}
+    driver = drive(job)
+    stream(driver, rng, sent, [plan.job.name for plan in plan_jobs(driver.context, [job])], apart=True)
     wanted = given(spark, job, sent)
     assert wanted
     assert result(driver) == wanted

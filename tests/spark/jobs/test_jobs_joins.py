@@ -5,6 +5,7 @@ within 24 hours; delay 8 hours: a row waits until no partner can come any more.
 """
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Literal
 
 import pytest
@@ -42,6 +43,10 @@ AT = "2013-01-10T00:00:00+00:00"
 
 def departure(flight: str, time: str) -> dict[str, str]:
     return {"flight_id": flight, "departed_at": f"2013-01-{time}:00Z"}
+
+
+def ms(time: str) -> int:
+    return round(datetime.fromisoformat(f"{time}+00:00").timestamp() * 1000)
 
 
 def arrival(flight: str, time: str) -> dict[str, str]:
@@ -128,6 +133,35 @@ def test_join_job_takes_aside_what_a_check_of_one_side_rejects(
         ("departed_in_2013", "departures", 1), ("landed_in_2013", "arrivals", 1),
         ("named", "arrivals", 2), ("named", "departures", 2),
     ]  # fmt: skip
+    assert driver.audit() == []
+
+
+@pytest.mark.story
+def test_join_job_whose_sides_come_in_different_runs_ends_as_one_run_over_all(
+    drive: Callable[..., JobDriver], closing_batches: None
+) -> None:
+    """Spark forgets each side's watermark when a query ends, and a side without rows then counts as 1970."""
+
+    @hw.job(target=hw.delta("gold.flights"), late="count")
+    def landed(departures: DataFrame, arrivals: DataFrame) -> DataFrame:
+        return hw.join(
+            departures, arrivals, on=["flight_id"], how="left", left_time="departed_at", right_time="landed_at",
+            within="24 hours",
+        )  # fmt: skip
+
+    driver = drive(landed)
+    driver.send("departures", departure("a", "01T10:00"), departure("b", "01T10:30"), timestamp=AT)
+    driver.send("arrivals", arrival("a", "01T12:00"), timestamp=AT)
+    driver.run()
+    driver.send("departures", departure("c", "03T10:00"), timestamp=AT)
+    driver.run()
+    assert driver.rows("gold.flights", "flight_id") == [("a",)]
+    told = driver.ledger("gold.flights")[-1].input_watermarks_ms
+    assert told == {"departures": ms("2013-01-03T02:00"), "arrivals": ms("2013-01-01T04:00")}
+    driver.send("arrivals", arrival("c", "03T11:00"), timestamp=AT)
+    driver.run()
+    found = driver.table("gold.flights").selectExpr("flight_id", "landed_at IS NULL").collect()
+    assert sorted(map(tuple, found)) == [("a", False), ("b", True), ("c", False)]
     assert driver.audit() == []
 
 

@@ -11,6 +11,7 @@ Left, full and semi joins are what the default run looks at, with HEADWATER_LONG
 import os
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 import headwater as hw
 from amount import drawn_seed
 from headwater_streams.ledger.audit import audit_table
+from headwater_streams.runtime import query
 from headwater_streams.runtime.job import Job, bind
+from headwater_streams.runtime.ownership import NoLease
+from headwater_streams.runtime.renewal import begin_generations
+from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.testing import JobDriver, SimulatedCrash
 
 ordered = hw.topic("ordered", schema="k STRING, l INT, ordered_at TIMESTAMP", event_time="ordered_at")
@@ -179,6 +184,99 @@ def test_joins_over_the_topics_themselves_streamed_result_equals_batch_result(
     assert [raw for _, raw in driver.quarantined("gold.full")] == [b"not JSON"]
     assert driver.late("gold.full") == []
     assert not driver.home.table("gold.full__ingest_orders").exists()
+
+
+def sent_apart(rng: random.Random, came: dict[str, list[Order]]) -> list[dict[str, list[Order]]]:
+    """The rows of both sides in runs, of which some bring rows of one side alone; the last two of those far ahead."""
+    runs, left = [], {topic: list(rows) for topic, rows in came.items()}
+    while any(left.values()):
+        topics = rng.choice([["ordered"], ["paid"], ["ordered", "paid"]])
+        some = {topic: rng.randrange(10, 30) for topic in topics}
+        runs.append({topic: left[topic][:count] for topic, count in some.items() if left[topic]})
+        left = {topic: rows[some.get(topic, 0) :] for topic, rows in left.items()}
+    end = DAY + timedelta(days=40)
+    ahead = [{"ordered": [("no order", -1, end)]}, {"paid": [("no payment", -1, end)]}]
+    return [run for run in runs if run] + rng.sample(ahead, 2)
+
+
+@pytest.mark.parametrize("over", ["tables", "topics"])
+def test_joins_whose_sides_come_in_different_runs_end_as_one_run_over_all(
+    drive: Callable[..., JobDriver], spark: SparkSession, closing_batches: None, rng: random.Random, over: str
+) -> None:
+    lefts, rights = random_rows(rng), random_rows(rng)
+    came = {"ordered": in_time(rng, lefts), "paid": in_time(rng, rights)}
+    hows = list(dict.fromkeys([*HOWS, "right"])) if over == "tables" else ["full"]
+    jobs = [joined(how) for how in hows]
+    driver = drive(clean_orders, clean_payments, *jobs)
+    if over == "topics":
+        topics = {
+            "orders": replace(ordered, watermark="2 hours"),
+            "payments": replace(paid, watermark="2 hours"),
+        }
+        jobs = [replace(joined("full", "count"), inputs=topics)]
+        driver = drive(*jobs)
+    for run in sent_apart(rng, came):
+        for topic, rows in run.items():
+            send(driver, topic, *rows, partition=rng.randrange(2))
+        if rng.random() < 0.4:
+            step = rng.choice(["start", "before commit", "after commit", "end"])
+            driver.crash_at(step, rng.choice(jobs).name)
+            with suppress(SimulatedCrash):  # a job that reads nothing new has no batch
+                driver.run()
+        driver.run()
+    left = spark.createDataFrame(lefts, "k STRING, l INT, ordered_at TIMESTAMP")
+    right = spark.createDataFrame(rights, "k STRING, r INT, paid_at TIMESTAMP")
+    for how, job in zip(hows, jobs, strict=True):
+        batch = job.function(left, right)
+        expected = sorted(map(tuple, batch.collect()), key=repr)
+        assert driver.rows(f"gold.{how}", *batch.columns) == expected, how
+        totals = account(driver, f"gold.{how}")
+        assert totals["orders"]["late"] == totals["payments"]["late"] == 0
+        if how not in ("inner", "semi"):  # these let go of their rows with the next batch that has some
+            assert totals["orders"]["waiting"] == 1, "that which is far ahead"
+
+
+def test_joins_of_a_home_whose_ledger_does_not_tell_the_watermarks_of_the_sides_end_likewise(
+    drive: Callable[..., JobDriver], closing_batches: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an older version left it: the checkpoint begins at 1970, and what a side showed stands in its table alone."""
+    driver = drive(clean_orders, clean_payments, joined("left"))
+    with monkeypatch.context() as before:
+        before.setattr(query, "begin_before_history", lambda *_: None)
+        before.setattr(InputWatermarks, "put_back", lambda *_: None)
+        before.setattr(InputWatermarks, "after", lambda *_: {})
+        send(driver, "ordered", ("a", 1, DAY), ("b", 2, DAY))
+        send(driver, "paid", ("a", 1, DAY))
+        driver.run()
+        send(driver, "ordered", ("c", 3, DAY + timedelta(days=1)))
+        driver.run()
+    send(driver, "paid", ("c", 3, DAY + timedelta(days=1)))
+    driver.run()
+    assert driver.rows("gold.left", "l", "r") == [(1, 1), (2, None), (3, 3)]
+    assert account(driver, "gold.left")["orders"]["expired"] == 1
+
+
+def test_joins_begun_anew_know_what_each_side_had_shown(
+    drive: Callable[..., JobDriver], closing_batches: None
+) -> None:
+    driver = drive(clean_orders, clean_payments, joined("left"))
+    send(driver, "ordered", ("a", 1, DAY), ("b", 2, DAY))
+    send(driver, "paid", ("a", 1, DAY))
+    driver.run()
+    # Not the newest time of the side, which the new generation does not read again.
+    send(driver, "ordered", ("c", 3, DAY + timedelta(days=1)))
+    driver.run()
+    send(driver, "ordered", ("d", 4, DAY + timedelta(hours=23)))
+    driver.run()
+    before = driver.ledger("gold.left")[-1].input_watermarks_ms
+    begin_generations(driver.context, [joined("left")], "renew", lambda _: NoLease())
+    driver.run()
+    send(driver, "paid", ("c", 3, DAY + timedelta(days=1)))
+    driver.run()
+    after = driver.ledger("gold.left")[-1].input_watermarks_ms
+    assert before["orders"] == after["orders"]
+    assert driver.rows("gold.left", "l", "r") == [(1, 1), (2, None), (3, 3)]
+    assert account(driver, "gold.left")["orders"]["waiting"] == 1
 
 
 @pytest.mark.story

@@ -22,6 +22,7 @@ from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.kept_input import KeptInput
 from headwater_streams.runtime.stages.stateful import (
     LATE,
+    NEWEST,
     PARTLY_LATE,
     SplitBatch,
     StatefulInput,
@@ -40,8 +41,6 @@ def input_kind(declared: Input) -> type[StatefulInput]:
     return DirectInput if isinstance(declared, TopicInput) else KeptInput
 
 
-NEWEST = "newest_us"
-"""The term of a topic's observation (`read_metric`) that is the greatest event time among its rows in time."""
 _MOST_PARTITIONS = 16  # each costs three counts of every row
 _TERMS = ("kept", "late", "quarantined")
 

@@ -79,13 +79,15 @@ class JoinStage:
         self._sides: dict[str, Place] = dict(zip(plan.sides, ("left", "right"), strict=True))
         self._entering = Entering({side: name for name, side in self._sides.items()})
         self._is_semi = plan.operator.how == "semi"
-        self.watermarks: InputWatermarks | None = InputWatermarks(context.spark, self._inputs.values())
+        self._watermarks = InputWatermarks(context.spark, self._inputs.values())
+        self.watermarks: InputWatermarks | None = self._watermarks
 
     def prepare(self) -> None:
         """Makes the tables."""
         last = last_entry(self._table, self._job.name, self._generation)
         for stateful in self._inputs.values():
             stateful.prepare(last)
+        self._watermarks.resume(last)
         prepare_tables(self._context, self._plan)
 
     @property
@@ -166,6 +168,7 @@ class JoinStage:
             "sides": self._sides,
             "times": self._times(pairs),
             **batch_terms(self._job, metrics),
+            **self._watermarks.after(metrics),
             **gaps_extra(self._context, self._job.name, sources_of(inputs), accounting),
         }
         if warnings:

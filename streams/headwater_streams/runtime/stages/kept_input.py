@@ -22,6 +22,7 @@ from headwater_streams.runtime.requirements import require_ingest
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.stateful import (
     LATE,
+    NEWEST,
     PARTLY_LATE,
     SplitBatch,
     StatefulInput,
@@ -92,6 +93,8 @@ class KeptInput(StatefulInput):
         marks, hidden = [LATE, BAD], list(ROW_COLUMNS)
         kept = ~F.col(LATE) & ~F.col(BAD)
         counts = [F.count(F.lit(1)).alias("rows"), F.count(F.when(kept, 1)).alias("kept")]
+        if self._plan.kind == "join":
+            counts.append(F.max(F.when(kept, F.unix_micros(f"`{self._declared.event_time}`"))).alias(NEWEST))
         if self._overlap is not None:
             counts.append(F.count(F.when(kept & F.col(PARTLY_LATE), 1)).alias("partly_late"))
             marks.append(PARTLY_LATE)

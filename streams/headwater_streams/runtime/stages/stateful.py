@@ -40,7 +40,11 @@ from headwater_streams.sinks.side import quarantine_rows, write_side
 from headwater_streams.sources.decode import Decoded
 from headwater_streams.windows.spec import CLOSED_UNTIL, FoldedWindow
 
+_US_PER_MS = 1000
 LATE, PARTLY_LATE = "_late", "_partly_late"
+NEWEST = "newest_us"
+"""The term of an input's observation (`read_metric`) that is the greatest event time among its rows in time; where it
+is needed."""
 BATCH_METRIC = "headwater_batch"
 """Among what was observed in a batch: the watermark that it ran with (`watermark_ms`)."""
 
@@ -182,6 +186,23 @@ class StatefulInput(ABC):
         """The checks that take rows like these aside."""
         return speaking_of(rows, self._plan.job.quarantining)
 
+    def watermark_at(self, newest_us: int) -> int:
+        """The input's watermark once a time was seen of it, in milliseconds, as Spark works it out."""
+        return newest_us // _US_PER_MS - self._delay_us // _US_PER_MS
+
+    def watermark_read(self, last: LedgerEntry) -> int | None:
+        """The input's watermark behind the batch of an entry that does not say it, as its table tells; None where
+        nothing does."""
+        versions = next((s.versions for s in last.sources if s.input == self.name and s.versions), None)
+        newest_us = None if versions is None else self.reader.newest_until(versions[1])
+        return None if newest_us is None else self.watermark_at(newest_us)
+
+    @cached_property
+    def _delay_us(self) -> int:
+        """How far behind the greatest event time Spark is to hold the input's watermark."""
+        assert self._declared.watermark is not None
+        return in_micros(parse_duration(self._declared.watermark) + self._beyond)
+
     @property
     def _beyond(self) -> timedelta:
         """How far beyond a window's end the watermark goes before Spark closes it."""
@@ -192,9 +213,7 @@ class StatefulInput(ABC):
         if self._closes is None:
             return rows
         assert self._declared.event_time is not None
-        assert self._declared.watermark is not None
-        delay = parse_duration(self._declared.watermark) + self._beyond
-        seen = rows.withWatermark(self._declared.event_time, f"{in_micros(delay)} microseconds")
+        seen = rows.withWatermark(self._declared.event_time, f"{self._delay_us} microseconds")
         self.watermark_node = watermark_node(seen)
         # Always true, and as Spark does not know that, none of the function's filters are moved below the watermark:
         # with them there, only rows that pass them would move it, and what is closed would wait for the next of these.

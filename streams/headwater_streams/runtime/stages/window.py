@@ -19,13 +19,14 @@ from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.operators import counting
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.batch_values import BatchValues
-from headwater_streams.runtime.stages.direct_input import NEWEST, input_kind
+from headwater_streams.runtime.stages.direct_input import input_kind
 from headwater_streams.runtime.stages.gaps import gaps_extra
 from headwater_streams.runtime.stages.gates import OUTPUT_METRIC, CheckGate, observe_output
 from headwater_streams.runtime.stages.input_watermarks import InputWatermarks
 from headwater_streams.runtime.stages.kept_input import KeptBatch, KeptInput
 from headwater_streams.runtime.stages.read_ranges import ReadRanges
 from headwater_streams.runtime.stages.stateful import (
+    NEWEST,
     Entering,
     SplitBatch,
     batch_terms,
