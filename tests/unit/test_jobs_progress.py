@@ -4,6 +4,7 @@ import dataclasses
 import fcntl
 import io
 import json
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,9 +88,16 @@ class Place:
         (checkpoint / "headwater.json").write_text(json.dumps(dataclasses.asdict(found)))
 
     def commit(self, table: str, newest: datetime) -> None:
-        entry = LedgerEntry("x", 1, 0, table, "row", max_event_time_us=int(newest.timestamp() * 1e6))
+        self.append(LedgerEntry("x", 1, 0, table, "row", max_event_time_us=int(newest.timestamp() * 1e6)))
+
+    def joined(self, **watermarks_ms: int | None) -> None:
+        """A batch of the join, behind which the inputs have these watermarks."""
+        extra = {"watermarks_ms": watermarks_ms}
+        self.append(LedgerEntry("pairs", 1, 0, "gold.pairs", "join", extra=extra))
+
+    def append(self, entry: LedgerEntry) -> None:
         write_deltalake(
-            str(self.home.table(table)),
+            str(self.home.table(entry.table)),
             pa.table({"n": [1]}),
             mode="append",
             commit_properties=CommitProperties(custom_metadata={"userMetadata": entry.to_json()}),
@@ -199,6 +207,43 @@ def test_explain_says_who_holds_the_watermark_back_which_step_and_which_operator
         "table silver.orders lets it go to 2026-01-01 10:30:00: its newest event is of 2026-01-01 11:30:00; "
         "it holds back table silver.clicks (2026-01-01 11:55:00)"
     ) in text
+
+
+def test_explain_join_says_which_side_holds_its_watermark_by_what_it_has_read(joined: Place) -> None:
+    """Also of a side that is a topic; a table may hold more than the job has read."""
+    facts = dataclasses.replace(
+        JOIN, inputs=JOIN.inputs | {"raw": InputFacts("topic", {"clicks": "c"}, "10 minutes", {})}
+    )
+    shutil.rmtree(joined.home.checkpoint("pairs", 1))
+    joined.facts(facts)
+    at_ten = round(datetime(1950, 1, 1, 10, tzinfo=UTC).timestamp() * 1000)
+    joined.joined(good=at_ten + 60_000, orders=at_ten + 3_600_000, raw=at_ten)
+    text = _sentences(joined, None)
+    assert (
+        "topic clicks lets it go to 1950-01-01 10:00:00: its newest event is of 1950-01-01 10:10:00; "
+        "it holds back table silver.clicks (1950-01-01 10:01:00), table silver.orders (1950-01-01 11:00:00)"
+    ) in text
+    joined.joined(good=at_ten, orders=None, raw=at_ten)
+    text = _sentences(joined, None)
+    assert ("no watermark is in effect: table silver.orders holds it, of which no event was seen yet") in text
+    assert "lets it go" not in text
+
+
+def test_explain_as_of_join_says_that_its_right_side_holds_the_watermark(place: Place) -> None:
+    inputs = {name: found for name, found in JOIN.inputs.items() if name != "raw"}
+    place.facts(dataclasses.replace(JOIN, kind="as_of", inputs=inputs))
+    place.commit("silver.clicks", BEGIN - timedelta(days=9))
+    place.commit("silver.orders", BEGIN)
+    place.batch(told(0, read=10, there=25))
+    extra = {"left": "good", "watermark_us": round(BEGIN.timestamp() * 1e6) - 3_600_000_000}
+    place.append(LedgerEntry("pairs", 1, 0, "gold.pairs", "as_of", extra=extra))
+    lines = _sentences(place, None).splitlines()
+    assert (
+        lines[-1]
+        == "table silver.orders lets it go to 2026-01-01 11:00:00: its newest event is of 2026-01-01 12:00:00"
+    )
+    place.append(LedgerEntry("pairs", 1, 1, "gold.pairs", "as_of", extra=extra | {"watermark_us": None}))
+    assert "no watermark is in effect: table silver.orders holds it" in _sentences(place, None)
 
 
 def test_explain_several_topics_of_an_input_names_the_partition_that_waits_most(place: Place) -> None:

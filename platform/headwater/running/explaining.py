@@ -3,7 +3,7 @@ watermark back. From `headwater.progress`, the ledger and the brokers; no Spark 
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,8 @@ from headwater.errors import UsageError
 from headwater.running.behind import AskTopic, bounds_of, records_behind
 from headwater.running.progress import JobProgress, progress_of
 from headwater_streams.durations import parse_duration
-from headwater_streams.ledger.log import commits, commits_backwards
+from headwater_streams.ledger.entry import LedgerEntry
+from headwater_streams.ledger.log import commits, commits_backwards, last_entry
 from headwater_streams.plural import counted
 from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.home import Home
@@ -31,6 +32,7 @@ _STEPS = {
 _ENDED = {"killed": "was killed", "waiting": "waits"}
 """What is said of a part in a state, where that is not the state's own word."""
 _SILENT = timedelta(seconds=30)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class InputState:
         places: Of topics, the partitions that are behind, most first, as "clicks 0".
         newest_event: The greatest event time seen of it, where it feeds state.
         holds_until: That less the delay: how far this input alone would let the watermark go.
+        is_silent: Whether no event was seen of it yet, so that a join has no watermark.
     """
 
     input: str
@@ -52,6 +55,7 @@ class InputState:
     places: dict[str, int]
     newest_event: datetime | None
     holds_until: datetime | None
+    is_silent: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,9 +105,13 @@ def explain_job(home: Path, job: str, ask: AskTopic | None, *, now: datetime | N
 
 def _inputs(home: Home, progress: JobProgress, ask: AskTopic | None) -> Iterator[InputState]:
     last = progress.batches[-1] if progress.batches else None
-    facts = facts_of_last_run(home.checkpoint(progress.job, int(progress.events[-1]["generation"])))
+    generation = int(progress.events[-1]["generation"])
+    facts = facts_of_last_run(home.checkpoint(progress.job, generation))
     if facts is None:
         return
+    made = last_entry(home.table(next(iter(facts.targets))), progress.job, generation)
+    watermarks_ms = _watermarks_ms(made, [*facts.inputs])
+    never_holds = made.extra["left"] if made is not None and made.kind == "as_of" else None
     ends = {each["input"]: each["end"] for each in (last or {}).get("sources") or ()}
     for name, declared in facts.inputs.items():
         end = json.loads(ends[name]) if ends.get(name) else {}
@@ -123,9 +131,25 @@ def _inputs(home: Home, progress: JobProgress, ask: AskTopic | None) -> Iterator
             behind = sum(1 for commit in commits(home.table(source), since=since) if commit.is_append)
             newest = _newest_event(home, source)
         delay = parse_duration(declared.watermark) if declared.watermark else None
-        keeps_state = facts.kind not in ("row", "scd")
+        keeps_state = facts.kind not in ("row", "scd") and name != never_holds
         holds = newest - delay if newest is not None and delay is not None and keeps_state else None
-        yield InputState(name, declared.source, behind, places, newest, holds)
+        seen_ms = watermarks_ms.get(name)
+        if delay is not None and seen_ms is not None:  # of what the job has read
+            holds = _EPOCH + timedelta(milliseconds=seen_ms)
+            newest = holds + delay
+        is_silent = name in watermarks_ms and seen_ms is None
+        yield InputState(
+            name, declared.source, behind, places, newest, None if is_silent else holds, is_silent
+        )
+
+
+def _watermarks_ms(made: LedgerEntry | None, inputs: Sequence[str]) -> Mapping[str, int | None]:
+    """The watermark of each input that a join's state goes by, behind its last batch; None where nothing was seen."""
+    if made is None or made.kind != "as_of":
+        return made.input_watermarks_ms if made is not None else {}
+    at_us = made.extra["watermark_us"]
+    right = next(name for name in inputs if name != made.extra["left"])
+    return {right: None if at_us is None else at_us // 1000}
 
 
 def _newest_event(home: Home, table: str) -> datetime | None:
@@ -217,8 +241,11 @@ def _of_parts(home: Home, found: Mapping[str, JobProgress], job: str, ask: AskTo
 
 
 def _of_watermark(last: dict[str, Any] | None, inputs: list[InputState]) -> Iterator[str]:
+    for each in inputs:
+        if each.is_silent:
+            yield f"no watermark is in effect: {each.source} holds it, of which no event was seen yet"
     holding = [each for each in inputs if each.holds_until is not None]
-    if not holding:
+    if not holding or any(each.is_silent for each in inputs):
         return
     in_effect = last["watermark"] if last is not None else None
     slowest = min(holding, key=lambda each: each.holds_until or datetime.max.replace(tzinfo=UTC))
