@@ -16,8 +16,6 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.sources.nested import somewhere
-from headwater_streams.sources.parsers.parser import let
-from headwater_streams.sources.parsers.typed import decimal
 from headwater_streams.sources.wrong_fields import TIME_OF_DAY
 
 MOST_DIGITS = 38
@@ -163,9 +161,6 @@ def shows_rounding(kind: T.DecimalType) -> bool:
 
 def _decimal(text: Column, value: Column, field: T.StructField) -> Column:
     """Whether a number that is 0 was one with an exponent, too small for the places that are seen."""
-    kind = field.dataType
-    assert isinstance(kind, T.DecimalType)
-    number = F.btrim(token(text, field.name), F.lit('"'))
-    # In a lambda, which is not compiled: of a method of more than 8,000 bytes of code nothing is.
-    lost = let(number, lambda known: known.isNotNull() & decimal(known, kind).isNull())
-    return F.when(value == 0, F.when(text.rlike(r"\d[eE]-\d{2}"), lost))
+    key = re.escape(json.dumps(field.name, ensure_ascii=False))
+    is_small = rf'{key}\s*+:\s*+"?-?[0-9.]*[1-9][0-9.]*+[eE]-\d{{2}}'
+    return F.when(value == 0, text.rlike(is_small))

@@ -3,8 +3,7 @@
 A text is a value of a type only where it says that value: Spark's casts take the day of `2024-02-29x` apart from what
 follows it, round `1.239` for a DECIMAL of two places, and make infinity of `1e400`. docs/values.md has the rules.
 
-What few texts need is in lambdas, which are not compiled: Java compiles no method of more than 8,000 bytes of code, and
-one that Spark makes has the expressions of all columns.
+There are no lambdas here: with one among its expressions Spark copies each row before and behind it.
 """
 
 import sys
@@ -12,8 +11,6 @@ import sys
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
-
-from headwater_streams.sources.parsers.parser import let
 
 _DECIMAL = r"[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?"
 _NO_DECIMAL = "(?i:NaN|[+-]?Inf(?:inity)?)"
@@ -46,13 +43,10 @@ def number(text: Column, kind: T.DataType) -> Column:
     is too great for the type for infinity."""
     most = sys.float_info.max
 
-    def checked(value: Column) -> Column:
-        is_decimal = text.rlike(rf"\A[ \t]*+(?:{_DECIMAL})[ \t]*+\z")
-        return F.when(value.between(-most, most), F.when(is_decimal, value)).when(
-            text.rlike(rf"\A{_NO_DECIMAL}\z"), value
-        )
-
-    return F.when(text.rlike(_SMALL), text.try_cast(kind)).otherwise(let(text.try_cast(kind), checked))
+    value = text.try_cast(kind)
+    decimal_form = text.rlike(rf"\A[ \t]*+(?:{_DECIMAL})[ \t]*+\z")
+    is_held = F.when(text.rlike(_SMALL), F.lit(True)).when(decimal_form, value.between(-most, most))
+    return F.when(is_held.otherwise(text.rlike(rf"\A{_NO_DECIMAL}\z")), value)
 
 
 def decimal(text: Column, kind: T.DecimalType) -> Column:
@@ -60,19 +54,16 @@ def decimal(text: Column, kind: T.DecimalType) -> Column:
     places = F.char_length(text) - F.instr(text, ".")
     is_short = (places <= kind.scale) | ~F.contains(text, F.lit("."))
     has_exponent = F.contains(text, F.lit("e")) | F.contains(text, F.lit("E"))
-    is_plain = is_short & ~has_exponent
-    has_places = let(text, lambda known: _has_places(known, kind.scale))
-    return F.when(F.when(is_plain, is_plain).otherwise(has_places), text.try_cast(kind))
+    is_exact = F.when(is_short & ~has_exponent, F.lit(True)).otherwise(text.rlike(_of_places(kind.scale)))
+    return F.when(is_exact, text.try_cast(kind))
 
 
-def _has_places(text: Column, scale: int) -> Column:
-    """Whether a decimal number is 0 or a multiple of the scale's last place, whatever its exponent."""
-    whole = r"\A\s*[+-]?([0-9]*)\.?([0-9]*)(?:[eE]([+-]?[0-9]{1,9}))?\s*\z"
-    before, after, power = (F.regexp_extract(text, whole, group) for group in (1, 2, 3))
-    digits = F.concat(before, after)
-    zeros = F.char_length(digits) - F.char_length(F.rtrim(digits, F.lit("0")))
-    places = F.char_length(after) - zeros - F.coalesce(power.try_cast("int"), F.lit(0))
-    return text.rlike(whole) & ((places <= scale) | (zeros == F.char_length(digits)))
+def _of_places(scale: int) -> str:
+    """A number without digits behind its scale: with zeros there, with an exponent that moves none there, or 0."""
+    zero = r"0*+(?:\.0*+)?(?:[eE][+-]?[0-9]++)?"
+    great = rf"[0-9]*+(?:\.[0-9]{{0,{scale}}}0*+)?(?:[eE]\+?[0-9]++)?"
+    small = [rf"[0-9]*+(?:\.[0-9]{{0,{scale - power}}}0*+)?[eE]-0*+{power}" for power in range(1, scale + 1)]
+    return rf"\A[ \t]*+[+-]?(?:{'|'.join([zero, great, *small])})[ \t]*+\z"
 
 
 def dated(text: Column) -> Column:
@@ -95,13 +86,10 @@ def iso_time(text: Column) -> Column:
     A comma may stand before the fraction, and a blank before the zone. Spark takes neither the comma nor a zone behind
     minutes. Microseconds are what a TIMESTAMP has: digits beyond are cut off.
     """
+    point = F.replace(dated(F.trim(text)), F.lit(","), F.lit("."))
     minutes = r"\A(\S{8,10}[T ][0-9]{1,2}:[0-9]{1,2})([ \t]*+[A-Z+-])"
-
-    def of_other_forms(known: Column) -> Column:
-        point = F.replace(dated(known), F.lit(","), F.lit("."))
-        return F.try_to_timestamp(F.regexp_replace(point, minutes, "$1:00$2"))
-
-    return F.coalesce(F.try_to_timestamp(dated(text)), let(F.trim(text), of_other_forms))
+    other = F.try_to_timestamp(F.regexp_replace(point, minutes, "$1:00$2"))
+    return F.coalesce(F.try_to_timestamp(dated(text)), other)
 
 
 def local_time(text: Column) -> Column:
