@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import select
 import socket
 import struct
 import time
@@ -26,6 +25,7 @@ from headwater_broker.testing.wire import WireClient
 from headwater_broker.wire import APIS, Api, apis
 from headwater_broker.wire.codec import message_type
 from headwater_broker.wire.reader import without_none
+from readable import is_readable
 
 CODES = {
     ErrorCode.topic_authorization_failed,
@@ -332,8 +332,7 @@ def asked(running: RunningBroker, listener: str) -> WireClient:
 
 
 def is_answered(client: WireClient, within_s: float) -> bool:
-    ready, _, _ = select.select([client._socket], [], [], within_s)
-    return bool(ready)
+    return is_readable(client._socket, within_s)
 
 
 @pytest.mark.parametrize(

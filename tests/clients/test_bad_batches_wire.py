@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import select
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -110,10 +109,6 @@ def _old_produce(topic: str, messages: bytes) -> bytes:
     return struct.pack(">i", len(frame)) + frame
 
 
-def _is_answered(client: WireClient) -> bool:
-    return bool(select.select([client._socket], [], [], 0)[0])
-
-
 @pytest.mark.parametrize("kind", ["tiny records", "zeros", "keyless", "old format", "old format, compressed"])
 def test_produce_of_much_work_lets_others_go_first(running: RunningBroker, kind: str) -> None:
     name = "slow-" + kind.replace(", ", "-").replace(" ", "-")
@@ -137,7 +132,7 @@ def test_produce_of_much_work_lets_others_go_first(running: RunningBroker, kind:
                     hostile._socket.sendall(frame)
                 else:
                     hostile.send(PRODUCE, 9, **fields(slow, batch))
-                while not _is_answered(hostile):
+                while not hostile.has_answer():
                     answer = answer_of(client.ask(PRODUCE, 9, **fields(quick, raw_batch(plain(1), 1))))
                     assert answer.error_code is ErrorCode.none
                     answered += 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import select
 import socket
 import struct
 import subprocess
@@ -17,6 +16,7 @@ from kio.schema.errors import ErrorCode
 from headwater_broker.testing import WireClient
 from headwater_broker.testing.batches import build_batch
 from headwater_broker.wire.apis import API_VERSIONS, CREATE_TOPICS, METADATA, PRODUCE
+from readable import is_readable
 
 LIMIT = 128
 TIMEOUT_S = 30.0
@@ -80,7 +80,7 @@ def test_descriptors_run_out_and_come_back(tmp_path: Path) -> None:
                 assert socks[0].recv(1)
                 for _ in range(4):
                     produce(first, b"x" * 800)
-                assert not select.select([socks[-1]], [], [], 0)[0]
+                assert not is_readable(socks[-1])
                 for sock in socks[: LIMIT // 2]:
                     sock.close()
                 assert socks[-1].recv(1)

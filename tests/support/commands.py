@@ -11,7 +11,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -20,6 +19,8 @@ import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
+
+from readable import is_readable
 
 _STDIN, _STDOUT, _STDERR = "stdin", "stdout", "stderr"
 
@@ -64,7 +65,7 @@ class Commands:
         assert process.stdout is not None
         process.stdin.write(json.dumps(request).encode() + b"\n")
         process.stdin.flush()
-        if not select.select([process.stdout], [], [], timeout_s)[0]:
+        if not is_readable(process.stdout, timeout_s):
             self._end()
             raise subprocess.TimeoutExpired(
                 list(arguments), timeout_s, self._said(_STDOUT), self._said(_STDERR)
