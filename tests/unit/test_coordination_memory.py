@@ -47,13 +47,15 @@ def test_memory_state_dir_keeps_everything_that_is_not_ephemeral(tmp_path: Path)
     assert two.brokers() == {}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"version":2}', '{"version":1}'])
-def test_memory_file_that_cannot_be_read_is_named(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"version":2}', b'{"version":1}', b"\xff\x00"])
+def test_memory_file_that_cannot_be_read_is_named(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "coordinator.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(CorruptState, match=r"coordinator\.json cannot be read"):
+    path.write_bytes(data)
+    with pytest.raises(
+        CorruptState, match=r"coordinator\.json cannot be read .*: restore it from a backup; a broker"
+    ):
         MemoryCoordinator(tmp_path)
-    assert path.read_text(encoding="utf-8") == text
+    assert path.read_bytes() == data
 
 
 def test_memory_without_directory_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -281,6 +281,18 @@ def test_load_directory_of_a_kraft_broker_is_refused_and_not_touched(
     assert files() == before
 
 
+@pytest.mark.parametrize("data", [b"", b"\xff\x00", b"broker.id=1\n"])
+def test_identity_that_is_damaged_is_told_and_written_again_once_it_is_removed(
+    tmp_path: Path, data: bytes
+) -> None:
+    (tmp_path / "meta.properties").write_bytes(data)
+    with pytest.raises(LogDirError, match=rf"{tmp_path}/meta\.properties: .*; remove it if the directory is"):
+        opened(tmp_path)
+    (tmp_path / "meta.properties").unlink()
+    opened(tmp_path).claim(broker_id=1, cluster_id="c1")
+    assert (tmp_path / "meta.properties").read_text() == "version=0\nbroker.id=1\ncluster.id=c1\n"
+
+
 def test_claim_writes_and_then_checks_the_identity(tmp_path: Path) -> None:
     manager = opened(tmp_path)
     assert manager.stored_cluster_id() is None

@@ -70,14 +70,15 @@ class MemoryFile:
             CorruptState: the file is there and cannot be read.
         """
         try:
-            text = self._path.read_text(encoding="utf-8")
+            data = self._path.read_bytes()
         except FileNotFoundError:
             return Durable()
         try:
-            return _from_json(json.loads(text))
+            return _from_json(json.loads(data))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CorruptState(
-                f"{self._path} cannot be read ({error!r}): restore it from a backup, or move it away"
+                f"{self._path} cannot be read ({error!r}): restore it from a backup; a broker without it knows no "
+                "topic, and removes the records of those that it had"
             ) from error
 
     def write(self, data: bytes) -> None:

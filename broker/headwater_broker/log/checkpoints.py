@@ -89,10 +89,13 @@ def decode_meta_properties(data: bytes) -> dict[str, str]:
     """Every field of it.
 
     Raises:
+        DamagedCheckpointError: It says no version.
         LogDirError: It is of a version that is not ours (1 is KRaft's).
     """
     fields = _decode_properties(data, "=")
     version = fields.get("version")
+    if version is None:
+        raise DamagedCheckpointError("it says no version")
     if version == _KRAFT_VERSION:
         raise LogDirError(
             f"version {version} is that of a broker in KRaft mode (node.id {fields.get('node.id')}), and only "

@@ -129,7 +129,12 @@ class LogDirectory:
             )
         except FileNotFoundError:
             return {}
-        except (DamagedCheckpointError, LogDirError) as error:
+        except DamagedCheckpointError as error:
+            raise LogDirError(
+                f"{self.path}/{checkpoints.META_PROPERTIES}: {error}; remove it if the directory is this broker's, "
+                "which then writes it again"
+            ) from error
+        except LogDirError as error:
             raise LogDirError(f"{self.path}/{checkpoints.META_PROPERTIES}: {error}") from error
 
     def claim(self, broker_id: int, cluster_id: str) -> None:
