@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import headwater as hw
+from damaged_files import DAMAGES
 from headwater.cli import main
 from headwater.cli._backfill import parse_offsets
 from headwater.cli._backfill_run import told_how_to_go_on
@@ -21,6 +22,7 @@ from headwater_streams.backfill.rewind.sides import why_not_undone
 from headwater_streams.backfill.status import list_backfills, pause, status
 from headwater_streams.backfill.store import BackfillError, BackfillFolder, stored
 from headwater_streams.backfill.values import LiveBatchId, iso, micros
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 from headwater_streams.ledger.repairs import half_done
 from headwater_streams.runtime.home import Home
@@ -351,3 +353,61 @@ def test_number_is_no_moment(number: str) -> None:
 def test_times_of_another_kind_are_told_in_a_sentence(given: Any, told: str) -> None:
     with pytest.raises(BackfillError, match=f"^{told}"):
         Selection.of(None, given, None, None)
+
+
+FILES = {
+    "progress": "headwater backfill run delays-1",
+    "verdict": "headwater backfill verify delays-1",
+    "swap": "headwater backfill swap delays-1",
+    "rollback": "headwater backfill rollback delays-1",
+}
+"""What each file of a backfill is written again by."""
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGES.keys() - {"gone"}))
+@pytest.mark.parametrize("name", FILES)
+def test_damaged_file_of_a_backfill_is_told_with_what_writes_it_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, damage: str
+) -> None:
+    home = Home(tmp_path)
+    log(home.table("gold.delays"), batch_entry(0, 0, 4))
+    for backfill in ("delays-1", "delays-2"):
+        BackfillFolder(home, backfill).write("plan", plan_of(id=backfill).to_json())
+    folder = BackfillFolder(home, "delays-1")
+    folder.write(name, {"passed": True, "digest": "aa", "state": "done", "more": "x" * 50})
+    path = folder.path / f"{name}.json"
+    DAMAGES[damage](path)
+    assert folder.known(name) is None, "the verb that writes it is not kept from it"
+    with pytest.raises(DamagedFileError) as told:
+        status(home, "delays-1")
+    assert str(told.value).startswith(f"the backfill 'delays-1': {path} is ")
+    assert str(told.value).endswith(f"; it is written again by {FILES[name]}")
+    assert main(["backfill", "list", "--json", "--home", str(tmp_path)]) == 1
+    printed = capsys.readouterr()
+    assert [each["id"] for each in json.loads(printed.out)] == ["delays-2"]
+    assert printed.err == f"headwater: {told.value}\n"
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_plan_is_told_and_the_others_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
+) -> None:
+    home = Home(tmp_path)
+    log(home.table("gold.delays"), batch_entry(0, 0, 4))
+    for backfill in ("delays-1", "delays-2"):
+        BackfillFolder(home, backfill).write("plan", plan_of(id=backfill).to_json())
+    folder = BackfillFolder(home, "delays-1")
+    folder.shadow.mkdir()
+    path = folder.path / "plan.json"
+    DAMAGES[damage](path)
+    verbs = ["status", "verify", "swap", "rollback", "abort", "pause", "resume", "run", "preview"]
+    for verb in verbs:
+        assert main(["backfill", verb, "delays-1", "--home", str(tmp_path)]) == 1
+        told = capsys.readouterr().err
+        assert told.startswith(f"headwater: the backfill 'delays-1': {path} is "), verb
+        assert told.endswith(f"if it was not swapped in, remove the folder {folder.path} and plan it again\n")
+        assert "Traceback" not in told
+    assert main(["backfill", "list", "--json", "--home", str(tmp_path)]) == 1
+    assert [each["id"] for each in json.loads(capsys.readouterr().out)] == ["delays-2"]
+    shutil.rmtree(folder.path)
+    assert main(["backfill", "list", "--json", "--home", str(tmp_path)]) == 0

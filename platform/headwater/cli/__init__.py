@@ -3,14 +3,16 @@
 import sys
 from collections.abc import Sequence
 
-from headwater.errors import EXIT_USAGE, UserError
+from headwater.errors import EXIT_FAILED, EXIT_USAGE, UserError
 from headwater_broker.shown import escaped_text
+from headwater_streams.damage import DamagedFileError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one `headwater` command and return its exit status.
 
-    A person's mistake is one sentence on standard error; anything else is a bug of ours and shows its trace.
+    A person's mistake, and a file of the home that is damaged, is one sentence on standard error; anything else is a
+    bug of ours and shows its trace.
     """
     from typer import Abort
 
@@ -24,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     except UserError as error:
         return _fail(str(error), error.exit_code)
+    except DamagedFileError as error:
+        return _fail(str(error), EXIT_FAILED)
     except Abort:
         return _fail("stopped", 1)
     except Exception as error:

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from headwater.errors import EXIT_FAILED
 from headwater.piped import widen_for
 from headwater_broker.shown import escaped, escaped_json, escaped_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from headwater_streams.damage import DamagedFileError
 
 DEFAULT_HOME = Path(".headwater")
 
@@ -52,6 +55,14 @@ def print_json(value: Any) -> None:
 def print_line(text: str, *, file: TextIO | None = None, flush: bool = False) -> None:
     """Print a sentence, whatever names it holds; standard output unless said otherwise."""
     print(escaped_text(text), file=file, flush=flush)
+
+
+def tell_damaged(damaged: "Sequence[DamagedFileError]") -> None:
+    """Names the damaged files of what a list lacks, and ends the command where there is one."""
+    for each in damaged:
+        print_line(f"headwater: {each}", file=sys.stderr)
+    if damaged:
+        raise typer.Exit(EXIT_FAILED)
 
 
 def console() -> "Console":

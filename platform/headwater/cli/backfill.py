@@ -14,9 +14,11 @@ from headwater.cli._common import (
     JsonOption,
     print_json,
     print_line,
+    tell_damaged,
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.plural import counted
 
 app = typer.Typer(
@@ -328,12 +330,14 @@ def list_all(json_output: JsonOption = False, home: HomeOption = DEFAULT_HOME) -
     from headwater.cli._backfill import print_status
     from headwater_streams import backfill
 
+    damaged: list[DamagedFileError] = []
     with errors():
-        found = backfill.list_backfills(home_of(home))
+        found = backfill.list_backfills(home_of(home), damaged.append)
     if json_output:
         print_json(found)
     else:
         print_status(found)
+    tell_damaged(damaged)
 
 
 @app.command("versions")

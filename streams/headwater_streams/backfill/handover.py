@@ -94,7 +94,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: WholePlan) 
                 take_checkpoint(context, planned.job, staged, planned.generation + 1)
             last = _last_batch(context, planned) if swapped else None
             in_turn(planned, planned.tables, lambda name: _restore_table(context, planned, name, last))
-    stored = folder.read("rollback")
+    stored = folder.known("rollback")
     if stored is None:
         made = (
             made_by(context.home.table(name), planned.id).get(RESTORE) for name in reversed(planned.tables)

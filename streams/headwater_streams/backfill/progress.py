@@ -42,7 +42,7 @@ class Progress:
 
 def is_done(folder: BackfillFolder) -> bool:
     """Whether a rebuild has caught up with the live job."""
-    progress = folder.read("progress")
+    progress = folder.known("progress")
     return progress is not None and progress["state"] == "done"
 
 

@@ -1,6 +1,7 @@
 """Where backfills are, read from their folders and their targets' logs; and the flags that steer a run. No Spark."""
 
 import shutil
+from collections.abc import Callable
 from typing import Any
 
 from headwater_streams.backfill import handover
@@ -13,6 +14,7 @@ from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillError, BackfillFolder, backfill_ids
 from headwater_streams.backfill.verdict import digest_of
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.ledger.repairs import ROLLBACK, SWAP
 from headwater_streams.runtime.home import Home
 
@@ -26,6 +28,7 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
 
     Raises:
         BackfillError: There is no such backfill.
+        DamagedFileError: A file of it, or the log of a table that it is of, is damaged.
     """
     folder = BackfillFolder(home, backfill)
     planned = folder.plan()
@@ -51,9 +54,26 @@ def status(home: Home, backfill: str) -> dict[str, Any]:
     }
 
 
-def list_backfills(home: Home) -> list[dict[str, Any]]:
-    """The backfills of a home, the oldest first, each as `status` tells it."""
-    return [status(home, backfill) for backfill in backfill_ids(home)]
+def _pass_over(damaged: DamagedFileError) -> None:
+    """`status` of that backfill tells it."""
+
+
+def list_backfills(
+    home: Home, damaged: Callable[[DamagedFileError], None] = _pass_over
+) -> list[dict[str, Any]]:
+    """The backfills of a home, the oldest first, each as `status` tells it.
+
+    Args:
+        home: The home.
+        damaged: Is told of each backfill that cannot be read, which is left out.
+    """
+    found = []
+    for backfill in backfill_ids(home):
+        try:
+            found.append(status(home, backfill))
+        except DamagedFileError as error:
+            damaged(error)
+    return found
 
 
 def pause(home: Home, backfill: str) -> dict[str, Any]:

@@ -27,10 +27,12 @@ from headwater_streams.backfill.rebuild.spec import RebuildPlan
 from headwater_streams.backfill.repair.spec import BackfillPlan
 from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.values import FORMAT
+from headwater_streams.damage import OF_BACKFILLS, DamagedFileError
 from headwater_streams.errors import StreamsError
 from headwater_streams.ledger.log import commits
 from headwater_streams.nearest import nearest
-from headwater_streams.runtime.home import Home, write_atomically
+from headwater_streams.runtime.home import Home
+from headwater_streams.stored_files import read_json, write_json
 
 AnyPlan = BackfillPlan | RebuildPlan | RewindPlan
 Plan = TypeVar("Plan", BackfillPlan, RebuildPlan, RewindPlan)
@@ -90,26 +92,45 @@ class BackfillFolder:
 
         Raises:
             UnknownBackfillError: There is no such backfill.
+            DamagedFileError: The plan is not what was written.
         """
         value = self.read("plan")
+        if value is None and self.is_begun:
+            raise DamagedFileError(self.path / "plan.json", "is gone")
         if value is None:
             there = sorted(p.parent.name for p in self.path.parent.glob("*/plan.json"))
             raise UnknownBackfillError(
                 f"there is no backfill {self.id!r}; there are {nearest(self.id, there) or 'none'} (make one with plan)"
             )
-        return _MODES.get(value["mode"], BackfillPlan).from_json(value)
+        try:
+            return _MODES.get(value["mode"], BackfillPlan).from_json(value)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedFileError(self.path / "plan.json", f"is not what a plan is ({error})") from error
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything is there of a backfill but its plan."""
+        return any((self.path / name).exists() for name in OF_BACKFILLS - {"plan.json"})
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """A stored JSON object, or None if it was not written yet."""
+        """A stored JSON object, or None if it was not written yet.
+
+        Raises:
+            DamagedFileError: It is not what was written.
+        """
         path = self.path / f"{name}.json"
-        if not path.exists():
+        return read_json(path) if path.exists() else None
+
+    def known(self, name: str) -> dict[str, Any] | None:
+        """The same, for who would write it again: None as well where it is not what was written."""
+        try:
+            return self.read(name)
+        except DamagedFileError:
             return None
-        value: dict[str, Any] = json.loads(path.read_text())
-        return value
 
     def write(self, name: str, value: dict[str, Any]) -> None:
         """Stores a JSON object; a reader sees the old one or the new one."""
-        write_atomically(self.path / f"{name}.json", value)
+        write_json(self.path / f"{name}.json", value)
 
     def remove(self, name: str) -> None:
         """Removes a stored JSON object."""
@@ -199,6 +220,9 @@ def utc_text(now_ms: int) -> str:
 
 
 def backfill_ids(home: Home) -> list[str]:
-    """The backfills of a home, the oldest first."""
-    found = (home.root / "backfills").glob("*/plan.json")
-    return [path.parent.name for path in sorted(found, key=lambda path: (path.stat().st_mtime_ns, path))]
+    """The backfills of a home, the oldest first; one that has lost its plan is among them, the last."""
+    folders = [path for path in (home.root / "backfills").glob("*") if path.is_dir()]
+    planned = [path / "plan.json" for path in folders if (path / "plan.json").exists()]
+    found = sorted(planned, key=lambda path: (path.stat().st_mtime_ns, path))
+    lost = [path.name for path in sorted(folders) if BackfillFolder(home, path.name).is_begun]
+    return list(dict.fromkeys([*(path.parent.name for path in found), *lost]))

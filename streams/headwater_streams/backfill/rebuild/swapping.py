@@ -86,7 +86,7 @@ def swap(
                 lambda name: _swap_table(context, planned, name, made_anew[name], read),
             )
         held_s = turn.held_s
-    stored = folder.read("swap")
+    stored = folder.known("swap")
     if stored is None:
         stored = _proved(context, shadow, planned) | {"held_s": held_s}
         folder.write("swap", stored)

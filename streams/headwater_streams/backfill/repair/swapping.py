@@ -106,7 +106,7 @@ def rollback(context: StageContext, folder: BackfillFolder, planned: BackfillPla
             _roll_back_table(context, planned, table)
 
     _beside_the_job(context, planned, attempt)
-    stored = folder.read("rollback")
+    stored = folder.known("rollback")
     if stored is None:
         made = (_by_action(context, planned, table).get(ROLLBACK) for table in reversed(planned.tables))
         version, entry = next(found for found in made if found is not None)
@@ -308,7 +308,7 @@ def _entry(
 
 
 def _swap_result(context: StageContext, planned: BackfillPlan, folder: BackfillFolder) -> dict[str, Any]:
-    stored = folder.read("swap")
+    stored = folder.known("swap")
     if stored is not None:
         return stored
     found = {

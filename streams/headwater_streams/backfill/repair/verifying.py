@@ -46,7 +46,7 @@ def verify(
     Raises:
         BackfillError: The run is not complete, the job is not the one that was planned, or a topic was made again.
     """
-    stored = folder.read("verdict")
+    stored = folder.known("verdict")
     if stored and any(planned.id in repairs_of(context.home, name) for name in planned.tables):
         return Verdict.from_json(stored)
     require_same_topics(context, planned)

@@ -42,7 +42,7 @@ def verify(context: StageContext, folder: BackfillFolder, planned: RewindPlan) -
     Raises:
         BackfillError: A topic, whose records would be read again, was made again.
     """
-    stored = folder.read("verdict")
+    stored = folder.known("verdict")
     if stored and any(made_by(context.home.table(name), planned.id) for name in planned.tables):
         return Verdict.from_json(stored)
     require_same_topics(context, planned)
@@ -121,7 +121,7 @@ def swap(
             for name, snapshot in before.items():
                 _put_back(context, planned, name, snapshot)
         held_s = turn.held_s
-    stored = folder.read("swap")
+    stored = folder.known("swap")
     if stored is None:
         stored = told(planned, *made_by(table, planned.id)[REWIND]) | {"held_s": held_s}
         folder.write("swap", stored)
