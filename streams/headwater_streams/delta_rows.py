@@ -14,6 +14,8 @@ import pyarrow.dataset as ds
 from deltalake import DeltaTable, write_deltalake
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from headwater_streams.delta_files import opened_table, reading
+
 # INT96, as Spark writes times by default, is nanoseconds to Arrow, which end in 2262.
 _MICROSECONDS = ds.ParquetReadOptions(coerce_int96_timestamp_unit="us")
 
@@ -26,8 +28,13 @@ def dataset_of(table: Path, at: DeltaTable | None = None) -> ds.Dataset:
     It is read by Arrow's own file system: deltalake's calls back into Python from Arrow's threads, which may still be
     at it when the interpreter ends, and then the process ends by an abort, after its answer.
     """
+    opened = opened_table(table) if at is None else at
+    with reading(table):
+        return _dataset(table, opened)
+
+
+def _dataset(table: Path, opened: DeltaTable) -> ds.Dataset:
     files = SubTreeFileSystem(str(table), LocalFileSystem())
-    opened = DeltaTable(str(table)) if at is None else at
     try:
         found = opened.to_pyarrow_dataset(filesystem=files, parquet_read_options=_MICROSECONDS)
     except BaseException as error:  # a panic in Rust is no Exception
@@ -52,7 +59,7 @@ def data_files(files: Sequence[Path | str], schema: pa.Schema | None = None) -> 
 
 def table_id(table: Path) -> str:
     """Delta's id of a table, which tells it from another one of the same name."""
-    return str(DeltaTable(str(table)).metadata().id)
+    return str(opened_table(table).metadata().id)
 
 
 def remove_rows(table: Path, where: pc.Expression, predicate: str) -> None:
@@ -66,7 +73,9 @@ def remove_rows(table: Path, where: pc.Expression, predicate: str) -> None:
     Raises:
         CommitFailedError: Another commit changed the table meanwhile.
     """
-    opened = DeltaTable(str(table))
-    if dataset_of(table, opened).count_rows(filter=where):
+    opened = opened_table(table)
+    with reading(table):
+        has_some = dataset_of(table, opened).count_rows(filter=where) > 0
+    if has_some:
         nothing = pa.schema(opened.schema().to_arrow()).empty_table()
         write_deltalake(opened, nothing, mode="overwrite", predicate=predicate)

@@ -41,13 +41,15 @@ def session_of(
 ) -> Iterator["StageContext"]:
     """A session, stopped after the block; a brief one is for some seconds."""
     from headwater.running.environment import open_environment
+    from headwater_streams.runtime.damage_behind import told_damage
 
     with waiting("starting Spark"):
         environment = open_environment(
             home, bootstrap, app_name="headwater backfill", needs_broker=needs_broker, is_brief=is_brief
         )
     try:
-        yield environment.context
+        with told_damage(environment.context.home):
+            yield environment.context
     finally:
         environment.context.spark.stop()
 

@@ -16,10 +16,12 @@ from headwater.cli._common import (
     print_json,
     print_table,
     progress_console,
+    tell_damaged,
     waiting,
 )
 from headwater.cli._generations import rebuild, renew
 from headwater.errors import EXIT_FAILED, UsageError, UserError
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.plural import counted
 from headwater_streams.sinks.target import declared_name
 
@@ -361,6 +363,8 @@ def status(
     rollback of one begin another. A job with several tables has a line for each, and all of them read the same rows.
     With --watch it is what the jobs do now, from the table headwater.progress; with --json a line each second.
 
+    Exit status 1: a table's log is damaged; it is named, and the others are shown.
+
     \b
     Examples:
       headwater jobs status
@@ -377,10 +381,12 @@ def status(
 
         watch_jobs(home, names, json_output=json_output)
         return
-    made = job_status(home, topic_asker(home, bootstrap))
+    damaged: list[DamagedFileError] = []
+    made = job_status(home, topic_asker(home, bootstrap), damaged.append)
     found = [each for each in made if names is None or is_of(each["job"], names)]
     if json_output:
         print_json(found)
+        tell_damaged(damaged)
         return
     told = ("job", "target", "generation", "batch", "committed_at", "read", "lag")
     several = {each["beside"] for each in found}
@@ -392,12 +398,17 @@ def status(
         for each in found
     ]
     columns = ["job", "table", "generation", "batch", "committed at (UTC)", "read", "lag", "became"]
-    failed = [each for each in progress_of(home, names) if each.state == "failed"]
+    failed = []
+    try:
+        failed = [each for each in progress_of(home, names) if each.state == "failed"]
+    except DamagedFileError as error:
+        damaged.append(error)
     without = [each for each in failed if not any(is_of(of["job"], [each.job]) for of in found)]
     if rows or not without:
         print_table(columns, rows, empty=f"no job has run in {home}: headwater jobs run")
     for each in without:
         console().print(f"{each.job} failed before it had committed anything: {each.message}", markup=False)
+    tell_damaged(damaged)
 
 
 @app.command()

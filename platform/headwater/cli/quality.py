@@ -13,9 +13,11 @@ from headwater.cli._common import (
     print_json,
     print_line,
     print_table,
+    tell_damaged,
     waiting,
 )
 from headwater.errors import EXIT_FAILED, UsageError, UserError
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.plural import counted
 
 if TYPE_CHECKING:
@@ -97,6 +99,8 @@ def run(
             (each.table, each.version): each for table, _ in subjects for each in stored_results(home, table)
         }
         results = _judged(home, subjects, given, key or [], version, extra)
+    except DamagedFileError as error:
+        raise UserError(str(error), EXIT_FAILED) from error
     except StreamsError as error:
         raise UsageError(str(error)) from error
     if json_output:
@@ -130,11 +134,13 @@ def show(
     """
     from headwater_streams.quality import stored_results
 
-    results = stored_results(home, table)
-    if table and not results:
+    damaged: list[DamagedFileError] = []
+    results = stored_results(home, table, damaged.append)
+    if table and not results and not damaged:
         raise UsageError(f"there is no result of {table} yet: headwater quality run {table}")
     if json_output:
         print_json([result.to_json() for result in results])
+        tell_damaged(damaged)
         return
     print_table(
         ["table", "version", "verdict", "rows", "held", "ran at (UTC)"],
@@ -151,10 +157,11 @@ def show(
         ],
         empty="no suite has run yet: headwater quality run TABLE",
     )
-    if table:
+    if table and results:
         _print_result(results[-1])
     elif results:
         print_line(f"Data Docs: {(home / 'quality' / 'index.html').resolve().as_uri()}")
+    tell_damaged(damaged)
 
 
 def _verdict(result: "SuiteResult") -> str:

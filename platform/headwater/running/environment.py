@@ -163,8 +163,11 @@ def _with_file(reference: str, home: Path | None) -> str:
 
 def _module_of_last_run(home: Path | None, job: str) -> str | None:
     note = Home(home).module(job) if home is not None else None
-    module = note.read_text(encoding="utf-8") if note is not None and note.is_file() else ""
-    return module if module and Path(module).is_file() else None
+    try:
+        module = note.read_text(encoding="utf-8") if note is not None and note.is_file() else ""
+        return module if module and Path(module).is_file() else None
+    except (ValueError, OSError):  # it is damaged: no text, or no path
+        return None
 
 
 def _is_module(name: str) -> bool:

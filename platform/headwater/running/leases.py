@@ -34,7 +34,7 @@ class HomeLease:
         if self._file is not None:
             return
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = self._path.open("a+")
+        file = self._path.open("a+", encoding="utf-8", errors="replace")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -70,10 +70,15 @@ def is_of(job: str, names: Collection[str]) -> bool:
 
 
 def progress_of(home: Path, jobs: Collection[str] | None = None) -> list[JobProgress]:
-    """What the jobs of a home did last, those named with their parts or all that ever ran, by name."""
+    """What the jobs of a home did last, those named with their parts or all that ever ran, by name.
+
+    Raises:
+        DamagedFileError: A file of the table is damaged.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from headwater_streams.delta_files import reading
     from headwater_streams.delta_rows import dataset_of
     from headwater_streams.runtime.progress import PROGRESS_TABLE
 
@@ -83,10 +88,13 @@ def progress_of(home: Path, jobs: Collection[str] | None = None) -> list[JobProg
     rows: dict[str, list[dict[str, Any]]] = {}
     dataset, wanted = dataset_of(path), None
     if jobs is not None:
-        there = pc.unique(dataset.to_table(columns=["job"])["job"]).to_pylist()
+        with reading(path):
+            there = pc.unique(dataset.to_table(columns=["job"])["job"]).to_pylist()
         asked = pa.array([job for job in there if is_of(job, jobs)], pa.string())
         wanted = pc.field("job").isin(asked)
-    for row in dataset.to_table(filter=wanted).sort_by("happened_at").to_pylist():
+    with reading(path):
+        events = dataset.to_table(filter=wanted).sort_by("happened_at").to_pylist()
+    for row in events:
         rows.setdefault(row["job"], []).append(row)
     return [_of(home, job, found[-_LATEST:]) for job, found in sorted(rows.items())]
 

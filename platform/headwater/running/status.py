@@ -1,22 +1,31 @@
 """How far the jobs of a home are, from their tables' ledger entries; no Spark is needed."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from headwater.running.behind import AskTopic, bounds_of, records_behind
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.ledger.log import Commit, commits, lineage, next_commit
 from headwater_streams.runtime.home import Home
 
+Tell = Callable[[DamagedFileError], None]
 
-def job_status(home: Path, ask: AskTopic | None) -> list[dict[str, Any]]:
+
+def _pass_over(damaged: DamagedFileError) -> None:
+    """Whoever reads the table is told."""
+
+
+def job_status(home: Path, ask: AskTopic | None, damaged: Tell = _pass_over) -> list[dict[str, Any]]:
     """One object for each table that a job has committed to; of a job with several, the first comes first.
 
     Args:
         home: The home.
         ask: Asks the brokers; where there are none, or a topic is gone, the lag is None.
+        damaged: Is told of each table whose log cannot be read, which is left out.
 
     Returns:
         `{job, target, beside, generation, batch, committed_at, read, lag, totals}`; `read` and `totals` are of the
@@ -24,14 +33,18 @@ def job_status(home: Path, ask: AskTopic | None) -> list[dict[str, Any]]:
         job with several, `beside` names the first: the records that they read are the same.
     """
     return sorted(
-        (_status(table, made, ask) for table, made in _committed(home)),
+        (_status(table, made, ask) for table, made in _committed(home, damaged=damaged)),
         key=lambda status: (str(status["job"]), status["beside"] is not None),
     )
 
 
 def log_ends(home: Path) -> dict[str, int]:
     """The version that each table's next commit will be."""
-    return {table: next_commit(Home(home).table(table)) for table in Home(home).tables()}
+    found = {}
+    for table in Home(home).tables():
+        with suppress(DamagedFileError):  # who reads it is told
+            found[table] = next_commit(Home(home).table(table))
+    return found
 
 
 def accounts_since(home: Path, ends: Mapping[str, int]) -> dict[str, dict[str, Counter[str]]]:
@@ -49,11 +62,17 @@ def accounts_since(home: Path, ends: Mapping[str, int]) -> dict[str, dict[str, C
     return found
 
 
-def _committed(home: Path, since: Mapping[str, int] | None = None) -> Iterator[tuple[str, list[Commit]]]:
+def _committed(
+    home: Path, since: Mapping[str, int] | None = None, *, damaged: Tell = _pass_over
+) -> Iterator[tuple[str, list[Commit]]]:
     for table in Home(home).tables():
         path = Home(home).table(table)
-        log = lineage(path) if since is None else commits(path, since=since.get(table, 0))
-        made = [c for c in log if c.entry is not None and c.entry.is_batch]
+        try:
+            log = lineage(path) if since is None else commits(path, since=since.get(table, 0))
+            made = [c for c in log if c.entry is not None and c.entry.is_batch]
+        except DamagedFileError as error:
+            damaged(error)
+            continue
         if made:
             yield table, made
 

@@ -38,7 +38,9 @@ class OpenTable:
         """
         with _pandas_held_back():
             from headwater_streams.delta_rows import dataset_of
-        with _telling(f"cannot read {self.ref.qualified_name} without Spark ({{}}): use --engine spark"):
+        with _telling(
+            f"cannot read {self.ref.qualified_name} without Spark ({{}}): use --engine spark", self.ref
+        ):
             rows = dataset_of(self.ref.path, self.delta)
             return self._with_variants(rows) if "variant" in self.delta.schema().to_json() else rows
 
@@ -56,7 +58,7 @@ class OpenTable:
         Raises:
             SqlError: The log cannot be read that far.
         """
-        with _telling(f"cannot read the log of {self.ref.qualified_name}: {{}}"):
+        with _telling(f"cannot read the log of {self.ref.qualified_name}: {{}}", self.ref):
             counts = self.delta.get_add_actions(flatten=True).column("num_records")
             return list(counts.to_pylist())
 
@@ -81,12 +83,15 @@ def open_table(ref: TableRef, at: At = None) -> OpenTable:
     """
     from deltalake import DeltaTable
 
+    from headwater_streams.delta_log import require_readable
+
     if at is None:
-        with _telling(f"cannot open table {ref.qualified_name}: {{}}"):
+        with _telling(f"cannot open table {ref.qualified_name}: {{}}", ref):
+            require_readable(ref.path)
             newest = DeltaTable(str(ref.path))
         return OpenTable(ref, newest.version(), newest)
     try:
-        with _telling("{}"):
+        with _telling("{}", ref):
             delta = DeltaTable(str(ref.path), version=at if isinstance(at, int) else None)
             if isinstance(at, datetime):
                 delta.load_as_version(at)
@@ -119,8 +124,16 @@ def _commit_time(delta: "DeltaTable") -> str:
     return datetime.fromtimestamp(delta.history(1)[0]["timestamp"] / 1000, UTC).isoformat(timespec="seconds")
 
 
+def damage_of(ref: TableRef) -> SqlError | None:
+    """What is damaged of a table that could not be read, as a sentence; None where nothing is."""
+    from headwater_streams.delta_files import table_damage
+
+    damaged = table_damage(ref.path)
+    return None if damaged is None else SqlError(str(damaged))
+
+
 @contextmanager
-def _telling(sentence: str) -> Iterator[None]:
+def _telling(sentence: str, ref: TableRef) -> Iterator[None]:
     """Puts whatever deltalake says of a damaged table into a sentence; a panic in Rust is no Exception."""
     try:
         yield
@@ -128,7 +141,7 @@ def _telling(sentence: str) -> Iterator[None]:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise SqlError(sentence.format(lines[0])) from error
+        raise (damage_of(ref) or SqlError(sentence.format(lines[0]))) from error
 
 
 class _RefusePandas(importlib.abc.MetaPathFinder):

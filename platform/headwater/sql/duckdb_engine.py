@@ -1,13 +1,13 @@
 """Runs statements in DuckDB over Delta tables: no JVM, answers in a fraction of a second."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from headwater.errors import DependencyError
 from headwater.sql.catalog import Catalog, TableRef
-from headwater.sql.delta import At, OpenTable, open_table
+from headwater.sql.delta import At, OpenTable, damage_of, open_table
 from headwater.sql.errors import SqlError, UnknownTableError, misses
 from headwater.sql.result import Result
 from headwater.sql.variant import JSON_FIELD
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _VARIANT = re.compile(r"\bVARIANT\b")
 _MISSING_TABLE = re.compile(r'(?:Table|View) with name "?(?P<name>[^"]+?)"? does not exist')
+_READING = "reading the stream"
+"""What DuckDB says first of an error of Arrow's."""
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
     # Keeps HUGEINT apart from DECIMAL(38, 0): one prints as a number, the other as text.
@@ -59,9 +61,11 @@ class DuckDBEngine:
         import duckdb
 
         unopened: dict[str, SqlError] = {}
+        opened: list[TableRef] = []
         for ref in self._catalog.named_in(statement, "duckdb"):
             try:
                 self._bind(open_table(ref, self._at))
+                opened.append(ref)
             except SqlError as error:  # it may be a name in a text, which nobody reads
                 self._forget(ref)
                 unopened[ref.qualified_name] = error
@@ -69,7 +73,7 @@ class DuckDBEngine:
             relation = self._connection.sql(statement)
             return None if relation is None else Result.from_arrow(_arrow_of(relation))
         except duckdb.Error as error:
-            raise self._explained(error, unopened) from error
+            raise self._explained(error, unopened, opened) from error
 
     def _bind(self, table: OpenTable) -> None:
         source = f"{table.ref.qualified_name}@v{table.version}"
@@ -85,7 +89,9 @@ class DuckDBEngine:
         with suppress(duckdb.CatalogException):  # there is no such schema yet
             self._connection.execute(f"DROP VIEW IF EXISTS {_quoted(ref.schema)}.{_quoted(ref.name)}")
 
-    def _explained(self, error: Exception, unopened: Mapping[str, SqlError]) -> SqlError:
+    def _explained(
+        self, error: Exception, unopened: Mapping[str, SqlError], opened: Sequence[TableRef]
+    ) -> SqlError:
         message = str(error).partition("\n\nStack Trace")[0].strip()
         missing = _MISSING_TABLE.search(message)
         if missing:
@@ -94,6 +100,9 @@ class DuckDBEngine:
                     return reason
             existing = [table.qualified_name for table in self._catalog.tables()]
             return UnknownTableError(missing["name"], existing, self._catalog.tables_dir)
+        if _READING in message:
+            damaged = (damage_of(ref) for ref in opened)
+            return next((each for each in damaged if each is not None), SqlError(message))
         return SqlError(message)
 
     def close(self) -> None:

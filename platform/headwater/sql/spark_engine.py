@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.sql.catalog import Catalog, TableRef
-from headwater.sql.delta import At, open_table
+from headwater.sql.delta import At, damage_of, open_table
 from headwater.sql.errors import SqlError, UnknownTableError, misses
 from headwater.sql.lexer import without_comments
 from headwater.sql.result import Result
@@ -72,7 +72,8 @@ class SparkEngine:
                 unopened[ref.qualified_name] = error
             except (PySparkException, Py4JError) as error:
                 reason = str(self._explained(error, {})).splitlines()[0]
-                unopened[ref.qualified_name] = SqlError(f"cannot open table {ref.qualified_name}: {reason}")
+                told = SqlError(f"cannot open table {ref.qualified_name}: {reason}")
+                unopened[ref.qualified_name] = damage_of(ref) or told
         try:
             frame = self._spark.sql(statement)
             return Result.from_arrow(arrow_of(frame)) if frame.columns else None
@@ -97,6 +98,12 @@ class SparkEngine:
     def _explained(self, error: Exception, unopened: Mapping[str, SqlError]) -> SqlError:
         from pyspark.errors import PySparkException
 
+        from headwater_streams.runtime.damage_behind import damage_behind
+        from headwater_streams.runtime.home import Home
+
+        damaged = damage_behind(error, Home(self._catalog.home.resolve()))
+        if damaged is not None:
+            return SqlError(str(damaged))
         if not isinstance(error, PySparkException):
             # Java's own exceptions: what they say, not in which call of Py4J.
             java = getattr(error, "java_exception", None)

@@ -4,9 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
 from headwater_streams.backfill import handover
 from headwater_streams.backfill.change import Change
 from headwater_streams.backfill.diff import SHOWN, Diff
@@ -26,8 +23,9 @@ from headwater_streams.backfill.rewind.spec import RewindPlan
 from headwater_streams.backfill.store import AnyPlan, BackfillFolder
 from headwater_streams.backfill.topics import on_same_topics, require_same_topics
 from headwater_streams.backfill.verdict import Verdict
-from headwater_streams.errors import DataLossError
+from headwater_streams.errors import DataLossError, StreamsError
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.damage_behind import damage_behind
 from headwater_streams.runtime.job import Job
 from headwater_streams.spark_errors import missing_file
 
@@ -92,7 +90,7 @@ def preview_tables(
     """
     folder = BackfillFolder(context.home, backfill)
     planned = folder.plan()
-    with _told_if_vacuumed(backfill, "plan again"), on_same_topics(context, planned):
+    with _told_if_vacuumed(context, backfill, "plan again"), on_same_topics(context, planned):
         return previewed(context, folder, planned, job, limit)
 
 
@@ -153,7 +151,7 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
         DataLossError: What was there before is gone.
     """
     folder = BackfillFolder(context.home, backfill)
-    with folder.held(), _told_if_vacuumed(backfill, "what was there before cannot be put back"):
+    with folder.held(), _told_if_vacuumed(context, backfill, "what was there before cannot be put back"):
         planned = folder.plan()
         if isinstance(planned, BackfillPlan):
             return repair_swapping.rollback(context, folder, planned)
@@ -164,17 +162,22 @@ def rollback(context: StageContext, backfill: str) -> dict[str, Any]:
 def _opened(context: StageContext, backfill: str) -> Iterator[tuple[BackfillFolder, AnyPlan]]:
     """A backfill that was not given up, held for this process alone while the block runs."""
     folder = BackfillFolder(context.home, backfill)
-    with folder.held(), _told_if_vacuumed(backfill, "plan again"):
+    with folder.held(), _told_if_vacuumed(context, backfill, "plan again"):
         folder.require_open()
         yield folder, folder.plan()
 
 
 @contextmanager
-def _told_if_vacuumed(backfill: str, remedy: str) -> Iterator[None]:
-    """Says in a sentence that a version which a plan rests on has lost a file."""
+def _told_if_vacuumed(context: StageContext, backfill: str, remedy: str) -> Iterator[None]:
+    """Says in a sentence that a version which a plan rests on has lost a file, or which file is damaged."""
     try:
         yield
-    except (Py4JJavaError, PySparkException) as error:
+    except StreamsError:
+        raise
+    except Exception as error:  # of Spark, or of what reads a table without it
+        damaged = damage_behind(error, context.home)
+        if damaged is not None:
+            raise damaged from error
         file = missing_file(error)
         if file is None:
             raise

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater_streams.atomic_file import atomic_file
-from headwater_streams.errors import DataLossError
+from headwater_streams.damage import DamagedFileError
+from headwater_streams.sinks.target import declared_name
 
 _SUFFIX = ".arrow"
 _SINCE = b"since"
@@ -30,7 +31,7 @@ class KeyFiles:
         """The keys of the batches from `since` to `last`, oldest first.
 
         Raises:
-            DataLossError: A file is not there or cannot be read.
+            DamagedFileError: A file is not there or cannot be read.
         """
         tables = []
         for batch in range(since, last + 1):
@@ -38,9 +39,12 @@ class KeyFiles:
                 with pa.ipc.open_file(self._path(batch)) as reader:
                     tables.append(reader.read_all().replace_schema_metadata())
             except (OSError, pa.ArrowInvalid) as error:
-                raise DataLossError(
-                    f"{self._path(batch)}: {error}; without the keys of batch {batch} duplicates cannot be told; "
-                    "put the checkpoint back, or start a new generation"
+                job = declared_name(self._folder.parent.parent.name)
+                raise DamagedFileError(
+                    self._path(batch),
+                    f"has no keys of batch {batch} ({error}), without which duplicates cannot be told",
+                    "put the checkpoint back, or begin a new generation with an empty table: headwater jobs rebuild "
+                    f"{job}",
                 ) from error
             self._note(batch, tables[-1])
         return tables
@@ -76,7 +80,7 @@ class KeyFiles:
         try:
             with pa.ipc.open_file(self._path(batch)) as reader:
                 return int((reader.schema.metadata or {}).get(_SINCE, -1))
-        except FileNotFoundError:
+        except (FileNotFoundError, pa.ArrowInvalid):
             return -1
 
     def _note(self, batch: int, kept: pa.Table) -> None:

@@ -25,6 +25,7 @@ from deltalake import write_deltalake
 
 from headwater_streams.dedup.intervals import IntervalSet
 from headwater_streams.dedup.verdicts import Seen
+from headwater_streams.delta_files import reading
 from headwater_streams.delta_rows import dataset_of, remove_rows
 
 SEEN_TABLE = "headwater.seen"
@@ -96,7 +97,8 @@ class ColdOrigins:
             & (pc.field("since") == self.since)
             & pc.field("origin").isin(missing)
         )
-        rows = dataset_of(self._table).to_table(filter=wanted)
+        with reading(self._table):
+            rows = dataset_of(self._table).to_table(filter=wanted)
         newest = rows.sort_by([("generation", "ascending"), ("batch", "ascending")])
         found = {
             row["origin"]: IntervalSet((each["start"], each["end"]) for each in row["intervals"])
@@ -148,7 +150,8 @@ def take_over(table: Path, origin: Path, job: str, since: int) -> None:
     """
     if not (origin / "_delta_log").exists():
         return
-    rows = dataset_of(origin).to_table()
+    with reading(origin):
+        rows = dataset_of(origin).to_table()
     if (table / "_delta_log").exists():
         replaced = (pc.field("job") == job) & (pc.field("since") >= since)
         name = job.replace("'", "''")

@@ -11,9 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError
 
+from headwater_streams.delta_files import opened_table, reading
 from headwater_streams.delta_rows import dataset_of
 from headwater_streams.ledger.log import LEDGER_TABLE, Commit, commits
 from headwater_streams.runtime.home import Home
@@ -51,10 +52,11 @@ def copy_entries(home: Home, table: str) -> int:
 
 
 def _append_new(path: Path, source: Path, table: str) -> int:
-    opened = DeltaTable(str(path)) if (path / "_delta_log").exists() else None
+    opened = opened_table(path) if (path / "_delta_log").exists() else None
     known = -1
     if opened is not None:
-        copied = dataset_of(path, opened).to_table(columns=["version"], filter=pc.field("table") == table)
+        with reading(path):
+            copied = dataset_of(path, opened).to_table(columns=["version"], filter=pc.field("table") == table)
         known = max(copied["version"].to_pylist(), default=-1)
     rows = [_row(table, commit) for commit in commits(source, since=known + 1) if commit.entry]
     if rows and opened is None:

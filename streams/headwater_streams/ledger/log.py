@@ -5,6 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headwater_streams.damage import DamagedFileError
+from headwater_streams.delta_log import actions_of, log_files
 from headwater_streams.ledger.entry import LedgerEntry, SourceRange
 
 LEDGER_TABLE = "headwater.ledger"
@@ -48,7 +50,7 @@ def commits(table: Path, *, since: int = 0, until: int | None = None) -> Iterato
     Where log files were cleaned away, the jobs' commits come from `headwater.ledger`; which files they added and
     removed is not known any more, and the commits of others are missing.
     """
-    files = _log_files(table)
+    files = log_files(table)
     if files and since < files[0][0]:
         yield from _copied(table, since, min(files[0][0], until or files[0][0]))
     for version, path in files:
@@ -97,19 +99,19 @@ def replacements(made: Iterable[Commit]) -> list[Commit]:
 
 def first_version(table: Path) -> int:
     """The oldest version whose log file exists; 0 without a log."""
-    files = _log_files(table)
+    files = log_files(table)
     return files[0][0] if files else 0
 
 
 def next_commit(table: Path) -> int:
     """The version that the table's next commit will be; no log file is read."""
-    files = _log_files(table)
+    files = log_files(table)
     return files[-1][0] + 1 if files else 0
 
 
 def commits_backwards(table: Path) -> Iterator[Commit]:
     """The same, newest first."""
-    files = _log_files(table)
+    files = log_files(table)
     for version, path in reversed(files):
         yield _read(version, path)
     if files and files[0][0]:
@@ -203,23 +205,20 @@ def _restored(commit: Commit) -> int | None:
     return int(extra["restored_version"]) if "restored_version" in extra else None
 
 
-def _log_files(table: Path) -> list[tuple[int, Path]]:
-    found = (table / "_delta_log").glob("*.json")
-    return sorted((int(path.stem), path) for path in found if path.stem.isdigit())
-
-
 def _copied(table: Path, since: int, until: int) -> Iterator[Commit]:
     copy = table.parent.parent.joinpath(*LEDGER_TABLE.split("."))
     if not (copy / "_delta_log").exists():
         return
     import pyarrow.compute as pc
 
+    from headwater_streams.delta_files import reading
     from headwater_streams.delta_rows import dataset_of
 
     name = f"{table.parent.name}.{table.name}"
     version = pc.field("version")
     wanted = (pc.field("table") == name) & (version >= since) & (version < until)
-    rows = dataset_of(copy).to_table(filter=wanted).sort_by("version")
+    with reading(copy):
+        rows = dataset_of(copy).to_table(filter=wanted).sort_by("version")
     for row in rows.to_pylist():
         yield Commit(
             row["version"],
@@ -237,9 +236,8 @@ def _read(version: int, path: Path) -> Commit:
     rows_added = rows_removed = removed_files = 0
     changed = False
     added: list[str] = []
-    with path.open() as lines:
-        for line in lines:
-            action = json.loads(line)
+    try:
+        for action in actions_of(path):
             if "commitInfo" in action:
                 info = action["commitInfo"]
                 timestamp_ms, operation = info.get("timestamp", 0), info.get("operation", "")
@@ -252,6 +250,10 @@ def _read(version: int, path: Path) -> Commit:
                 removed_files += 1
                 rows_removed += _records(action["remove"])
                 changed |= bool(action["remove"]["dataChange"])
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DamagedFileError(
+            path, f"is no commit of a Delta log ({type(error).__name__}: {error})"
+        ) from error
     return Commit(
         version,
         timestamp_ms,

@@ -1,11 +1,13 @@
 """What a suite found, and where it is kept: `<home>/quality/<table>/v<version>/result.json`."""
 
-import json
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.quality.suite import Severity, Skipped
+from headwater_streams.stored_files import parsed_json, read_bytes
 
 RESULT_FILE, DOCS_FILE = "result.json", "index.html"
 
@@ -90,19 +92,40 @@ def load_result(folder: Path) -> SuiteResult:
     """Reads a stored result.
 
     Raises:
-        FileNotFoundError: There is none in that folder.
+        DamagedFileError: There is none in that folder, or it is not what a run writes.
     """
-    stored = json.loads((folder / RESULT_FILE).read_text(encoding="utf-8"))
-    outcomes = tuple(
-        Outcome(**(outcome | {"unexpected_sample": tuple(outcome["unexpected_sample"])}))
-        for outcome in stored["outcomes"]
-    )
-    skipped = tuple(Skipped(**each) for each in stored["skipped"])
-    del stored["docs"]
-    return SuiteResult(**(stored | {"outcomes": outcomes, "skipped": skipped, "folder": folder}))
+    path = folder / RESULT_FILE
+    stored = parsed_json(path, read_bytes(path))
+    try:
+        outcomes = tuple(
+            Outcome(**(outcome | {"unexpected_sample": tuple(outcome["unexpected_sample"])}))
+            for outcome in stored["outcomes"]
+        )
+        skipped = tuple(Skipped(**each) for each in stored["skipped"])
+        del stored["docs"]
+        return SuiteResult(**(stored | {"outcomes": outcomes, "skipped": skipped, "folder": folder}))
+    except (KeyError, TypeError) as error:
+        raise DamagedFileError(path, f"is not what a run writes ({error})") from error
 
 
-def stored_results(home: Path, table: str | None = None) -> list[SuiteResult]:
-    """The stored results of a home, by table and version."""
-    found = [load_result(path.parent) for path in (home / "quality").glob(f"{table or '*'}/v*/{RESULT_FILE}")]
+def _pass_over(damaged: DamagedFileError) -> None:
+    """A run of the same version writes it again."""
+
+
+def stored_results(
+    home: Path, table: str | None = None, damaged: Callable[[DamagedFileError], None] = _pass_over
+) -> list[SuiteResult]:
+    """The stored results of a home, by table and version.
+
+    Args:
+        home: The home.
+        table: The table; all by default.
+        damaged: Is told of each result that cannot be read, which is left out.
+    """
+    found = []
+    for path in sorted((home / "quality").glob(f"{table or '*'}/v*/{RESULT_FILE}")):
+        try:
+            found.append(load_result(path.parent))
+        except DamagedFileError as error:
+            damaged(error)
     return sorted(found, key=lambda result: (result.table, result.version))

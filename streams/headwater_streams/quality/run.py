@@ -57,7 +57,27 @@ def run_suite(
     Raises:
         SuiteError: The table or version is not there, a key is not one of its columns, nothing is expected, or
             `extra` gives no expectations.
+        DamagedFileError: A file of the table is damaged.
     """
+    from headwater_streams.runtime.damage_behind import told_damage
+
+    with told_damage(Home(home.resolve()), [table]):
+        result, validation = _judged(spark, home, table, checks, keys, version, extra)
+    _store(result, validation, home)
+    return result
+
+
+def _judged(
+    spark: "SparkSession",
+    home: Path,
+    table: str,
+    checks: Sequence[Check],
+    keys: Sequence[str],
+    version: int | None,
+    extra: Callable[[], Sequence["Expectation"]] | None,
+) -> tuple[SuiteResult, "ExpectationSuiteValidationResult"]:
+    from headwater_streams.delta_files import table_damage
+
     frame, pinned = _read(spark, Home(home).table(table), table, version)
     missing = [name for name in keys if name not in frame.columns]
     if missing:
@@ -78,6 +98,10 @@ def run_suite(
     finally:
         frame.unpersist()
     outcomes = tuple(_outcome(each, known) for each in validation.results)
+    if any(each.error for each in outcomes):  # an expectation that fails by itself ends nothing but itself
+        damaged = table_damage(Home(home).table(table))
+        if damaged is not None:
+            raise damaged
     result = SuiteResult(
         table=table,
         version=pinned,
@@ -89,22 +113,21 @@ def run_suite(
         skipped=skipped,
         folder=result_folder(home, table, pinned),
     )
-    _store(result, validation, home)
-    return result
+    return result, validation
 
 
 def _read(spark: "SparkSession", path: Path, table: str, version: int | None) -> tuple["DataFrame", int]:
-    from deltalake import DeltaTable
     from deltalake.exceptions import DeltaError
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    from headwater_streams.delta_files import opened_table
     from headwater_streams.spark_errors import reason_of
 
     if not (path / "_delta_log").is_dir():
         raise SuiteError(f"there is no table {table} under {path.parent.parent}")
     try:
-        newest = DeltaTable(str(path)).version()
+        newest = opened_table(path).version()
     except (DeltaError, ValueError, OSError) as error:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise SuiteError(f"{table} cannot be opened: {why}") from error

@@ -6,6 +6,8 @@ next `reservoirVersion` with `index` -1 when whole commits were read. (Source: S
 
 The checkpoint of a job with state also has `offsets/-2`, `offsets/-1` and `commits/-1`, until Spark lets go of them:
 see `plan_before_first_batch`.
+
+A file that is damaged raises `DamagedFileError`, whichever function reads it; see `checkpoint_damage` for all of them.
 """
 
 import json
@@ -15,7 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater_streams.atomic_file import atomic_file
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.ledger.entry import NO_WATERMARK_MS
+from headwater_streams.stored_files import parsed_json, read_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,11 +40,24 @@ def read_offsets(checkpoint: Path, batch: int) -> BatchOffsets | None:
     path = checkpoint / "offsets" / str(batch)
     if not path.exists():
         return None
-    _version, metadata, *sources = path.read_text().splitlines()
-    return BatchOffsets(
-        int(json.loads(metadata)["batchWatermarkMs"]),
-        tuple(json.loads(line) if line.startswith("{") else None for line in sources),
-    )
+    metadata, sources = _logged(path)
+    ends = tuple(parsed_json(path, line) if line.startswith(b"{") else None for line in sources)
+    return BatchOffsets(_number(path, metadata, "batchWatermarkMs"), ends)
+
+
+def _logged(path: Path) -> tuple[dict[str, Any], list[bytes]]:
+    """What a file of the offset or of the commit log says: its metadata, and the lines behind it."""
+    version, *lines = read_bytes(path).splitlines()
+    if not version.startswith(b"v") or not lines:
+        raise DamagedFileError(path, "is no file of a checkpoint: a version and an object belong there")
+    return parsed_json(path, lines[0]), lines[1:]
+
+
+def _number(path: Path, metadata: dict[str, Any], name: str) -> int:
+    found = metadata.get(name)
+    if not isinstance(found, int):
+        raise DamagedFileError(path, f"does not say {name}")
+    return found
 
 
 def batches_kept(spark: "SparkSession") -> int:
@@ -74,8 +91,13 @@ def next_batch(checkpoint: Path) -> tuple[int, int]:
         return 0, NO_WATERMARK_MS
     if not is_committed(checkpoint, batch):
         return batch, planned.watermark_ms
-    _version, metadata, *_ = (checkpoint / "commits" / str(batch)).read_text().splitlines()
-    return batch + 1, max(planned.watermark_ms, int(json.loads(metadata)["nextBatchWatermarkMs"]))
+    return batch + 1, max(planned.watermark_ms, next_watermark_ms(checkpoint, batch))
+
+
+def next_watermark_ms(checkpoint: Path, batch: int) -> int:
+    """The watermark behind a batch that Spark has done with, in milliseconds since the epoch."""
+    path = checkpoint / "commits" / str(batch)
+    return _number(path, _logged(path)[0], "nextBatchWatermarkMs")
 
 
 def is_committed(checkpoint: Path, batch: int) -> bool:
@@ -83,11 +105,59 @@ def is_committed(checkpoint: Path, batch: int) -> bool:
     return (checkpoint / "commits" / str(batch)).exists()
 
 
+def first_lost(checkpoint: Path, done: int) -> int | None:
+    """The first batch that read something and that Spark has done with, though the table ends before it: its commit is
+    gone. None where there is none; the first one of all may be a warm-up, which commits nothing.
+
+    Args:
+        checkpoint: The query's checkpoint.
+        done: The last batch that the job's table has; -1 for none.
+    """
+    last = last_planned(checkpoint)
+    for batch in range(max(done + 1, 1), -1 if last is None else last + 1):
+        before, end = read_offsets(checkpoint, batch - 1), read_offsets(checkpoint, batch)
+        if before is None or end is None or not is_committed(checkpoint, batch):
+            continue
+        if any(_goes_on(*pair) for pair in zip(before.sources, end.sources, strict=False)):
+            return batch
+    return None
+
+
+def told_lost(job: str, table: str, lost: int, done: int) -> str:
+    """That of a table, as `first_lost` finds it, without the remedy."""
+    last = f"ends with batch {done}" if done >= 0 else "has no batch"
+    return f"job {job!r}: it has done with batch {lost}, and {table} {last}: commits of its log are gone"
+
+
+def _goes_on(before: dict[str, Any] | None, end: dict[str, Any] | None) -> bool:
+    """Whether there are offsets, or commits, between two lines of a source; a partition that came is none by itself."""
+    if end is None or "reservoirVersion" in end:
+        return end is not None and end["reservoirVersion"] > (before or {}).get("reservoirVersion", 0)
+    read = before or {}
+    return any(
+        int(offset) > int(read.get(topic, {}).get(partition, 0))
+        for topic, partitions in end.items()
+        for partition, offset in partitions.items()
+    )
+
+
 def kafka_start(checkpoint: Path, source: int) -> dict[str, dict[str, int]]:
     """Where a Kafka source began: it writes its first offsets to `sources/<n>/0` before the first batch."""
-    text = (checkpoint / "sources" / str(source) / "0").read_text()
-    start: dict[str, dict[str, int]] = json.loads(text[text.index("{") :])
+    path = checkpoint / "sources" / str(source) / "0"
+    data = read_bytes(path)
+    start: dict[str, dict[str, int]] = parsed_json(path, data[max(data.find(b"{"), 0) :])
     return start
+
+
+def id_of_query(checkpoint: Path) -> str | None:
+    """The id that Spark gave the query; None before its first start."""
+    path = checkpoint / "metadata"
+    if not path.exists():
+        return None
+    found = parsed_json(path, read_bytes(path)).get("id")
+    if not isinstance(found, str):
+        raise DamagedFileError(path, "does not say id")
+    return found
 
 
 def next_version(offset: dict[str, Any]) -> int:

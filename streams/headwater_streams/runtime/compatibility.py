@@ -16,7 +16,8 @@ from pyspark.sql import types as T
 from headwater_streams.durations import parse_duration
 from headwater_streams.errors import IncompatibleStateError, SourceReplacedError
 from headwater_streams.ledger.log import last_entry, next_commit
-from headwater_streams.runtime.checkpoint import read_offsets
+from headwater_streams.runtime.checkpoint import first_lost, last_planned, read_offsets
+from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import InputFacts, RunFacts, facts_of, facts_of_last_run
 from headwater_streams.runtime.generations import (
@@ -42,8 +43,7 @@ REMEDIES: dict[Remedy, str] = {
 }
 """What can be done, from the least to the most."""
 _STRENGTH: tuple[Remedy, ...] = tuple(REMEDIES)
-_ROWS_OF = "the rows of "
-_TOPIC = "the topic "
+_ROWS_OF, _CHECKPOINT, _TOPIC = "the rows of ", "the checkpoint", "the topic "
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,22 @@ class Difference:
         return f"{self.what}: {self.before} before, {self.now} now; {self.why}"
 
 
-def differences(context: StageContext, plan: JobPlan, generation: int) -> list[Difference]:
+def differences(
+    context: StageContext, plan: JobPlan, generation: int, *, with_state: bool = False
+) -> list[Difference]:
     """What differs between a job and the last run of a generation of it; before the first, the topics that are not
-    those that it was begun on."""
+    those that it was begun on.
+
+    Args:
+        context: The session, the home, the record source.
+        plan: The job.
+        generation: The generation.
+        with_state: Whether to read all of Spark's state, for a file that is damaged.
+    """
     checkpoint = context.home.checkpoint(plan.job.name, generation)
+    damaged = checkpoint_damage(checkpoint, with_state=with_state)
+    if damaged is not None:
+        return [lost_checkpoint(plan, f"batch {last_planned(checkpoint)}", f"{damaged.path} {damaged.what}")]
     before = facts_of_last_run(checkpoint)
     if before is None:
         return topics_made_again(context, plan, generation)
@@ -88,16 +100,25 @@ def _refused_columns(context: StageContext, plan: JobPlan) -> set[str]:
     return {_column(schema.fieldNames()[0]) for schema in each if column_problems(table, name, schema)}
 
 
-def since_last_run(context: StageContext, plan: JobPlan) -> list[Difference]:
+def lost_checkpoint(plan: JobPlan, before: str, now: str) -> Difference:
+    """That a checkpoint is gone, in whole or in part."""
+    remedy: Remedy = "renew" if mends_checkpoint(plan) else "rebuild"
+    return Difference(_CHECKPOINT, before, now, remedy, "it says what the job has read, and has its state")
+
+
+def since_last_run(context: StageContext, plan: JobPlan, *, with_state: bool = False) -> list[Difference]:
     """The same for the generation that the job's table is at, and whether its checkpoint is there."""
     generation = current_generation(context, plan.job)
     checkpoint = context.home.checkpoint(plan.job.name, generation)
     last = last_entry(context.home.table(plan.job.target.name), plan.job.name, generation)
+    found = differences(context, plan, generation, with_state=with_state)
+    if any(each.what == _CHECKPOINT for each in found):
+        return found
+    if last is not None and (lost := first_lost(checkpoint, last.batch)) is not None:
+        return [lost_checkpoint(plan, f"batch {lost} in {plan.job.target.name}", "gone from its log")]
     if last is None or last.batch < 0 or read_offsets(checkpoint, last.batch) is not None:
-        return differences(context, plan, generation)
-    remedy: Remedy = "renew" if mends_checkpoint(plan) else "rebuild"
-    why = "it says what the job has read, and has its state"
-    return [Difference("the checkpoint", f"batch {last.batch}", "gone", remedy, why)]
+        return found
+    return [lost_checkpoint(plan, f"batch {last.batch}", "gone")]
 
 
 def topics_made_again(context: StageContext, plan: JobPlan, generation: int) -> list[Difference]:
@@ -175,7 +196,7 @@ def _told_remedy(job: str, remedy: Remedy, found: Sequence[Difference]) -> str:
     return f"{REMEDIES[remedy].replace('JOB', declared)} {declared if remedy == 'renew' else job}"
 
 
-_MENDED = frozenset({"Spark", "state", "the checkpoint"})
+_MENDED = frozenset({"Spark", "state", _CHECKPOINT})
 """What a warm-up mends, though it may ask for a rebuild: the state's old expressions are the user's to judge."""
 _USES_NEW_STATE = frozenset({"shuffle partitions", "state store"})
 

@@ -4,28 +4,28 @@
      "keys": ["carrier"], "mode": "update",
      "inputs": {"departures": {"kind": "topic", "ids": {"departures": "<KIP-516>"}, ...}},
      "operator": "TumblingWindow(...)", "state": ["Aggregate ... "], "columns": {"carrier": "string"},
-     "shuffle_partitions": "2", "state_store": "org.apache...", "dedup": "ByOffset(...)", "fingerprint": "9f2c..."}
+     "shuffle_partitions": "2", "state_store": "org.apache...", "dedup": "ByOffset(...)", "fingerprint": "9f2c...",
+     "_crc32": "<of all before>"}
 
 A job that differs from it cannot always go on with the state that Spark kept; `compatibility` says when it can.
 """
 
 import dataclasses
-import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headwater_streams.damage import FACTS_FILE, DamagedFileError
 from headwater_streams.delta_rows import table_id
 from headwater_streams.runtime.checkpoint import last_planned
 from headwater_streams.runtime.context import StageContext
-from headwater_streams.runtime.home import write_atomically
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.sinks.scd_target import ScdTarget
 from headwater_streams.sources.inputs import TopicInput
+from headwater_streams.stored_files import read_json, write_json
 
-_FILE = "headwater.json"
 _ADDRESS = re.compile(
     r" at 0x[0-9a-f]+"
 )  # of a function that an operator was given; its text is in the fingerprint
@@ -128,15 +128,21 @@ def _operator(plan: JobPlan) -> str:
 
 
 def facts_of_last_run(checkpoint: Path) -> RunFacts | None:
-    """What the checkpoint was made with; None where no batch has begun, or a Headwater before this file made it."""
-    path = checkpoint / _FILE
+    """What the checkpoint was made with; None where no batch has begun, or a Headwater before this file made it.
+
+    Raises:
+        DamagedFileError: The file is not what was written.
+    """
+    path = checkpoint / FACTS_FILE
     if last_planned(checkpoint) is None or not path.exists():
         return None
-    value: dict[str, Any] = json.loads(path.read_text())
-    inputs = {name: InputFacts(**found) for name, found in value.pop("inputs").items()}
-    return RunFacts(
-        **{**value, "keys": tuple(value["keys"]), "state": tuple(value["state"]), "inputs": inputs}
-    )
+    value: dict[str, Any] = read_json(path)
+    try:
+        inputs = {name: InputFacts(**found) for name, found in value.pop("inputs").items()}
+        keys, state = tuple(value["keys"]), tuple(value["state"])
+        return RunFacts(**{**value, "keys": keys, "state": state, "inputs": inputs})
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DamagedFileError(path, f"is not what a run writes ({error})") from error
 
 
 def keep_facts(checkpoint: Path, now: RunFacts) -> RunFacts:
@@ -156,7 +162,7 @@ def keep_facts(checkpoint: Path, now: RunFacts) -> RunFacts:
             now, shuffle_partitions=before.shuffle_partitions, state_store=before.state_store, inputs=inputs
         )
     if now != before:
-        write_atomically(checkpoint / _FILE, dataclasses.asdict(now))
+        write_json(checkpoint / FACTS_FILE, dataclasses.asdict(now))
     return now
 
 
@@ -177,7 +183,7 @@ def move_facts(checkpoint: Path, context: StageContext, tables: Collection[str] 
         name: replace(each, ids={s: ids[s] if s in tables else found for s, found in each.ids.items()})
         for name, each in before.inputs.items()
     }
-    write_atomically(checkpoint / _FILE, dataclasses.asdict(replace(before, targets=targets, inputs=inputs)))
+    write_json(checkpoint / FACTS_FILE, dataclasses.asdict(replace(before, targets=targets, inputs=inputs)))
 
 
 def _table_id(path: Path) -> str | None:

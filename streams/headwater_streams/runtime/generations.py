@@ -13,7 +13,7 @@ from typing import Literal
 from headwater_streams.dedup.by_key import ByKey
 from headwater_streams.dedup.memory import carried
 from headwater_streams.dedup.verdicts import own_key
-from headwater_streams.errors import IncompatibleStateError, StreamsError
+from headwater_streams.errors import DataLossError, IncompatibleStateError, StreamsError
 from headwater_streams.ledger.entry import LedgerEntry, is_undone, merge_ranges
 from headwater_streams.ledger.log import (
     commits,
@@ -25,15 +25,20 @@ from headwater_streams.ledger.log import (
     since_rebuilt,
 )
 from headwater_streams.ledger.repairs import half_done
+from headwater_streams.runtime.checkpoint import is_committed, last_planned, read_offsets
+from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
 from headwater_streams.runtime.context import StageContext
 from headwater_streams.runtime.facts import facts_of_last_run
+from headwater_streams.runtime.home import Home
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.positions import Positions, beyond_end, next_offsets
+from headwater_streams.runtime.readers import read_beyond
 from headwater_streams.runtime.tables import prepare_tables, tables_of
 from headwater_streams.runtime.warm_up import WarmUp, find_warm_up, why_not
 from headwater_streams.sinks.delta_table import REBUILT, DeltaTransaction
 from headwater_streams.sinks.marks import last_batch
+from headwater_streams.sinks.target import declared_name
 from headwater_streams.sources.reader import Starts
 from headwater_streams.sources.topic_metadata import changed_ids
 
@@ -144,6 +149,8 @@ def begin_generation(context: StageContext, plan: JobPlan, action: Action) -> Le
     half_repaired = _why_half_repaired(context, job)
     if half_repaired is not None:
         raise StreamsError(f"{half_repaired}, first: headwater backfill list")
+    if action == "renew":
+        require_unread(context.home, job)
     last = last_entry(table, job.name, generation)
     after = {"generation": generation, "batch": last.batch if last is not None else -1}
     again = None
@@ -210,8 +217,8 @@ def why_not_renewed(plan: JobPlan) -> str | None:
 
 
 def mends_checkpoint(plan: JobPlan) -> bool:
-    """Whether a renewal mends a lost checkpoint: without it, a row-by-row job would read its input once more."""
-    return plan.kind not in STATELESS and why_not_renewed(plan) is None
+    """Whether a renewal mends a lost checkpoint: what a job has read of topics its ledger says, too."""
+    return why_not_renewed(plan) is None
 
 
 def is_cut_off(context: StageContext, job: Job) -> bool:
@@ -227,6 +234,24 @@ def _ends(again: WarmUp | None) -> Positions:
     """Where a generation goes on in its topics once it has read again."""
     ranges = merge_ranges([source.ranges for source in again.sources] if again is not None else [])
     return {topic: {p: end for p, (_, end) in partitions.items()} for topic, partitions in ranges.items()}
+
+
+def require_unread(home: Home, job: Job) -> None:
+    """Sees to it that no other job has read what a job's table has lost, which a renewal would write once more.
+
+    Raises:
+        DataLossError: One has.
+    """
+    for target in job.targets:
+        readers = read_beyond(home, target.name)
+        if readers:
+            declared = declared_name(job.name)
+            ingest = " --ingest" if declared != job.name else ""
+            others = [name for name in dict.fromkeys(map(declared_name, readers)) if name != declared]
+            raise DataLossError(
+                f"job {job.name!r}: commits of {target.name} are gone that {', '.join(readers)} has read; put the log "
+                f"back, or make all of it again: headwater jobs rebuild {' '.join([declared, *others])}{ingest}"
+            )
 
 
 def require_whole(context: StageContext, job: Job) -> None:
@@ -351,12 +376,13 @@ def _starts(
 ) -> tuple[Positions, dict[str, dict[int, list[int]]], set[str]]:
     """Where to begin in each topic, what is gone of it, and which topics were deleted and made again."""
     checkpoint = context.home.checkpoint(job.name, generation)
-    known = ids_read(context, job, generation)
+    is_damaged = checkpoint_damage(checkpoint) is not None
+    known = {} if is_damaged else ids_read(context, job, generation)
     others = changed_ids(known, {topic: context.source.topic_id(topic) for topic in known})
     done = last.batch if last is not None else -1
-    # A checkpoint without a batch, or one that is gone, says nothing of where the job has come to.
+    # A checkpoint without a batch, or one that is gone or damaged, says nothing of where the job has come to.
     read = read_by_ledger(context.home.table(job.target.name), job.name)
-    for declared in job.topics:
+    for declared in job.topics if not is_damaged and _goes_with(checkpoint, done) else ():
         read |= next_offsets(context.source, declared, checkpoint, done)
     starts, lost, anew = {}, {}, set()
     for topic in job.topic_names:
@@ -369,6 +395,14 @@ def _starts(
         if gone:
             lost[topic] = gone
     return starts, lost, anew
+
+
+def _goes_with(checkpoint: Path, done: int) -> bool:
+    """Whether a checkpoint knows the last batch of the table, and has done with none after it."""
+    last = last_planned(checkpoint)
+    if done >= 0 and read_offsets(checkpoint, done) is None:
+        return False
+    return last is None or last <= done or not is_committed(checkpoint, last)
 
 
 def read_by_ledger(table: Path, job: str, *, until: int | None = None) -> Positions:

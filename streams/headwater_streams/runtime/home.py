@@ -1,10 +1,8 @@
 """Where a home keeps what jobs make: tables, checkpoints, generations."""
 
-import json
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-
-from headwater_streams.atomic_file import atomic_file
 
 
 @dataclass(frozen=True)
@@ -23,6 +21,11 @@ class Home:
         found = (self.root / "tables").glob("*/*/_delta_log")
         return sorted(f"{log.parent.parent.name}.{log.parent.name}" for log in found)
 
+    def set_aside(self, name: str) -> Path:
+        """Where a damaged table is moved to, out of the way of the one that is made anew; nothing is there yet."""
+        folder = self.root / "damaged"
+        return next(path for n in count(1) if not (path := folder / f"{name}.{n}").exists())
+
     def checkpoint(self, job: str, generation: int) -> Path:
         """The checkpoint folder of a job's generation."""
         return self.root / "checkpoints" / job / str(generation)
@@ -35,9 +38,3 @@ class Home:
         """The last generation of a job that has a checkpoint; 0 where none has."""
         found = (self.root / "checkpoints" / job).glob("*")
         return max((int(each.name) for each in found if each.name.isdecimal()), default=0)
-
-
-def write_atomically(path: Path, value: object) -> None:
-    """Writes JSON so that a reader, or a crash, sees the old file or the new one."""
-    with atomic_file(path) as file:
-        file.write(json.dumps(value).encode())

@@ -5,11 +5,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable as DeltaLake
 from deltalake.exceptions import DeltaError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
+from headwater_streams.delta_files import opened_table
 from headwater_streams.delta_rows import table_id
 from headwater_streams.errors import DataLossError, SourceReplacedError, SupersededError
 from headwater_streams.ledger.entry import LedgerEntry, Ranges, SourceRange, merge_ranges
@@ -89,6 +89,13 @@ class InputReader:
         if isinstance(self.declared, TopicInput):
             return
         self._target, position = target, self.position(checkpoint)
+        end = next_commit(self.path)
+        if position is not None and position > end:
+            raise DataLossError(
+                f"job {self.job!r}: it has read {self.declared.name} up to version {position - 1}, and the table ends "
+                f"with {end - 1}: commits of its log are gone; put the log back, or make the job's table again: "
+                f"headwater jobs rebuild {self.job}"
+            )
         if position is not None:
             self._taken_back = taken_back_since(self.path, position)
             # Delta's source asks for it, and does not read it, where one batch was done: a version that is there.
@@ -255,7 +262,7 @@ class InputReader:
     @cached_property
     def first_version(self) -> int:
         """What stood in the table before it was rebuilt is not there any more."""
-        rebuilt = DeltaLake(str(self.path)).transaction_version(REBUILT)
+        rebuilt = opened_table(self.path).transaction_version(REBUILT)
         return 0 if rebuilt is None else rebuilt + 1
 
     def _is_mine(self, offset: dict[str, Any]) -> bool:

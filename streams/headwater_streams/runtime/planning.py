@@ -9,6 +9,7 @@ from headwater_streams.errors import JobDefinitionError
 from headwater_streams.runtime.analysis import analyse, own_schemas
 from headwater_streams.runtime.chain import with_steps
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.damage_behind import told_damage
 from headwater_streams.runtime.ingest import reads_directly, with_ingest, with_united
 from headwater_streams.runtime.job import Job
 from headwater_streams.runtime.plan import JobPlan
@@ -20,9 +21,10 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
 
     Raises:
         JobDefinitionError: A job is wrong, or the jobs feed each other in a circle.
+        DamagedFileError: A table that one reads is damaged.
     """
     tables = {
-        name: context.spark.read.format("delta").load(str(context.home.table(name))).schema
+        name: _schema_of(context, name)
         for name in context.home.tables()
         if any(name in job.table_names for job in jobs)
     }
@@ -42,6 +44,11 @@ def plan_jobs(context: StageContext, jobs: Sequence[Job]) -> list[JobPlan]:
                 raise _told(job, error) from error
             waiting.remove(job)
     return plans
+
+
+def _schema_of(context: StageContext, table: str) -> T.StructType:
+    with told_damage(context.home, [table]):
+        return context.spark.read.format("delta").load(str(context.home.table(table))).schema
 
 
 def _told(job: Job, error: JobDefinitionError) -> JobDefinitionError:

@@ -6,16 +6,21 @@ for rows.
 """
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 from deltalake import write_deltalake
 
+from headwater_streams.damage import DamagedFileError
+from headwater_streams.delta_files import reading
 from headwater_streams.runtime.home import Home
 
+_log = logging.getLogger(__name__)
 PROGRESS_TABLE = "headwater.progress"
 
 Event = Literal["started", "batch", "stopped", "waiting", "failed"]
@@ -131,7 +136,11 @@ class ProgressLog:
             return self._appended
         rows, self._rows = self._rows, []
         self._due_s = time.monotonic() + self._every_s
-        write_deltalake(self._path, pa.Table.from_pylist(rows, schema=SCHEMA), mode="append")
+        try:
+            with reading(Path(self._path)):
+                write_deltalake(self._path, pa.Table.from_pylist(rows, schema=SCHEMA), mode="append")
+        except DamagedFileError as error:  # it is for people: jobs go on without it
+            _log.warning("%s", error)
         self._appended += 1
         return self._appended
 

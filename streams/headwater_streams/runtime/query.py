@@ -5,12 +5,16 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
+from urllib.parse import unquote
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater_streams.damage import DamagedFileError, place_of
+from headwater_streams.delta_files import added_by
 from headwater_streams.errors import (
     DataLossError,
     FailingRowsFoundError,
@@ -23,13 +27,16 @@ from headwater_streams.ledger.entry import WATERMARK, merge_ranges, spelled
 from headwater_streams.ledger.log import last_entry
 from headwater_streams.runtime.batch_result import BatchResult, Metrics
 from headwater_streams.runtime.checkpoint import (
+    first_lost,
     is_committed,
     next_batch,
     plan_closing_batch,
     read_offsets,
+    told_lost,
 )
 from headwater_streams.runtime.compatibility import differences, require_compatible
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.damage_behind import damage_behind
 from headwater_streams.runtime.facts import facts_of, keep_facts
 from headwater_streams.runtime.faults import away, speaks_of_loss
 from headwater_streams.runtime.generations import (
@@ -37,6 +44,7 @@ from headwater_streams.runtime.generations import (
     generation_now,
     mends_checkpoint,
     require_begun,
+    require_unread,
     require_whole,
 )
 from headwater_streams.runtime.inputs import BatchInput, InputReader
@@ -55,7 +63,7 @@ from headwater_streams.runtime.turn import Turn
 from headwater_streams.runtime.upkeep import TableUpkeep, Upkeep
 from headwater_streams.runtime.warm_up import WarmUp, plan_warm_up
 from headwater_streams.sources.topic_metadata import changed_ids
-from headwater_streams.spark_errors import reason_of
+from headwater_streams.spark_errors import missing_file, reason_of
 from headwater_streams.workers import has_worker
 
 _SHOWN = 3
@@ -252,11 +260,38 @@ class JobQuery:
             failure = self._failure or ended  # a batch may have failed meanwhile, and its own error says more
         if isinstance(failure, _StopRequestedError) or self._is_interrupted:
             return None
+        if failure is not None and not isinstance(failure, StreamsError):
+            damaged = self.damage_behind(failure)
+            if damaged is not None:
+                failure = self._failure = damaged
         if failure is not None and speaks_of_loss(failure):
             failure = self._failure = self._named(failure)
         if failure is not None and not isinstance(failure, StreamsError) and not _whose(failure):
             failure.add_note(f"job {self.job.name!r}{self._reading}")
         return failure
+
+    def damage_behind(self, error: BaseException) -> DamagedFileError | None:
+        """The damaged file that an error of the query comes of; None where there is none."""
+        job, read = self.job, [table.name for table in self.job.tables]
+        written = (job.target.name, *job.other_tables, job.target.quarantine_table, job.target.late_table)
+        looked_up = [declared.name for declared in job.lookups.values()]
+        found = damage_behind(
+            error, self._context.home, checkpoint=self._checkpoint, tables=(*written, *read, *looked_up)
+        )
+        if found is not None and found.place.kind == "checkpoint":
+            return found.with_remedy(f"{self._without_checkpoint()} {job.name}")
+        return found or self._vacuumed(error)
+
+    def _vacuumed(self, error: BaseException) -> DamagedFileError | None:
+        """A data file of a commit that the query was to read, which another tool's vacuum has removed."""
+        path = Path(unquote(missing_file(error) or ""))
+        if not path.is_relative_to(self._context.home.root / "tables"):
+            return None
+        return DamagedFileError(
+            path,
+            f"is gone{added_by(self._context.home.table(place_of(path).name), path.name)}",
+            f"put it back from a copy, or make the job's table again: headwater jobs rebuild {self.job.name}",
+        )
 
     def _named(self, error: BaseException) -> BaseException:
         """What is gone, where Spark only says that something is."""
@@ -438,6 +473,12 @@ class JobQuery:
         """The last batch that the table has, -1 for none; the checkpoint must know it."""
         table = self._context.home.table(self.job.target.name)
         entry = last_entry(table, self.job.name, self._generation)
+        done = -1 if entry is None else entry.batch
+        lost = first_lost(self._checkpoint, done)
+        if lost is not None:
+            require_unread(self._context.home, self.job)
+            told = told_lost(self.job.name, self.job.target.name, lost, done)
+            raise DataLossError(f"{told}; {self._without_checkpoint('the log')} {self.job.name}")
         if entry is None:
             return -1
         if entry.batch >= 0 and read_offsets(self._checkpoint, entry.batch) is None:
@@ -447,13 +488,11 @@ class JobQuery:
             )
         return entry.batch
 
-    def _without_checkpoint(self) -> str:
+    def _without_checkpoint(self, what: str = "the checkpoint") -> str:
         """What can be done."""
         if mends_checkpoint(self._plan):
-            return "put the checkpoint back, or begin one that keeps the table's rows: headwater jobs renew"
-        return (
-            "put the checkpoint back, or begin a new generation with an empty table: headwater jobs rebuild"
-        )
+            return f"put {what} back, or begin a generation that keeps the table's rows: headwater jobs renew"
+        return f"put {what} back, or begin a new generation with an empty table: headwater jobs rebuild"
 
 
 def explain(error: BaseException) -> str:

@@ -2,8 +2,11 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 
-from headwater_streams.ledger.log import commits
+from headwater_streams.damage import DamagedFileError, writer_of
+from headwater_streams.ledger.log import commits, next_commit, since_rebuilt
+from headwater_streams.runtime.facts import facts_of_last_run
 from headwater_streams.runtime.home import Home
 
 
@@ -11,11 +14,43 @@ def readers_by_table(home: Home) -> Mapping[str, set[tuple[str, str]]]:
     """The jobs that have read each table, each with a table that it writes; none for a table that is not named."""
     found: defaultdict[str, set[tuple[str, str]]] = defaultdict(set)
     for name in home.tables():
-        for commit in commits(home.table(name)):
-            for source in commit.entry.sources if commit.entry is not None else ():
-                if source.table is not None and commit.entry is not None:
-                    found[source.table].add((commit.entry.job, commit.entry.table))
+        try:
+            entries = [commit.entry for commit in commits(home.table(name)) if commit.entry is not None]
+            read = {(s.table, e.job, e.table) for e in entries for s in e.sources if s.table is not None}
+        except DamagedFileError as error:
+            read = _by_checkpoint(home, name, error)
+        for source, job, table in read:
+            found[source].add((job, table))
     return found
+
+
+def read_beyond(home: Home, table: str) -> list[str]:
+    """The jobs that have read commits of a table which its log has lost: they would read others under their numbers."""
+    end = next_commit(home.table(table))
+    found = set()
+    for name in home.tables():
+        made = []
+        with suppress(DamagedFileError):  # a table that has to be made again in any case
+            made = since_rebuilt([*commits(home.table(name))]) if name != table else []
+        for entry in (commit.entry for commit in made if commit.entry is not None):
+            ends = [s.versions[1] for s in entry.sources if s.table == table and s.versions is not None]
+            if max(ends, default=0) > end:
+                found.add(entry.job)
+    return sorted(found)
+
+
+def _by_checkpoint(home: Home, table: str, damaged: DamagedFileError) -> set[tuple[str, str, str]]:
+    """What a table's job reads by its checkpoint, where its log cannot be read.
+
+    Raises:
+        DamagedFileError: That is not known either.
+    """
+    job = writer_of(home.root, table)
+    facts = None if job is None else facts_of_last_run(home.checkpoint(job, home.last_generation(job)))
+    if job is None or facts is None:
+        raise damaged
+    tables = [source for each in facts.inputs.values() if each.kind == "table" for source in each.ids]
+    return {(source, job, table) for source in tables}
 
 
 def fed_by(home: Home, tables: Iterable[str]) -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """New generations of several jobs at once: which of them must begin one together."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
+from headwater_streams.delta_log import log_damage
 from headwater_streams.errors import JobDefinitionError, StreamsError, UnavailableError
 from headwater_streams.ledger.entry import LedgerEntry, gone_of, merge_ranges, spelled
 from headwater_streams.ledger.log import lineage, next_commit, since_rebuilt
@@ -15,6 +17,7 @@ from headwater_streams.runtime.compatibility import (
     since_last_run,
 )
 from headwater_streams.runtime.context import StageContext
+from headwater_streams.runtime.damage_behind import told_damage
 from headwater_streams.runtime.generations import (
     STATELESS,
     Action,
@@ -22,12 +25,14 @@ from headwater_streams.runtime.generations import (
     is_cut_off,
 )
 from headwater_streams.runtime.job import Job
-from headwater_streams.runtime.ownership import LeaseFactory
+from headwater_streams.runtime.ownership import Lease, LeaseFactory
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.planning import plan_jobs
 from headwater_streams.runtime.readers import readers_by_table
-from headwater_streams.runtime.tables import other_writer, table_problems
+from headwater_streams.runtime.tables import other_writer, table_problems, tables_of
 from headwater_streams.sinks.target import declared_name
+
+_log = logging.getLogger(__name__)
 
 
 def begin_generations(
@@ -44,35 +49,66 @@ def begin_generations(
     stateful job is kept, since nothing that the job does with its rows is in it, unless the job unites several inputs
     there, or they are the rows of another operator, or it cannot hold the topic's columns as they are now, or a rebuild
     is asked to make it anew, too (`ingest`). A stateful job is renewed if it needs that, with a warm-up; what reads
-    topics for it, if that needs it or nothing else does.
+    topics for it, if that needs it or nothing else does. A table to be rebuilt whose log is damaged is moved out of the
+    home's tables.
 
     Raises:
         StreamsError: A job runs, has not run yet, cannot be renewed, or a job that is not named reads the table.
     """
     plans = plan_jobs(context, jobs)
     named = {job.name for job in jobs}
-    if action == "renew":
-        chosen = _to_renew(context, plans, named)
-    else:
-        wanted = named | {plan.job.name for plan in plans if _lacks_its_table(context, plan)}
-        wanted |= {plan.job.name for plan in plans if plan.is_ingest and table_problems(context, plan)}
-        wanted |= {plan.job.name for plan in plans if ingest and plan.job.topics}
-        chosen = [plan for plan in plans if plan.job.name in wanted or _has_done(context, plan)]
-        chosen = [
-            plan
-            for plan in _with_readers(context, plans, chosen)
-            if plan.job.name in wanted or next_commit(context.home.table(plan.job.target.name))
-        ]
-    leases = {plan.job.name: lease(plan.job.name) for plan in chosen}
+    leases: dict[str, Lease] = {}
     try:
-        for held in leases.values():
-            held.claim([])
+        if action == "rebuild":
+            for plan in plans:
+                if plan.job.name in named or (ingest and plan.job.topics):
+                    _put_aside(context, plan, leases, lease)
+        chosen = _chosen(context, plans, named, action, ingest=ingest)
+        for plan in chosen:
+            _claim(plan, leases, lease)
         # Readers first: one that has begun anew reads whatever is in its input by then, once.
-        begun = [begin_generation(context, plan, action) for plan in reversed(chosen)]
+        with told_damage(context.home):
+            begun = [begin_generation(context, plan, action) for plan in reversed(chosen)]
         return begun[::-1]
     finally:
         for held in leases.values():
             held.release()
+
+
+def _claim(plan: JobPlan, leases: dict[str, Lease], lease: LeaseFactory) -> None:
+    if plan.job.name not in leases:
+        leases[plan.job.name] = lease(plan.job.name)
+        leases[plan.job.name].claim([])
+
+
+def _put_aside(context: StageContext, plan: JobPlan, leases: dict[str, Lease], lease: LeaseFactory) -> None:
+    """Moves a job's tables whose logs are damaged out of the way of new ones; nothing is removed."""
+    for name in tables_of(plan):
+        table = context.home.table(name)
+        damaged = log_damage(table)
+        if damaged is None:
+            continue
+        _claim(plan, leases, lease)
+        aside = context.home.set_aside(name)
+        aside.parent.mkdir(parents=True, exist_ok=True)
+        table.rename(aside)
+        _log.warning("%s: %s %s; the table was moved to %s", name, damaged.path, damaged.what, aside)
+
+
+def _chosen(
+    context: StageContext, plans: Sequence[JobPlan], named: AbstractSet[str], action: Action, *, ingest: bool
+) -> list[JobPlan]:
+    if action == "renew":
+        return _to_renew(context, plans, named)
+    wanted = named | {plan.job.name for plan in plans if _lacks_its_table(context, plan)}
+    wanted |= {plan.job.name for plan in plans if plan.is_ingest and table_problems(context, plan)}
+    wanted |= {plan.job.name for plan in plans if ingest and plan.job.topics}
+    chosen = [plan for plan in plans if plan.job.name in wanted or _has_done(context, plan)]
+    return [
+        plan
+        for plan in _with_readers(context, plans, chosen)
+        if plan.job.name in wanted or next_commit(context.home.table(plan.job.target.name))
+    ]
 
 
 def gone_since_read(context: StageContext, jobs: Sequence[Job]) -> dict[str, list[str]]:
@@ -141,7 +177,7 @@ def _to_renew(context: StageContext, plans: Sequence[JobPlan], named: AbstractSe
         if remedy_of(differences) == "rebuild":
             require_compatible(plan.job.name, differences)
     stateful = [plan for plan in plans if plan.kind not in STATELESS]
-    found = {plan.job.name: since_last_run(context, plan) for plan in stateful}
+    found = {plan.job.name: since_last_run(context, plan, with_state=True) for plan in stateful}
     asking = [plan for plan in stateful if asks_to_be_renewed(found[plan.job.name])]
     reading = [plan for plan in plans if plan.kind in STATELESS and plan.job.topics]
     if asking:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.errors import FailingRowsFoundError, SourceReplacedError, SupersededError
 from headwater_streams.ledger.copy import copy_entries
 from headwater_streams.runtime.checkpoint import last_planned
@@ -274,8 +275,11 @@ class JobRunner:
         query = JobQuery(self._context, plan, stage, generation, lease, self._upkeep)
         try:
             query.start(once=once, interval_s=interval_s)
-        except BaseException:
+        except BaseException as error:
             query.stop()
+            damaged = query.damage_behind(error) if isinstance(error, Exception) else None
+            if damaged is not None:
+                raise damaged from error
             raise
         self._retire(plan.job.name)
         self.queries[plan.job.name] = query
@@ -308,7 +312,14 @@ class JobRunner:
         sides = (job.target.quarantine_table, job.target.late_table)
         for table in (job.target.name, *job.other_tables, *sides):
             if (self._context.home.table(table) / "_delta_log").exists():
-                copy_entries(self._context.home, table)
+                self._copy_entries(table)
+
+    def _copy_entries(self, table: str) -> None:
+        """Nothing is cut from a log that was not copied, so a job goes on without the copy."""
+        try:
+            copy_entries(self._context.home, table)
+        except DamagedFileError as error:
+            _log.warning("%s is not copied into headwater.ledger: %s", table, error)
 
     def _note_batches(self, query: JobQuery) -> None:
         job, last = query.job, self._noted.get(query.job.name, -1)

@@ -11,10 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.dedup.memory import SEEN_TABLE
+from headwater_streams.delta_files import opened_table
 from headwater_streams.delta_rows import remove_rows
 from headwater_streams.ledger.cleaning import clean_log, next_versions, offered_versions
 from headwater_streams.ledger.log import LEDGER_TABLE, commits, first_version, next_commit
@@ -79,7 +80,7 @@ class TableUpkeep:
                 clean_log(
                     home, name, older_than=datetime.now(UTC) - timedelta(days=self._upkeep.log_kept_days)
                 )
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, DamagedFileError) as error:
             _log.warning("job %r: upkeep of %s: %s", self._job.name, name, error)
 
     def _round(self) -> int:
@@ -99,7 +100,7 @@ def tidy(home: Home, upkeep: Upkeep) -> None:
                 remove_rows(path, pc.field("happened_at") < before.replace(microsecond=0), too_old)
             compact(path)
             vacuum(home, name, upkeep.files_kept_h)
-        except (DeltaError, OSError) as error:
+        except (DeltaError, OSError, DamagedFileError) as error:
             _log.warning("upkeep of %s: %s", name, error)
 
 
@@ -109,7 +110,7 @@ def compact(table: Path) -> int:
     One that meets another change of the same files is left for the next time.
     """
     try:
-        done = DeltaTable(str(table)).optimize.compact()
+        done = opened_table(table).optimize.compact()
     except CommitFailedError:
         return 0
     return int(done["numFilesRemoved"])
@@ -122,7 +123,7 @@ def vacuum(home: Home, table: str, kept_h: int) -> None:
     """
     path = home.table(table)
     versions = sorted({*offered_versions(path), *_unread(home, table)})
-    DeltaTable(str(path)).vacuum(
+    opened_table(path).vacuum(
         kept_h, dry_run=False, enforce_retention_duration=False, full=True, keep_versions=versions or None
     )
 

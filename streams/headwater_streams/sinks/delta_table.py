@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from headwater_streams.atomic_file import atomic_file
+from headwater_streams.delta_files import opened_table
 from headwater_streams.errors import IncompatibleTableError
 from headwater_streams.gateway import jvm_class, scala_object, to_list, to_seq
 from headwater_streams.sinks.file_statistics import statistics_of
@@ -345,7 +346,7 @@ def _holds(table: T.DataType, job: T.DataType) -> bool:
 
 
 def _schema_of(path: Path) -> T.StructType:
-    return T.StructType.fromJson(json.loads(DeltaLake(str(path)).schema().to_json()))
+    return T.StructType.fromJson(json.loads(opened_table(path).schema().to_json()))
 
 
 def conflicts() -> tuple[type[Exception], ...]:

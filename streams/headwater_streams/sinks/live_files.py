@@ -10,8 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import DeltaTable
 
+from headwater_streams.delta_files import opened_table, reading
 from headwater_streams.delta_rows import data_files
 
 _STATISTICS_STEP_US = 1000  # Delta cuts the times of its statistics to milliseconds
@@ -34,7 +34,7 @@ class LiveFile:
 
 def all_files(table: Path, version: int) -> list[LiveFile]:
     """The data files of a table at a version."""
-    actions = pa.table(DeltaTable(str(table), version=version).get_add_actions(flatten=True))
+    actions = pa.table(opened_table(table, version).get_add_actions(flatten=True))
     return [LiveFile(a["path"], a["size_bytes"], a["num_records"]) for a in actions.to_pylist()]
 
 
@@ -46,13 +46,15 @@ def files_with(table: Path, version: int, keys: pa.Table) -> list[LiveFile]:
         version: The version that is looked at.
         keys: The keys, a column for each part; NULL equals NULL.
     """
-    actions = pa.table(DeltaTable(str(table), version=version).get_add_actions(flatten=True))
+    actions = pa.table(opened_table(table, version).get_add_actions(flatten=True))
     near = pc.and_(pa.scalar(True), pa.array([True] * actions.num_rows, pa.bool_()))
     for name in keys.column_names:
         near = pc.and_(near, _may_hold(actions, name, keys[name]))
     found = []
     for action in actions.filter(near).to_pylist():
-        if _holds(table / action["path"], keys):
+        with reading(table):
+            holds = _holds(table / action["path"], keys)
+        if holds:
             found.append(LiveFile(action["path"], action["size_bytes"], action["num_records"]))
     return found
 
@@ -69,7 +71,7 @@ def files_between(table: Path, version: int, column: str, start_us: int | None, 
     """
     if version < 0:
         return []
-    actions = pa.table(DeltaTable(str(table), version=version).get_add_actions(flatten=True))
+    actions = pa.table(opened_table(table, version).get_add_actions(flatten=True))
     start, end = (
         None if at is None else pa.scalar(at, pa.timestamp("us", "UTC")) for at in (start_us, end_us)
     )

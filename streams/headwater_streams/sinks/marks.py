@@ -9,7 +9,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from deltalake import DeltaTable
+from headwater_streams.damage import DamagedFileError
+from headwater_streams.delta_files import opened_table
 
 
 @dataclass(frozen=True)
@@ -49,18 +50,20 @@ def last_batch(table: Path, app_id: str, version: int | None = None) -> int:
         app_id: The mark's application id.
         version: The version that is looked at; the newest one by default.
     """
-    found = DeltaTable(str(table), version=version).transaction_version(app_id)
+    found = opened_table(table, version).transaction_version(app_id)
     return -1 if found is None else found
 
 
 def _last_of(table: Path, app_id: str, known: _Mark, version: int) -> int | None:
     batch = known.batch
     for number in range(known.version + 1, version + 1):
+        path = table / "_delta_log" / f"{number:020d}.json"
         try:
-            lines = (table / "_delta_log" / f"{number:020d}.json").read_text(encoding="utf-8").splitlines()
+            for line in path.read_text(encoding="utf-8").splitlines():
+                if '"txn"' in line and (txn := json.loads(line).get("txn")) and txn["appId"] == app_id:
+                    batch = int(txn["version"])
         except FileNotFoundError:
             return None
-        for line in lines:
-            if '"txn"' in line and (txn := json.loads(line).get("txn")) and txn["appId"] == app_id:
-                batch = int(txn["version"])
+        except (ValueError, AttributeError) as error:
+            raise DamagedFileError(path, f"is no commit of a Delta log ({error})") from error
     return batch

@@ -8,6 +8,7 @@ from urllib.parse import urlparse
 
 import pytest
 
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.quality import Check, stored_results
 from headwater_streams.quality.run import SuiteError, run_suite
 
@@ -158,7 +159,9 @@ def test_suite_over_a_broken_log_says_so(spark, home):
     log = home / "tables/silver/broken/_delta_log"
     log.mkdir(parents=True)
     (log / "00000000000000000000.json").write_text("{")
-    with pytest.raises(SuiteError, match=r"^silver\.broken cannot be opened: .") as refusal:
+    with pytest.raises(
+        DamagedFileError, match=r"^silver\.broken: .*0000\.json is no commit of a Delta"
+    ) as refusal:
         run_suite(spark, home, "silver.broken", checks=CHECKS)
     assert "\n" not in str(refusal.value)
 

@@ -13,11 +13,15 @@ Every finding is a sentence. What is looked at:
   has those that each batch kept;
 - a window table's rows sum to what was folded, a join's pairs name as many rows of each side as were matched;
 - late and quarantined rows are as many as the entries say;
-- a table is there if the checkpoint of its job is.
+- a table is there if the checkpoint of its job is;
+- every file of its log and every data file of its newest version is what was written: a table of which one is damaged
+  is not looked at further, and the others are.
 """
 
 from collections.abc import Sequence
 
+from headwater_streams.damage import DamagedFileError, writer_of
+from headwater_streams.delta_files import table_damage
 from headwater_streams.ledger.audit.accounts import check_reads, check_sequence, sequences, sum_up
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.audit.removed import removed_tables
@@ -58,6 +62,19 @@ def audit_home(
 
 def audit_table(home: Home, table: str) -> TableAudit | None:
     """Audits one table; None if no job's batch stands in its log."""
+    try:
+        damaged = table_damage(home.table(table))
+        return _audit_of(home, table) if damaged is None else _of_damaged(table, damaged)
+    except DamagedFileError as error:  # of another table that it is made of
+        return _of_damaged(table, error)
+
+
+def _of_damaged(table: str, damaged: DamagedFileError) -> TableAudit:
+    writer = writer_of(damaged.place.root, table)
+    return TableAudit(table, writer or "", "", findings=[str(damaged)])
+
+
+def _audit_of(home: Home, table: str) -> TableAudit | None:
     made = lineage(home.table(table))
     last = next((c.entry for c in reversed(made) if c.entry is not None and c.entry.is_batch), None)
     if last is None:

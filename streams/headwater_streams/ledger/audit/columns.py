@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from headwater_streams.delta_files import reading
 from headwater_streams.delta_rows import dataset_of
 
 
 def columns_of(path: Path, names: list[str]) -> pa.Table:
     """Some columns of all rows of a table."""
-    return dataset_of(path).to_table(columns=names)
+    with reading(path):
+        return dataset_of(path).to_table(columns=names)
 
 
 def rows_by_batch(rows: pa.Table) -> Counter[tuple[int | None, int | None]]:

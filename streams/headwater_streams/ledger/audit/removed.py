@@ -1,8 +1,15 @@
-"""Tables that are gone while the checkpoint of their job still goes on behind their rows."""
+"""Tables that are gone, or have lost commits, while the checkpoint of their job still goes on behind their rows."""
 
+from pathlib import Path
+
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.ledger.audit.found import TableAudit
-from headwater_streams.runtime.facts import facts_of_last_run
+from headwater_streams.ledger.log import last_entry
+from headwater_streams.runtime.checkpoint import first_lost, told_lost
+from headwater_streams.runtime.facts import RunFacts, facts_of_last_run
+from headwater_streams.runtime.generations import generation_id
 from headwater_streams.runtime.home import Home
+from headwater_streams.sinks.marks import last_batch
 from headwater_streams.sinks.target import declared_name
 
 
@@ -12,9 +19,15 @@ def removed_tables(home: Home) -> list[TableAudit]:
     found = []
     for folder in sorted((home.root / "checkpoints").glob("*")):
         job = folder.name
-        facts = facts_of_last_run(home.checkpoint(job, home.last_generation(job)))
+        try:
+            facts = facts_of_last_run(home.checkpoint(job, home.last_generation(job)))
+        except DamagedFileError as error:
+            told = f"{error}; until then nobody can say whether all tables of the job are there"
+            found.append(TableAudit(f"checkpoints/{job}", job, "", findings=[told]))
+            continue
         if facts is None:
             continue
+        found += _lost(home, job, facts)
         for table, known in facts.targets.items():
             if known is not None and table not in there:
                 told = (
@@ -23,3 +36,27 @@ def removed_tables(home: Home) -> list[TableAudit]:
                 )
                 found.append(TableAudit(table, job, facts.kind, findings=[told]))
     return found
+
+
+def _lost(home: Home, job: str, facts: RunFacts) -> list[TableAudit]:
+    """The job's table, where it has lost its newest commits, as after a power cut."""
+    name = next(iter(facts.targets))
+    table = home.table(name)
+    if not (table / "_delta_log").exists():
+        return []
+    try:
+        generation = max(1, last_batch(table, generation_id(job)))
+        lost = first_lost(home.checkpoint(job, generation), _last_of(table, job, generation))
+        # A job that runs may have committed the batch, and Spark have noted it, since the table was looked at.
+        done = _last_of(table, job, generation)
+    except DamagedFileError:
+        return []  # the audit of the table tells it
+    if lost is None or lost <= done:
+        return []
+    told = f"{told_lost(job, name, lost, done)}; to read again what it had read: headwater jobs renew {job}"
+    return [TableAudit(name, job, facts.kind, findings=[told])]
+
+
+def _last_of(table: Path, job: str, generation: int) -> int:
+    last = last_entry(table, job, generation)
+    return -1 if last is None else last.batch

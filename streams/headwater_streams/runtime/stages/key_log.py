@@ -29,7 +29,7 @@ class KeyLog:
         """Takes up what the batches up to that of the entry kept.
 
         Raises:
-            DataLossError: A file that is needed is not there.
+            DamagedFileError: A file that is needed is not there.
         """
         for kept in self._files.read(entry.extra.get(_SINCE, entry.batch + 1), entry.batch):
             self._keys.add(kept)

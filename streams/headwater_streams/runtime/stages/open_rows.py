@@ -17,6 +17,7 @@ import shutil
 from pathlib import Path
 
 import pyarrow.dataset as ds
+from pyarrow import ArrowInvalid
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
@@ -159,7 +160,10 @@ class OpenRows:
 
 
 def _rows_in(path: Path) -> int:
-    return int(ds.dataset(str(path), format="parquet").count_rows()) if path.exists() else 0
+    try:
+        return int(ds.dataset(str(path), format="parquet").count_rows()) if path.exists() else 0
+    except (OSError, ArrowInvalid):  # none of them is known to be there
+        return 0
 
 
 def _moment(watermark: Watermark) -> Column:
