@@ -10,7 +10,7 @@ from headwater.stack.checks import examine
 
 
 def doctor(home: HomeOption = DEFAULT_HOME, json_output: JsonOption = False) -> None:
-    """Check Java, the jars, the ports and the libraries; changes nothing.
+    """Check Java, the jars, the ports, the libraries and the files of the home; changes nothing.
 
     Exit status: 0 if nothing is wrong, 1 otherwise.
 

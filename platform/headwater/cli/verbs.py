@@ -67,7 +67,7 @@ VERBS = {
     "quarantine": Verb("quarantine", "Show the rows that a job rejected, and why.", _JOBS),
     "demo": Verb("demo", "A month of flights, from events to proved tables.", _JOBS),
     "setup": Verb("setup", "Fetch and check the jars that Spark needs.", _SELF),
-    "doctor": Verb("doctor", "Check Java, the jars, the ports and the libraries.", _SELF),
+    "doctor": Verb("doctor", "Check Java, the jars, the ports, the libraries and the home.", _SELF),
     "config": Verb("config", "Show the settings and where each value came from.", _SELF),
 }
 

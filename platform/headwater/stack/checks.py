@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 from headwater.config import Settings
@@ -57,6 +58,7 @@ def examine(home: Path, environ: Mapping[str, str], settings: Settings) -> list[
         _guarded("zookeeper", lambda: _zookeeper(settings)),
         _stack(home, settings),
         _home(home),
+        *_files(home),
         *(Finding("records", "wrong", each) for each in lost_records(data_dir(home))),
         *(Finding("records", "wrong", each) for each in unreadable_records(data_dir(home))),
         *(_library(name, extra) for name, extra in _LIBRARIES.items()),
@@ -142,6 +144,15 @@ def _home(home: Path) -> Finding:
         return Finding("home", "wrong", problem)
     free_gb = disk.f_bavail * disk.f_frsize / 1e9
     return Finding("home", "ok", f"{home.absolute()}, {free_gb:.0f} GB free")
+
+
+def _files(home: Path) -> list[Finding]:
+    if find_spec("pyspark") is None or find_spec("deltalake") is None or not home.is_dir():
+        return []
+    from headwater.running.home_damage import home_damage
+
+    found = [Finding("files", "wrong", str(each)) for each in home_damage(home)]
+    return found or [Finding("files", "ok", "checkpoints, tables and backfills are as they were written")]
 
 
 def _library(name: str, extra: str) -> Finding:

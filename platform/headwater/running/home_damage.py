@@ -1,0 +1,32 @@
+"""The files of a home that are gone or are not what was written, looked for in all of it; `docs/home.md` lists them."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater_streams.backfill.status import list_backfills
+from headwater_streams.damage import DamagedFileError
+from headwater_streams.delta_files import table_damage
+from headwater_streams.quality import stored_results
+from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
+from headwater_streams.runtime.home import Home
+
+
+def home_damage(folder: Path) -> Iterator[DamagedFileError]:
+    """One finding for each checkpoint, table, backfill and stored result that has a damaged file.
+
+    Data files are there and as long as they were; that each byte is what was written, `headwater audit` looks at.
+    """
+    home = Home(folder.resolve())
+    for path in sorted((home.root / "checkpoints").glob("*")):
+        last = home.last_generation(path.name)
+        damaged = checkpoint_damage(home.checkpoint(path.name, last), with_state=True) if last else None
+        if damaged is not None:
+            yield damaged
+    for name in home.tables():
+        damaged = table_damage(home.table(name), with_contents=False)
+        if damaged is not None:
+            yield damaged
+    found: list[DamagedFileError] = []
+    list_backfills(home, found.append)
+    stored_results(home.root, damaged=found.append)
+    yield from (each for each in found if each.place.kind in ("backfill", "quality"))
