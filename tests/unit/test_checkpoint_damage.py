@@ -12,6 +12,7 @@ from headwater_streams.runtime.checkpoint import first_lost, next_batch, read_of
 from headwater_streams.runtime.checkpoint_damage import checkpoint_damage
 from headwater_streams.runtime.damage_behind import damage_behind
 from headwater_streams.runtime.home import Home
+from headwater_streams.runtime.stages.failing_rows import keep_failing, known_failing
 
 HARMLESS = {("metadata", "gone"), ("headwater.json", "gone"), ("commits/2", "gone"), ("sources/0/0", "gone")}
 """Spark makes the id anew and runs the last batch again, which the table has; the rest a start writes again."""
@@ -172,3 +173,18 @@ def test_audit_tells_that_a_table_has_lost_its_newest_commit(home: Home) -> None
         "job 'clean': it has done with batch 2, and silver.clean ends with batch 1: commits of its log are gone; to "
         "read again what it had read: headwater jobs renew clean"
     )
+
+
+@pytest.mark.parametrize("damage", sorted(DAMAGES.keys() - {"gone"}))
+def test_rows_that_raise_are_not_read_from_a_damaged_file(home: Home, damage: str) -> None:
+    checkpoint = home.checkpoint("delays", 1)
+    found = {"clicks": {("clicks", 0, 3): "DIVIDE_BY_ZERO"}}
+    keep_failing(checkpoint, 1, found)
+    assert known_failing(checkpoint) == found
+    path = checkpoint / "failing/1.json"
+    DAMAGES[damage](path)
+    with pytest.raises(DamagedFileError, match=r"remove it: the rows that it names are found again") as told:
+        known_failing(checkpoint)
+    assert str(told.value).startswith(f"job 'delays': {path} is ")
+    path.unlink()
+    assert known_failing(checkpoint) == {}

@@ -8,24 +8,26 @@ and all that reads the input again later leaves them out, too.
     batch 7   a b c d   c raises: the query ends    failing/7.json: c     batch 7, again   a b d     quarantine: c
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame
 
-from headwater_streams.atomic_file import atomic_file
+from headwater_streams.damage import DamagedFileError
 from headwater_streams.gateway import compute
 from headwater_streams.ledger.entry import Ranges
 from headwater_streams.runtime.operators import recording
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.stages.narrowing import Place, failing_places
 from headwater_streams.sources.coordinates import ROW_COLUMNS, hide
+from headwater_streams.stored_files import read_json, write_json
 from headwater_streams.windows.spec import WindowSpec
 
 FOLDER = "failing"
 """Below a checkpoint: `N.json` is what was found in batch N, `before.json` in generations that this one goes on from;
 each is `{input: [[topic, partition, offset, reason], ...]}`."""
+
+_REMEDY = "remove it: the rows that it names are found again where they raise"
 
 Found = Mapping[str, Mapping[Place, str]]
 """Rows by input and coordinates, with the reason."""
@@ -56,14 +58,18 @@ def carry_failing(before: Path, checkpoint: Path) -> None:
 
 
 def _take(found: dict[str, dict[Place, str]], path: Path) -> None:
-    for name, rows in json.loads(path.read_bytes()).items():
-        found.setdefault(name, {}).update({(topic, p, offset): why for topic, p, offset, why in rows})
+    try:
+        for name, rows in read_json(path).items():
+            found.setdefault(name, {}).update({(topic, p, offset): why for topic, p, offset, why in rows})
+    except DamagedFileError as error:
+        raise error.with_remedy(_REMEDY) from error
+    except (TypeError, ValueError) as error:
+        raise DamagedFileError(path, f"does not name rows ({error})", _REMEDY) from error
 
 
 def _write(path: Path, found: Found) -> None:
     rows = {name: [[*place, why] for place, why in sorted(each.items())] for name, each in found.items()}
-    with atomic_file(path) as file:
-        file.write(json.dumps(rows).encode())
+    write_json(path, rows)
 
 
 def find_failing(
