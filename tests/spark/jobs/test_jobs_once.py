@@ -68,22 +68,13 @@ def flight(n: int, dest: str, hour: int = 10) -> dict[str, Any]:
     return {"id": f"f{n}", "dest": dest, "at": f"2013-01-05T{hour}:{n:02}:00Z"}
 
 
-@pytest.mark.story
-@pytest.mark.parametrize("kind", ["rows", "a dimension"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("rows", marks=pytest.mark.story), "a dimension", "several tables", "windows"]
+)
 def test_record_doubled_while_another_is_dropped_stops_the_batch(
     drive: Callable[..., JobDriver], kind: str
 ) -> None:
-    _stopped_and_mended(drive, *KINDS[kind])
-
-
-@pytest.mark.parametrize("kind", ["several tables", "windows"])
-def test_record_doubled_while_another_is_dropped_stops_the_batch_of_any_kind(
-    drive: Callable[..., JobDriver], kind: str
-) -> None:
-    _stopped_and_mended(drive, *KINDS[kind])
-
-
-def _stopped_and_mended(drive: Callable[..., JobDriver], job: Job, table: str) -> None:
+    job, table = KINDS[kind]
     driver = drive(job)
     driver.put("dim.airports", AIRPORTS, *DOUBLED)
     driver.send("departures", flight(1, "SEA"), timestamp=AT)
