@@ -183,8 +183,8 @@ def text_says(kind: str, token: str) -> object:
     """What a token of JSON is as a STRING, the text of any token, or as a BINARY, in base64."""
     value = json.loads(token)
     try:
-        token.encode().decode("unicode_escape").encode("utf-16", "surrogatepass").decode("utf-16")
-    except UnicodeDecodeError:
+        json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair is no character
+    except UnicodeEncodeError:
         return NONE
     if value is None or kind == "STRING":
         return value

@@ -84,7 +84,7 @@ def _named(function: Callable[[DataFrame], DataFrame]) -> Callable[[DataFrame], 
 
 def test_unused_texts_of_joins_checks_keys_and_other_formats(spark: SparkSession) -> None:
     @hw.job(target=hw.delta("gold.joined"), late="count")
-    @hw.check("what", "WHAT <> ''", action="warn")
+    @hw.check("what", "WHAT <> ''", on="input", action="warn")
     def joined(visits: DataFrame, orders: DataFrame) -> DataFrame:
         found = hw.join(visits, orders, on=["who"], left_time="at", right_time="bought", within="1 hour")
         return found.select("n", "who")
