@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
+from headwater_streams.delta_rows import data_files
 from headwater_streams.ledger.audit.columns import columns_of, rows_by_batch
 from headwater_streams.ledger.audit.found import TableAudit
 from headwater_streams.ledger.entry import LedgerEntry
@@ -188,7 +188,7 @@ def _written(path: Path, commit: Commit) -> pa.Table | None:
     files = [path / name for name in commit.added_paths]
     if not all(file.exists() for file in files) or (commit.rows_added and not files):
         return None
-    return ds.dataset([str(file) for file in files], _WRITTEN).to_table() if files else _WRITTEN.empty_table()
+    return data_files(files, _WRITTEN).to_table() if files else _WRITTEN.empty_table()
 
 
 def _name_difference(

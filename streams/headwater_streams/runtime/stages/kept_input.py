@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import pyarrow.dataset as ds
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from headwater_streams.delta_rows import data_files
 from headwater_streams.durations import in_micros, parse_duration
 from headwater_streams.joins.interval import IntervalJoin
 from headwater_streams.ledger.entry import LedgerEntry
@@ -204,9 +204,7 @@ class KeptInput(StatefulInput):
 def _all_kept(files: Sequence[str]) -> dict[str, dict[int, dict[str, int]]]:
     if not files:
         return {}
-    # A topic's name stands once in a file: so it is read, and not written out for each row.
-    as_stored = ds.ParquetFileFormat(read_options=ds.ParquetReadOptions(dictionary_columns=[TOPIC]))
-    rows = ds.dataset(list(files), format=as_stored).to_table([TOPIC, PARTITION]).unify_dictionaries()
+    rows = data_files(files, dictionaries=[TOPIC]).to_table([TOPIC, PARTITION]).unify_dictionaries()
     places = rows.group_by([TOPIC, PARTITION])
     found: dict[str, dict[int, dict[str, int]]] = {}
     for row in places.aggregate([([], "count_all")]).to_pylist():
