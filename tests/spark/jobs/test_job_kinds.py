@@ -51,11 +51,8 @@ def swapped_in(driver: JobDriver, kind: Kind, planned: Any, job: Any) -> None:
     backfill.swap(driver.context, planned.id, accept_diff=verdict.digest)
 
 
-@pytest.mark.parametrize("kind", [*kinds(*_MENDED, marks=pytest.mark.story), *kinds(*_OTHERS)])
-def test_job_kind_backfill_mends_history_and_is_taken_back(
-    ready: Callable[..., JobDriver], kind: Kind
-) -> None:
-    driver = ready(three_batches, *kind.jobs(1), kind=kind.name, **_CRASHES)
+def mended(driver: JobDriver, kind: Kind) -> Any:
+    """The backfill that has given the table the rows of another factor."""
     job = kind.jobs(10)[-1]
     planned = (
         backfill.plan(driver.context, job) if kind.repair else backfill.plan_rebuild(driver.context, job)
@@ -63,6 +60,15 @@ def test_job_kind_backfill_mends_history_and_is_taken_back(
     swapped_in(driver, kind, planned, job)
     assert rows_of(driver, kind) == kind.after_backfill()
     assert driver.audit() == []
+    return planned
+
+
+@pytest.mark.parametrize("kind", [*kinds(*_MENDED, marks=pytest.mark.story), *kinds(*_OTHERS)])
+def test_job_kind_backfill_mends_history_and_is_taken_back(
+    ready: Callable[..., JobDriver], kind: Kind
+) -> None:
+    driver = ready(three_batches, *kind.jobs(1), kind=kind.name, **_CRASHES)
+    planned = mended(driver, kind)
     backfill.rollback(driver.context, planned.id)
     assert rows_of(driver, kind) == in_order(kind.rows(1, 0))
     assert driver.audit() == []
@@ -84,13 +90,7 @@ def test_job_kind_before_1970_and_its_backfill_are_what_they_are_after_it(
     if kind.late is not None:
         late = driver.table(f"{kind.sides}__late").filter("_topic = 'clicks'").select("_offset").collect()
         assert [offset for (offset,) in late] == list(kind.late)
-    job = kind.jobs(10)[-1]
-    planned = (
-        backfill.plan(driver.context, job) if kind.repair else backfill.plan_rebuild(driver.context, job)
-    )
-    swapped_in(driver, kind, planned, job)
-    assert rows_of(driver, kind) == kind.after_backfill()
-    assert driver.audit() == []
+    mended(driver, kind)
 
 
 @pytest.mark.parametrize(
