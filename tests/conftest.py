@@ -35,6 +35,14 @@ def pytest_configure() -> None:
     os.environ.pop("COLUMNS", None)
 
 
+@pytest.fixture(autouse=True)
+def _leaves_the_priority() -> Iterator[None]:
+    """A worker whose priority a test lowers runs all later tests behind everything else on the machine."""
+    before = os.nice(0)
+    yield
+    assert os.nice(0) == before, "the test lowered the priority of the tests' own process"
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """In place of what `--dist loadscope` has: two workers, of which one takes what needs no Spark session of its own,

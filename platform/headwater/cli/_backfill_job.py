@@ -1,5 +1,6 @@
 """What the verbs of `headwater backfill` work with: the home, the session, the job that was planned, errors as told."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +77,7 @@ def planned_job(
     *,
     needs_broker: bool = True,
     only_repairs: bool = False,
+    nice: int = 0,
 ) -> Iterator[tuple["StageContext", "Job"]]:
     """The session and the job of a backfill.
 
@@ -85,6 +87,7 @@ def planned_job(
         backfill_id: The backfill.
         needs_broker: Whether a row job's records are read from the brokers.
         only_repairs: Whether they are for a repair alone.
+        nice: The priority of this process from here on, and of the JVM that it starts; 19 is the lowest.
     """
     from headwater.running.environment import one_job
     from headwater_streams.backfill import BackfillPlan
@@ -99,5 +102,11 @@ def planned_job(
         job, _ = one_job(planned.reference)
         reads = isinstance(planned, BackfillPlan) or not only_repairs
         broker = needs_broker and reads and planned.kind == "row" and bool(job.topics)
+        _stand_back(nice)
         with session_of(home, bootstrap, needs_broker=broker) as context:
             yield context, job
+
+
+def _stand_back(nice: int) -> None:
+    if hasattr(os, "nice"):
+        os.nice(max(0, nice - os.nice(0)))

@@ -1,6 +1,5 @@
 """How `headwater backfill run` and `resume` run a backfill: out of the way of live jobs, with a bar."""
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +16,10 @@ def run_planned(home: Path, bootstrap: str | None, backfill_id: str, json_output
 
     if _tell_nothing_to_run(home, backfill_id, json_output):
         return
-    stand_back(nice)
-    with told_how_to_go_on(backfill_id), planned_job(home, bootstrap, backfill_id) as (context, job):
+    with (
+        told_how_to_go_on(backfill_id),
+        planned_job(home, bootstrap, backfill_id, nice=nice) as (context, job),
+    ):
         from headwater_streams import backfill
 
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -70,9 +71,3 @@ def _tell_nothing_to_run(home: Path, backfill_id: str, json_output: bool) -> boo
     then = f"next: headwater backfill {following} {backfill_id}" if following else f"it is {state}"
     print_line(f"a rewind has nothing to run, for the rows and the state that it puts back are there; {then}")
     return True
-
-
-def stand_back(nice: int) -> None:
-    """Lowers the priority of this process, and of the JVM that it will start."""
-    if hasattr(os, "nice"):
-        os.nice(max(0, nice - os.nice(0)))

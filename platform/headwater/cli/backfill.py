@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from headwater.cli._backfill_job import errors, home_of, planned_job, planned_session, session_of
-from headwater.cli._backfill_run import run_planned, stand_back
+from headwater.cli._backfill_run import run_planned
 from headwater.cli._common import (
     DEFAULT_HOME,
     BootstrapOption,
@@ -404,8 +404,7 @@ def verify(
     """
     from headwater.cli._backfill import print_verdict
 
-    stand_back(_NICE)
-    with planned_job(home, bootstrap, backfill_id, needs_broker=False) as (context, job):
+    with planned_job(home, bootstrap, backfill_id, needs_broker=False, nice=_NICE) as (context, job):
         from headwater_streams import backfill
 
         with waiting(f"verifying {backfill_id}"):
