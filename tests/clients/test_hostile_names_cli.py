@@ -167,7 +167,9 @@ def test_error_sentence_shows_a_name_escaped(
     place = ["--bootstrap", running.bootstrap, "--home", str(tmp_path)]
     for arguments in (["consume", HOSTILE], ["groups", "describe", HOSTILE], ["topics", "create", HOSTILE]):
         assert main([*arguments, *place]) != 0
-        said = capfd.readouterr().err
+        # Clients of earlier tests that are not collected yet say here that their brokers are gone.
+        lines = capfd.readouterr().err.splitlines(keepends=True)
+        said = "".join(line for line in lines if not line.startswith("%3|"))
         assert said.startswith("headwater: ")
         assert not STEERS.search(said)
 

@@ -68,6 +68,18 @@ def _free_pair() -> int:
             return port
 
 
+def _bind(taker: socket.socket, port: int) -> None:
+    """Takes the port of a broker that was killed; its threads let go of it a moment after it is seen to have ended."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            return taker.bind(("127.0.0.1", port))
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def _keep_zookeeper_on(home: Path, port: int) -> None:
     """Has a home's ZooKeeper come back to a port that nobody takes meanwhile: its own choice is one of the kernel's."""
     folder = home / "stack" / "zookeeper"
@@ -274,7 +286,7 @@ def test_up_beside_a_dead_broker_whose_port_is_taken_exits_3(
     _await_end([second["pid"]])
     with socket.socket() as taker:
         taker.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        taker.bind(("127.0.0.1", port + 1))
+        _bind(taker, port + 1)
         taker.listen()
         done = headwater_process("up", "--home", "home")
     assert done.returncode == 3

@@ -40,9 +40,10 @@ class KeyFiles:
                     tables.append(reader.read_all().replace_schema_metadata())
             except (OSError, pa.ArrowInvalid) as error:
                 job = declared_name(self._folder.parent.parent.name)
+                wrong = "is gone" if isinstance(error, FileNotFoundError) else "is not what was written"
                 raise DamagedFileError(
                     self._path(batch),
-                    f"has no keys of batch {batch} ({error}), without which duplicates cannot be told",
+                    f"{wrong}, without which duplicates of keys of batch {batch} cannot be told",
                     "put the checkpoint back, or begin a new generation with an empty table: headwater jobs rebuild "
                     f"{job}",
                 ) from error

@@ -97,7 +97,7 @@ with tables of the test's own:
         driver.run()
         assert [reason for reason, _ in driver.quarantined("gold.delays")] == [
             "the value is not one JSON object",
-            "delay_minutes is not INT",
+            'delay_minutes is not INT: "late"',
             "has_carrier: carrier IS NOT NULL",
         ]
         assert driver.quarantined("gold.delays")[0][1] == b"{"

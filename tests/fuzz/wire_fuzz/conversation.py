@@ -51,14 +51,13 @@ class Conversation:
             is_answered = self.answers.head is None and not self.answers.has_raw
             if not self._unsent and (is_answered or self.session.leaves):
                 return True
-            writing = [self._sock] if self._unsent else []
-            readable, writable, _ = select.select([self._sock], writing, [], quiet_s)
-            if not readable and not writable:
+            ready = self._ready(quiet_s)
+            if not ready:
                 return self.answers.has_raw
             try:
-                if readable:
+                if ready & ~select.POLLOUT:
                     self._read()
-                elif writable:
+                else:
                     self._write()
             except (ConnectionResetError, BrokenPipeError):
                 self.is_closed = True
@@ -69,6 +68,12 @@ class Conversation:
         if not politely:
             self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _ABORT)
         self._sock.close()
+
+    def _ready(self, within_s: float) -> int:
+        """What can be done, as `poll` says it: `select` takes no descriptor above 1,023, and a long run has more."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN | (select.POLLOUT if self._unsent else 0))
+        return next((events for _, events in poll.poll(within_s * 1000)), 0)
 
     def _read(self) -> None:
         data = self._sock.recv(1 << 18)

@@ -12,7 +12,8 @@ from pyspark.sql import DataFrame
 
 import headwater as hw
 from headwater_streams import backfill
-from headwater_streams.errors import DataLossError, JobDefinitionError
+from headwater_streams.damage import DamagedFileError
+from headwater_streams.errors import JobDefinitionError
 from headwater_streams.ledger.audit import audit_home
 from headwater_streams.runtime.job import bind
 from headwater_streams.runtime.planning import plan_jobs
@@ -97,7 +98,9 @@ def test_by_key_rows_of_one_key_within_the_bound_count_once(drive: Callable[...,
     assert backfill.plan_rewind(driver.context, bind(clean), version=2).batch == 1, "its keys are kept"
     (driver.home.checkpoint("clean", 1) / "keys" / "3.arrow").unlink()
     driver.send("orders", order("23:02", "a", 1), timestamp=AT)
-    with pytest.raises(DataLossError, match=r"without the keys of batch 3 duplicates cannot be told"):
+    with pytest.raises(
+        DamagedFileError, match=r"3.arrow is gone, without which .*: headwater jobs rebuild clean"
+    ):
         driver.run()
 
 

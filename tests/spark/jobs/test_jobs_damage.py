@@ -103,13 +103,17 @@ def test_damaged_checkpoint_of_what_cannot_be_renewed_is_rebuilt(
     begun: Callable[[str], JobDriver], name: str
 ) -> None:
     kind, driver = _kind(name), begun(name)
-    files = {"count window": "open_rows/*/*.parquet", "by key": "keys/*.arrow"}
-    path = _newest(driver.home.checkpoint("story", 1), files.get(name, "offsets/[0-9]*"))
-    DAMAGES["garbage"](path)
+    checkpoint = driver.home.checkpoint("story", 1)
+    if name == "count window":  # which parts are read is in the ledger
+        paths = sorted(checkpoint.glob("open_rows/*/*.parquet"))
+    else:
+        paths = [_newest(checkpoint, {"by key": "keys/*.arrow"}.get(name, "offsets/[0-9]*"))]
+    for path in paths:
+        DAMAGES["garbage"](path)
     _send_more(driver)
     told = _told(driver.run)
     assert told.startswith("job 'story'")
-    assert str(path if name != "count window" else path.parent) in told
+    assert any(str(path if name != "count window" else path.parent) in told for path in paths)
     assert "headwater jobs rebuild story" in told
     assert "headwater jobs rebuild story" in _told(lambda: _begin(driver, "renew"))
     _begin(driver, "rebuild")

@@ -36,7 +36,7 @@ def by_column(counts: DataFrame) -> DataFrame:
     return counts.withColumn("q", looked_up("n"))
 
 
-@hw.job(target=hw.delta("gold.raised", keys=["window_start"], mode="update"))
+@hw.job(target=hw.delta("gold.raised", keys=["window_start"], mode="update"), on_error="fail")
 def raised(counts: DataFrame) -> DataFrame:
     wrong = counts.withColumn("q", F.raise_error(F.lit("no such thing")).cast("string"))
     return hw.tumbling(wrong, "at", "1 hour").agg(F.max("q").alias("q"))
