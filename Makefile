@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml constraints.txt .ci/make-venv broker/build_extension.py
 demo: setup  ## The flights of one month, from events to Delta tables, rebuilt by a backfill and proved
 	@$(BIN)/headwater demo $(ARGS)
 
-# The lanes, see docs/testing.md. PARTS of `test-all` are folders of tests/ and of tests/spark/; ARGS are options of pytest.
+# The lanes, see docs/contributing/testing.md. PARTS of `test-all` are folders of tests/ and of tests/spark/; ARGS are options of pytest.
 PYTEST    := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
 ALL_PARTS := unit property docs clients jobs backfill operators sources tables cluster kafka crash fuzz e2e
 PARTS     ?= $(ALL_PARTS)

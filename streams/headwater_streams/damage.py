@@ -1,7 +1,7 @@
 """What is told of a file of a home that is gone or is not what was written: whose it is, and the verb that mends it.
 
-`docs/home.md` lists the files. Who reads one raises `DamagedFileError` with its path, and the rest follows from where
-the file stands:
+`docs/reference/home.md` lists the files. Who reads one raises `DamagedFileError` with its path, and the rest follows
+from where the file stands:
 
     <home>/checkpoints/<job>/<generation>/...     a job's checkpoint: renew, or rebuild
     <home>/tables/<schema>/<table>/...            a table, its log or a data file: rebuild of the job that writes it

@@ -1,4 +1,4 @@
-"""What docs/broker-security.md shows of a broker with passwords and ACLs works as it stands there."""
+"""What docs/how-to/broker-security.md shows of a broker with passwords and ACLs works as it stands there."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ from headwater.cli import main
 from headwater_broker.testing import broker
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "broker-security.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "broker-security.md").read_text(encoding="utf-8")
 ADDRESS = "127.0.0.1:9093"
 
 

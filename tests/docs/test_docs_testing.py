@@ -1,4 +1,4 @@
-"""docs/testing.md names every test file and no test that is not there, and states the lanes that prove each claim."""
+"""docs/contributing/testing.md names every test file and no test that is not there, with the lanes of each claim."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lanes import runs_in
 
 ROOT = Path(__file__).resolve().parents[2]
 TESTS = ROOT / "tests"
-PAGE = ROOT / "docs" / "testing.md"
+PAGE = ROOT / "docs" / "contributing" / "testing.md"
 PROVED = "## What is proved, and where"
 LANES = ("check", "test", "all")
 """From the one that runs the least; each runs what those before it run."""
@@ -131,7 +131,7 @@ def test_testing_names_every_test_file() -> None:
     files = {file for file in files if Path(file).parts[0] not in ("bench", "support")}
     named = {test.partition("::")[0] for row in ROWS for test in row.tests}
     left_out = sorted(files - named)
-    assert not left_out, "\n".join(["docs/testing.md has no row for:", *left_out])
+    assert not left_out, "\n".join(["docs/contributing/testing.md has no row for:", *left_out])
 
 
 def test_testing_states_the_lanes_of_each_claim() -> None:
@@ -140,7 +140,7 @@ def test_testing_states_the_lanes_of_each_claim() -> None:
         for row in ROWS
         if all(map(is_there, row.tests)) and row.lanes != lanes_of(row)
     ]
-    assert not wrong, "\n".join(["docs/testing.md:", *wrong])
+    assert not wrong, "\n".join(["docs/contributing/testing.md:", *wrong])
 
 
 def test_testing_claims_each_thing_once() -> None:

@@ -1,4 +1,4 @@
-"""Which tests a lane runs, `--lane check|test|all`; docs/testing.md says what each is for.
+"""Which tests a lane runs, `--lane check|test|all`; docs/contributing/testing.md says what each is for.
 
 A test's lane shows in one place: its folder, where that is in `CHECK` or `TEST`, and elsewhere its mark `story`.
 """

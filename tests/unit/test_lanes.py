@@ -1,4 +1,4 @@
-"""Each lane runs what docs/testing.md says, and a test's lane shows in one place."""
+"""Each lane runs what docs/contributing/testing.md says, and a test's lane shows in one place."""
 
 import subprocess
 import sys

@@ -1,4 +1,7 @@
-"""The files of a home that are gone or are not what was written, looked for in all of it; `docs/home.md` lists them."""
+"""The files of a home that are gone or are not what was written, looked for in all of it.
+
+`docs/reference/home.md` lists them.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -239,7 +239,7 @@ def test_missing_data_file_is_told_by_a_backfill(begun: Callable[[str], JobDrive
 
 
 def test_page_of_the_home_names_every_file(begun: Callable[[str], JobDriver]) -> None:
-    patterns = _patterns((ROOT / "docs" / "home.md").read_text(encoding="utf-8"))
+    patterns = _patterns((ROOT / "docs" / "reference" / "home.md").read_text(encoding="utf-8"))
     for name in ("tumbling", "count window", "by key"):
         home = begun(name).home.root
         files = [path.relative_to(home) for path in home.rglob("*") if path.is_file()]

@@ -1,7 +1,8 @@
 """Texts as values of other types, for every format that has texts: CSV, key=value and templates.
 
 A text is a value of a type only where it says that value: Spark's casts take the day of `2024-02-29x` apart from what
-follows it, round `1.239` for a DECIMAL of two places, and make infinity of `1e400`. docs/values.md has the rules.
+follows it, round `1.239` for a DECIMAL of two places, and make infinity of `1e400`.
+docs/reference/values.md has the rules.
 
 There are no lambdas here: with one among its expressions Spark copies each row before and behind it.
 """
