@@ -1,9 +1,21 @@
 """Errors that are a person's to mend: one sentence each, with an exit status."""
 
+from collections.abc import Mapping
+
+EXIT_DONE = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_PORT_IN_USE = 3
 EXIT_DEPENDENCY = 4
+
+EXIT_CODES: Mapping[int, str] = {
+    EXIT_DONE: "done",
+    EXIT_FAILED: "failed, or what was checked did not hold",
+    EXIT_USAGE: "the command, an option or a settings file is wrong",
+    EXIT_PORT_IN_USE: "another process listens on the port",
+    EXIT_DEPENDENCY: "ZooKeeper, Java or a library is missing or does not answer",
+}
+"""What each exit status of a command means; `headwater --help` and the reference show it."""
 
 
 class UserError(Exception):
@@ -11,7 +23,7 @@ class UserError(Exception):
 
     Args:
         message: One clear sentence that says what was wrong, where, and what to do next.
-        exit_code: The command's exit status: 1 failed, 2 bad usage, 3 port in use, 4 ZooKeeper or Java.
+        exit_code: The command's exit status, one of `EXIT_CODES`.
     """
 
     def __init__(self, message: str, exit_code: int = EXIT_FAILED) -> None:

@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DamagedFileError as error:
         return _fail(str(error), EXIT_FAILED)
     except Abort:
-        return _fail("stopped", 1)
+        return _fail("stopped", EXIT_FAILED)
     except Exception as error:
         # Typer carries its own copy of click, whose usage errors have no public name but this method.
         format_message = getattr(error, "format_message", None)

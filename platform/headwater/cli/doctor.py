@@ -6,6 +6,7 @@ import typer
 
 from headwater.cli._common import DEFAULT_HOME, HomeOption, JsonOption, print_json, print_table
 from headwater.config import load_settings
+from headwater.errors import EXIT_FAILED
 from headwater.stack.checks import examine
 
 
@@ -28,4 +29,4 @@ def doctor(home: HomeOption = DEFAULT_HOME, json_output: JsonOption = False) -> 
             empty="",
         )
     if any(finding.state == "wrong" for finding in findings):
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_FAILED)

@@ -19,6 +19,7 @@ from headwater.cli._common import (
     waiting,
 )
 from headwater.config import load_settings
+from headwater.errors import EXIT_FAILED
 from headwater.stack.disks import disk_problem, lost_records
 from headwater.stack.local import data_dir, differences, other_properties, start_detached, stop
 from headwater.stack.processes import resident_bytes
@@ -175,7 +176,7 @@ def status(home: HomeOption = DEFAULT_HOME, data: DataOption = None, json_output
     for problem in _problems(folder) if state is not None else ():
         _tell(problem)
     if state is None or state.missing:
-        raise typer.Exit(1)
+        raise typer.Exit(EXIT_FAILED)
 
 
 def _plight(member: Member) -> str:

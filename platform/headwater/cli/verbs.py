@@ -14,7 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from headwater.cli._numbers import read_strictly
-from headwater.errors import DependencyError, UsageError
+from headwater.errors import EXIT_CODES, EXIT_USAGE, DependencyError, UsageError
 
 # Which extra brings what a verb may find missing.
 _EXTRA_OF = {
@@ -160,11 +160,14 @@ def _root(
         load_settings(os.environ)  # a verb that needs no setting of it must not pass over a mistake in it
     if ctx.invoked_subcommand is None:
         print(ctx.get_help())
-        raise typer.Exit(2)
+        raise typer.Exit(EXIT_USAGE)
 
 
 def root_command() -> Any:
     """The command group behind `headwater`."""
-    app = typer.Typer(cls=_VerbGroup, rich_markup_mode="rich", add_completion=True)
+    status = "; ".join(f"{code}: {meaning}" for code, meaning in EXIT_CODES.items())
+    app = typer.Typer(
+        cls=_VerbGroup, rich_markup_mode="rich", add_completion=True, epilog=f"Exit status. {status}."
+    )
     app.callback(invoke_without_command=True)(_root)
     return get_command(app)
