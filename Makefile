@@ -48,7 +48,7 @@ lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
 types: $(STAMP)
-	@$(BIN)/mypy && $(BIN)/mypy --config-file tests/mypy.ini tests
+	@$(BIN)/mypy && $(BIN)/mypy --config-file tests/mypy.ini tests tools
 
 contracts: $(STAMP)
 	@$(BIN)/lint-imports

@@ -154,7 +154,7 @@ def _free_leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[s
 
 
 def _read_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, object, str]]:
-    by_variable = {_variable_of(key): key for key in known_keys() if key not in _FREE_TABLES}
+    by_variable = {variable_of(key): key for key in known_keys() if key not in _FREE_TABLES}
     sections = tuple(f"{_ENVIRONMENT_PREFIX}{name.upper()}_" for name in Settings.model_fields)
     broker = f"{_ENVIRONMENT_PREFIX}BROKER_"
     for name, value in sorted(environ.items()):
@@ -168,7 +168,8 @@ def _read_environment(environ: Mapping[str, str]) -> Iterator[tuple[str, object,
             raise UsageError(f"the environment variable {name} names no setting: {hint}")
 
 
-def _variable_of(key: str) -> str:
+def variable_of(key: str) -> str:
+    """The environment variable that gives a setting."""
     return _ENVIRONMENT_PREFIX + key.upper().replace(".", "_")
 
 

@@ -36,7 +36,7 @@ AT_HAND = 1000
 _LET_GO = 250  # at a time: a commit of the table for each origin would cost more than the origins do
 
 Pairs = dict[str, list[tuple[int, int]]]
-_SCHEMA = pa.schema(
+SCHEMA = pa.schema(
     [
         ("job", pa.string()),
         ("origin", pa.string()),
@@ -134,7 +134,7 @@ class ColdOrigins:
             }
             for key in gone
         ]
-        write_deltalake(str(self._table), pa.Table.from_pylist(rows, schema=_SCHEMA), mode="append")
+        write_deltalake(str(self._table), pa.Table.from_pylist(rows, schema=SCHEMA), mode="append")
         left = set(gone)
         return {key: found for key, found in seen.items() if key not in left}
 

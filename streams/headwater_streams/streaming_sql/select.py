@@ -15,7 +15,7 @@ from headwater_streams.streaming_sql.script import Place, Script, is_name, word
 
 _CLAUSES = ("FROM", "WHERE", "GROUP BY", "HAVING", "ORDER BY", "LIMIT", "UNION", "JOIN", "INNER")
 _SIDES: tuple[How, ...] = ("left", "right", "full")
-_JOINS: Mapping[tuple[str, ...], How] = {
+JOINS: Mapping[tuple[str, ...], How] = {
     ("JOIN",): "inner",
     ("INNER", "JOIN"): "inner",
     ("LEFT", "SEMI", "JOIN"): "semi",
@@ -23,13 +23,13 @@ _JOINS: Mapping[tuple[str, ...], How] = {
 }
 _BEFORE_JOIN = ("LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI")
 _WINDOWS = {"window": {2, 3}, "cumulate": {3}, "session_window": {2}, "count_window": {2}}
-_SHAPES = {
+WINDOW_SHAPES = {
     "window": "window(time, '1 hour') or window(time, '1 hour', '10 minutes')",
     "cumulate": "cumulate(time, '1 hour', '1 day')",
     "session_window": "session_window(time, '30 minutes')",
     "count_window": "count_window(time, 100)",
 }
-_REFUSED = {
+REFUSED = {
     "HAVING": "HAVING would take away windows that are open; filter where the table is read",
     "ORDER BY": "a table has no order; sort where it is read",
     "LIMIT": "a stream has no end that LIMIT could speak of",
@@ -49,8 +49,8 @@ def read_select(script: Script) -> Query:
         if not script.take("UNION", "ALL"):
             break
         more.append((_read_one(script), place))
-    if script.next_word in _REFUSED:
-        script.place.fail(_REFUSED[script.next_word])
+    if script.next_word in REFUSED:
+        script.place.fail(REFUSED[script.next_word])
     grouped = next((query.group for query in (first, *[query for query, _ in more]) if query.group), None)
     if more and grouped is not None:
         grouped.place.fail(
@@ -70,7 +70,7 @@ def _read_one(script: Script) -> Query:
     script.expect("FROM")
     sources = [_source(script)]
     how = None
-    kind = next((kind for words, kind in _JOINS.items() if script.take(*words)), None)
+    kind = next((kind for words, kind in JOINS.items() if script.take(*words)), None)
     if kind is not None:
         sources.append(_source(script))
         place = script.place
@@ -185,15 +185,15 @@ def _group(
         if kind in _WINDOWS and script.take(script.next_word, "("):
             arguments = items_of(script)
             if window or len(arguments) not in _WINDOWS[kind]:
-                here.fail(f"GROUP BY has one window, {_SHAPES[kind]}")
+                here.fail(f"GROUP BY has one window, {WINDOW_SHAPES[kind]}")
             time = str(arguments[0]).rpartition(".")[2]
             window = (kind, time, *map(str, arguments[1:]))
         else:
             by.append(_column(script, qualifiers)[1])
         if script.next_word == "(":
             script.fail(
-                f"GROUP BY names columns, and a window, {', '.join(_SHAPES.values())}; compute other things in a job "
-                "before. A comma"
+                f"GROUP BY names columns, and a window, {', '.join(WINDOW_SHAPES.values())}; compute other things "
+                "in a job before. A comma"
             )
     outputs = tuple(_output(script, item, by, bool(window), qualifiers) for item in items)
     return Group(tuple(by), window, outputs, place)

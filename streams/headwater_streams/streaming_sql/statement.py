@@ -11,11 +11,11 @@ from headwater_streams.streaming_sql.query import Query
 from headwater_streams.streaming_sql.script import Place, Script
 from headwater_streams.streaming_sql.select import read_select
 
-_OPTIONS = (
+OPTIONS = (
     "mode", "keys", "dedup", "late", "name", "state", "sequence_by", "apply_as_deletes", "except_columns",
     "track_history_columns", "on_error", "max_errors",
 )  # fmt: skip
-_ACTIONS = ("QUARANTINE", "FAIL", "WARN")
+ACTIONS = ("QUARANTINE", "FAIL", "WARN")
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def _constraints(script: Script, places: dict[str, Place]) -> tuple[Check, ...]:
 
 def _action(script: Script) -> str:
     place, action = script.place, script.name("QUARANTINE, FAIL or WARN")
-    if action.upper() not in _ACTIONS:
+    if action.upper() not in ACTIONS:
         place.fail(f"ON VIOLATION {action}: write QUARANTINE, FAIL or WARN")
     return action.lower()
 
@@ -128,8 +128,8 @@ def _options(script: Script) -> dict[str, Any]:
             script.expect(",")
         place = script.place
         name = script.name("an option").lower()
-        if name not in _OPTIONS:
-            place.fail(f"WITH has no {name!r}; it has {', '.join(_OPTIONS)}")
+        if name not in OPTIONS:
+            place.fail(f"WITH has no {name!r}; it has {', '.join(OPTIONS)}")
         script.expect("=")
         found[name] = argument(script)
     return found

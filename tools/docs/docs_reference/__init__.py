@@ -1,0 +1,62 @@
+"""The pages of the reference, made from the code: nothing in them is written a second time.
+
+Each module makes one page, or the pages of one folder, as Markdown. What a page says stands where the code needs it:
+in the help of commands, in the definitions of settings, in docstrings, in tables of words.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from docs_reference import (
+    commands,
+    exit_codes,
+    ledger_entries,
+    messages,
+    metrics,
+    python_api,
+    settings,
+    sql_jobs,
+    tables,
+)
+
+_FOLDER = Path(__file__).resolve().parents[3] / "docs" / "reference"
+_SUMMARIES = {
+    "commands/index.md": "Every verb of `headwater` with its options.",
+    "settings.md": "Every key of the settings files, and every property of a broker and of a topic.",
+    "python.md": "What `import headwater as hw` gives, and the drivers and fixtures for tests.",
+    "sql-jobs.md": "The language of `.sql` files.",
+    "tables.md": "The columns that the library adds, and its own tables.",
+    "ledger-entries.md": "What stands in the Delta commits of jobs.",
+    "metrics.md": "What running jobs tell of themselves.",
+    "exit-codes.md": "What a command's exit status means.",
+    "messages.md": "Error messages that name a remedy.",
+}
+
+
+def pages() -> Mapping[str, str]:
+    """The Markdown of each page by its path below docs/."""
+    made = {
+        "settings.md": settings.page(),
+        "python.md": python_api.page(),
+        "sql-jobs.md": sql_jobs.page(),
+        "tables.md": tables.page(),
+        "ledger-entries.md": ledger_entries.page(),
+        "metrics.md": metrics.page(),
+        "exit-codes.md": exit_codes.page(),
+        "messages.md": messages.page(),
+        **{f"commands/{name}": text for name, text in commands.pages().items()},
+    }
+    made["index.md"] = _index(made)
+    return {f"reference/{path}": text for path, text in made.items()}
+
+
+def _index(made: Mapping[str, str]) -> str:
+    """Every page by its title, those that are written by hand behind the others."""
+    lines = [f"- [{_title(made[path])}]({path}): {summary}" for path, summary in _SUMMARIES.items()]
+    for path in sorted(_FOLDER.glob("*.md")):
+        lines.append(f"- [{_title(path.read_text(encoding='utf-8'))}]({path.name})")
+    return "\n".join(["# Reference", "", *lines, ""])
+
+
+def _title(text: str) -> str:
+    return text.splitlines()[0].removeprefix("# ")

@@ -1,0 +1,70 @@
+"""The page of the Python API: its docstrings, by mkdocstrings."""
+
+import inspect
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import headwater.backfill
+import headwater_broker.testing
+import headwater_streams.testing
+from docs_reference.markdown import docstring
+from headwater_streams import api
+
+
+def page() -> str:
+    """The Markdown."""
+    names = {name: getattr(api, name) for name in api.__all__}
+    functions = {name: each for name, each in names.items() if inspect.isfunction(each)}
+    classes = {name: each for name, each in names.items() if name not in functions}
+    return "\n".join(
+        [
+            "# Python",
+            "",
+            "`import headwater as hw` gives these names. `help(hw.join)` shows the same.",
+            "",
+            "## Declarations and operators",
+            "",
+            *(_entry(each, f"hw.{name}") for name, each in functions.items()),
+            "## What they return",
+            "",
+            *(_entry(each, f"hw.{name}", members=False) for name, each in classes.items()),
+            "## Backfills",
+            "",
+            docstring(headwater.backfill.__doc__),
+            *_members(headwater.backfill, "hw.backfill."),
+            "## Tests of jobs",
+            "",
+            docstring(headwater_streams.testing.__doc__),
+            *_members(headwater_streams.testing, ""),
+            "## Tests of Kafka code",
+            "",
+            docstring(headwater_broker.testing.__doc__),
+            *_members(headwater_broker.testing, ""),
+        ]
+    )
+
+
+def _members(module: ModuleType, prefix: str) -> Iterator[str]:
+    for name in module.__all__:
+        each = getattr(module, name)
+        if inspect.isfunction(each) or inspect.isclass(each):
+            yield _entry(each, f"{prefix}{name}", members=not prefix)
+
+
+def _entry(each: Any, heading: str, *, members: bool = True) -> str:
+    """What mkdocstrings reads at the place where a name is defined."""
+    options = {
+        "heading": heading,
+        "toc_label": heading,
+        "heading_level": "3",
+        "members": "null" if members else "false",
+    }
+    return "\n".join(
+        [
+            f"::: {each.__module__}.{each.__qualname__}",
+            "    options:",
+            *(f"      {name}: {value}" for name, value in options.items()),
+            "",
+        ]
+    )
