@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
+.PHONY: demo docs check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -43,6 +43,10 @@ test-slowest: $(STAMP)  ## The slowest tests of the last runs, and what they wai
 
 coverage: setup  ## Branch coverage of a lane with its child processes, by package; LANE=all for everything
 	@.ci/coverage $(BIN) $(LANE)
+
+docs: $(STAMP)  ## The documentation as pages that open without a network, in build/docs; fails on any warning
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo "build/docs/index.html"
 
 lint: $(STAMP)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
