@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo docs check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
+.PHONY: demo docs changelog release check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -56,6 +56,12 @@ types: $(STAMP)
 
 contracts: $(STAMP)
 	@$(BIN)/lint-imports
+
+changelog: $(STAMP)  ## What changes/ has becomes the section of the code's version in CHANGELOG.md
+	@$(BIN)/towncrier build --yes
+
+release: setup  ## The wheel and the sdist, checked; the demo from the wheel in an empty environment (ARGS="--draft --days 4")
+	@$(BIN)/python tools/release.py $(ARGS)
 
 crash-driver: setup  ## kill -9 of the driver of running jobs, 100 times, at each step of a batch and at random instants
 	@HEADWATER_DRIVER_KILLS=$${HEADWATER_DRIVER_KILLS:-100} $(BIN)/python -m pytest tests/crash/test_driver_kill.py -s --timeout 0 $(ARGS)

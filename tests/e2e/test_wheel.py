@@ -12,6 +12,8 @@ from typing import Protocol
 
 import pytest
 
+import release
+
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -70,6 +72,24 @@ def test_wheel_installed_finds_its_configuration(installed: Installation) -> Non
         return {each["key"]: each["value"] for each in json.loads(text)}
 
     assert values(done.stdout) == values(here.stdout)
+
+
+def test_wheel_and_sdist_pass_the_checks_of_a_release(wheel: Path, tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "build",
+        "--sdist",
+        "--no-isolation",
+        "--outdir",
+        str(tmp_path),
+        str(_ROOT),
+    ]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stdout + built.stderr
+    (sdist,) = tmp_path.glob("headwater-*.tar.gz")
+    assert list(release.problems_of_wheel(wheel, release.version())) == []
+    assert list(release.problems_of_sdist(sdist, release.version())) == []
 
 
 def test_wheel_installed_plans_the_packaged_jobs(installed: Installation) -> None:

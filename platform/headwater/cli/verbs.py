@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from importlib import import_module
-from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
+from headwater import __version__
 from headwater.cli._numbers import read_strictly
 from headwater.errors import EXIT_CODES, EXIT_USAGE, DependencyError, UsageError
 
@@ -127,7 +127,7 @@ def _app_of(name: str, function: Callable[..., None]) -> typer.Typer:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(version("headwater"))
+        print(__version__)
         raise typer.Exit
 
 
