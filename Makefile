@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: demo docs changelog release check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
+.PHONY: demo docs commits changelog release check test test-all test-failed test-slowest coverage setup lint types contracts crash-driver crash-backfill fuzz-broker bench-backfill bench-broker bench-nexmark bench-operators bench-queues bench-streams clean
 .DEFAULT_GOAL := test
 
 setup: $(STAMP)  ## The environment, the jars and (if the machine has none) a Java
@@ -26,7 +26,7 @@ paths      = $(foreach part,$(1),$(wildcard tests/$(part) tests/spark/$(part)))
 $(if $(filter-out $(ALL_PARTS),$(PARTS)),$(error there is no part '$(filter-out $(ALL_PARTS),$(PARTS))'; there are $(ALL_PARTS)))
 $(if $(filter-out check test all,$(LANE)),$(error there is no lane '$(LANE)'; there are check, test and all))
 
-check: setup lint types contracts  ## Minutes: what needs no Spark, for each change
+check: setup lint types contracts commits  ## Minutes: what needs no Spark, for each change
 	@$(PYTEST) --lane check $(call paths,unit property docs) $(ARGS)
 
 test: setup lint types contracts  ## A quarter of an hour: the story of each capability once, for each push
@@ -56,6 +56,9 @@ types: $(STAMP)
 
 contracts: $(STAMP)
 	@$(BIN)/lint-imports
+
+commits: $(STAMP)  ## The subjects of the commits since the last release
+	@$(BIN)/python tools/commits.py
 
 changelog: $(STAMP)  ## What changes/ has becomes the section of the code's version in CHANGELOG.md
 	@$(BIN)/towncrier build --yes
