@@ -89,3 +89,21 @@ def test_site_draws_its_pictures_with_the_mermaid_that_it_has(site: Path) -> Non
     for page in drawn:
         assert "assets/vendor/mermaid.js" in page.read_text(encoding="utf-8"), page
     assert 'globalThis["mermaid"]' in (site / "assets" / "vendor" / "mermaid.js").read_text(encoding="utf-8")
+
+
+def test_site_with_a_dead_link_is_not_built_though_the_build_is_quiet(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("[gone](nowhere.md)\n", encoding="utf-8")
+    (tmp_path / "mkdocs.yml").write_text("site_name: One\nhooks: [alone.py]\n", encoding="utf-8")
+    # Without the rest of the hook, which makes the reference.
+    (tmp_path / "alone.py").write_text("from hook import on_startup\n", encoding="utf-8")
+    built = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tools" / "docs")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert built.returncode == 1, built.stdout + built.stderr
+    assert "'nowhere.md'" in built.stderr

@@ -1,5 +1,8 @@
 """What MkDocs asks of this repository: the pages of the reference, and mermaid where a page draws with it."""
 
+import logging
+from typing import Literal
+
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
@@ -8,6 +11,13 @@ from mkdocs.utils import get_relative_url
 from docs_reference import pages
 
 _MERMAID = "assets/vendor/mermaid.js"
+
+
+def on_startup(*, command: Literal["build", "gh-deploy", "serve"], dirty: bool) -> None:
+    """Has warnings printed and counted: `--quiet` drops them, and what is not counted does not end a strict build."""
+    del command, dirty
+    logger = logging.getLogger("mkdocs")
+    logger.setLevel(min(logger.getEffectiveLevel(), logging.WARNING))
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
