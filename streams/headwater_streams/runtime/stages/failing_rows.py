@@ -3,23 +3,27 @@
 Spark folds a batch's rows in the query itself, which ends with the first row that raises; to run the batch without
 that row takes another query. So the rows are looked for in the batch's input, written down beside the checkpoint, and
 the query is started again. It runs the same batch, in which these rows are bad from the start: they go to quarantine,
-and all that reads the input again later leaves them out, too.
+and all that reads the input again later leaves them out, too. The query's plan names the rows of batches that are not
+done alone; those of the others stand in quarantine, by which what reads them again leaves them out.
 
     batch 7   a b c d   c raises: the query ends    failing/7.json: c     batch 7, again   a b d     quarantine: c
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame
+import pyarrow.dataset as ds
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from headwater_streams.damage import DamagedFileError
+from headwater_streams.delta_rows import dataset_of
 from headwater_streams.gateway import compute
 from headwater_streams.ledger.entry import Ranges
+from headwater_streams.runtime.checkpoint import is_committed, last_planned
 from headwater_streams.runtime.operators import recording
 from headwater_streams.runtime.plan import JobPlan
-from headwater_streams.runtime.stages.narrowing import Place, failing_places
-from headwater_streams.sources.coordinates import ROW_COLUMNS, hide
+from headwater_streams.runtime.stages.narrowing import FUNCTION, Place, failing_places
+from headwater_streams.sources.coordinates import PLACE, ROW_COLUMNS, hide
 from headwater_streams.stored_files import read_json, write_json
 from headwater_streams.windows.spec import WindowSpec
 
@@ -27,6 +31,7 @@ FOLDER = "failing"
 """Below a checkpoint: `N.json` is what was found in batch N, `before.json` in generations that this one goes on from;
 each is `{input: [[topic, partition, offset, reason], ...]}`."""
 
+_BEFORE = "before.json"
 _REMEDY = "remove it: the rows that it names are found again where they raise"
 
 Found = Mapping[str, Mapping[Place, str]]
@@ -35,10 +40,20 @@ Found = Mapping[str, Mapping[Place, str]]
 
 def known_failing(checkpoint: Path) -> dict[str, dict[Place, str]]:
     """What was found so far in a job's generation, and in those that it goes on from."""
-    found: dict[str, dict[Place, str]] = {}
-    for path in sorted((checkpoint / FOLDER).glob("*.json")):
-        _take(found, path)
-    return found
+    return _known((checkpoint / FOLDER).glob("*.json"))
+
+
+def failing_to_come(checkpoint: Path) -> dict[str, dict[Place, str]]:
+    """What was found in the batches that a query which is started now runs, again or for the first time.
+
+    What was found in generations before is read again by a warm-up, which is the first batch.
+    """
+    last = last_planned(checkpoint)
+    first = 0 if last is None else last + is_committed(checkpoint, last)
+    folder = checkpoint / FOLDER
+    batches = [path for path in folder.glob("*.json") if path.stem.isdigit() and int(path.stem) >= first]
+    before = folder / _BEFORE
+    return _known([*([before] if first == 0 and before.exists() else []), *batches])
 
 
 def keep_failing(checkpoint: Path, batch: int, found: Found) -> None:
@@ -54,7 +69,20 @@ def carry_failing(before: Path, checkpoint: Path) -> None:
     """Has a generation know what the one before it knew, whose rows it reads again or goes on from."""
     known = known_failing(before)
     if known:
-        _write(checkpoint / FOLDER / "before.json", known)
+        _write(checkpoint / FOLDER / _BEFORE, known)
+
+
+def failed_before(spark: SparkSession, quarantine: Path) -> DataFrame | None:
+    """The places of the rows in a quarantine table for which functions raised; None without any."""
+    rows = dataset_of(quarantine).to_table(list(PLACE), filter=ds.field("_check") == FUNCTION)
+    return spark.createDataFrame(rows.combine_chunks()) if rows.num_rows else None
+
+
+def _known(paths: Iterable[Path]) -> dict[str, dict[Place, str]]:
+    found: dict[str, dict[Place, str]] = {}
+    for path in sorted(paths):
+        _take(found, path)
+    return found
 
 
 def _take(found: dict[str, dict[Place, str]], path: Path) -> None:

@@ -19,6 +19,7 @@ from headwater_streams.ledger.entry import LedgerEntry
 from headwater_streams.runtime.checkpoint import next_batch
 from headwater_streams.runtime.inputs import BatchInput
 from headwater_streams.runtime.requirements import require_ingest
+from headwater_streams.runtime.stages.failing_rows import failed_before
 from headwater_streams.runtime.stages.gates import CheckGate
 from headwater_streams.runtime.stages.stateful import (
     LATE,
@@ -33,6 +34,7 @@ from headwater_streams.sinks.side import MISSED, late_schema
 from headwater_streams.sources.coordinates import (
     INPUT,
     PARTITION,
+    PLACE,
     ROW_COLUMNS,
     SEEN_UNTIL,
     TOPIC,
@@ -77,9 +79,8 @@ class KeptInput(StatefulInput):
     def prepare(self, last: LedgerEntry | None) -> None:
         """See `StatefulInput`: the table says of each row what had been seen before it."""
         if isinstance(self._plan.operator, FoldedWindow | IntervalJoin):
-            checkpoint = self._context.home.checkpoint(self._plan.job.name, self._generation)
             # Spark drops what is at 1970 or before in a query that an older Headwater began, and that has no watermark.
-            self._floor_us = 0 if next_batch(checkpoint)[1] == 0 else None
+            self._floor_us = 0 if next_batch(self._checkpoint)[1] == 0 else None
         if self._closes is not None:
             assert isinstance(self._declared, TableInput)
             require_ingest(self._plan.job, self._declared, self.reader.schema)
@@ -160,7 +161,17 @@ class KeptInput(StatefulInput):
         inside = time_us < changing(F.lit(end_us))
         if start_us is not None:
             inside &= time_us >= changing(F.lit(start_us))
-        return self._in_time(self._split(rows.filter(inside)))
+        near = rows.filter(inside)
+        if self._failed is not None:
+            near = near.join(F.broadcast(self._failed), list(PLACE), "left_anti")
+        return self._in_time(self._split(near))
+
+    @cached_property
+    def _failed(self) -> DataFrame | None:
+        # A table: in a condition each of them would make the plan of every batch longer.
+        return failed_before(
+            self._context.spark, self._context.home.table(self._plan.job.target.quarantine_table)
+        )
 
     def _in_time(self, split: Decoded) -> DataFrame:
         in_time = split.frame.filter(~F.col(BAD) & ~F.col(LATE))

@@ -24,6 +24,8 @@ Place = tuple[str, int, int]
 """A record's topic, partition and offset."""
 _Stretch = tuple[str, int, int, int]
 """Offsets of a partition: topic, partition, first, one past the last."""
+FUNCTION = "function"
+"""What quarantine gives for a check where the function raises."""
 _SHOWN = 3
 
 
@@ -128,7 +130,7 @@ def problem_of(found: Mapping[Place, str]) -> Problem:
     )
     named = F.concat_ws("\t", *[F.col(name).cast("string") for name in PLACE])
     reason = F.try_element_at(reasons, named)
-    return Problem("function", reason.isNotNull(), reason)
+    return Problem(FUNCTION, reason.isNotNull(), reason)
 
 
 @dataclass

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 from pyspark.sql import Column, DataFrame
@@ -31,7 +32,7 @@ from headwater_streams.runtime.operators import Place
 from headwater_streams.runtime.plan import JobPlan
 from headwater_streams.runtime.spark_watermark import watermark_node
 from headwater_streams.runtime.stages.batch_values import BatchValues
-from headwater_streams.runtime.stages.failing_rows import Found, known_failing
+from headwater_streams.runtime.stages.failing_rows import Found, failing_to_come
 from headwater_streams.runtime.stages.gates import speaking_of
 from headwater_streams.runtime.stages.narrowing import problem_of
 from headwater_streams.runtime.stages.projection import only_projects
@@ -148,13 +149,17 @@ class StatefulInput(ABC):
         """
 
     def _without_failing(self, decoded: Decoded) -> Decoded:
-        """The rows, of which those are bad for which the function is known to raise."""
+        """The rows of a batch, of which those are bad for which the function is known to raise."""
         known = self._failing.get(self.name)
         return decoded.with_problem(decoded.frame, problem_of(known)) if known else decoded
 
     @cached_property
     def _failing(self) -> Found:
-        return known_failing(self._context.home.checkpoint(self._plan.job.name, self._generation))
+        return failing_to_come(self._checkpoint)
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self._context.home.checkpoint(self._plan.job.name, self._generation)
 
     def _read_again(self, last: LedgerEntry | None) -> SourceRange | None:
         """What of the input the generation reads again before it begins, while that is to be done; see `warm_up`."""

@@ -1,0 +1,46 @@
+"""Rows for which a stateful job's function raises, as they are written down: which of them a query is to know."""
+
+from pathlib import Path
+
+from headwater_streams.runtime.stages.failing_rows import (
+    carry_failing,
+    failing_to_come,
+    keep_failing,
+    known_failing,
+)
+
+
+def planned(checkpoint: Path, batch: int, *, done: bool) -> None:
+    for folder in ("offsets", "commits") if done else ("offsets",):
+        (checkpoint / folder).mkdir(parents=True, exist_ok=True)
+        (checkpoint / folder / str(batch)).touch()
+
+
+def test_query_names_the_rows_of_batches_that_are_not_done_alone(tmp_path: Path) -> None:
+    keep_failing(tmp_path, 0, {"sales": {("sales", 0, 3): "why"}})
+    assert failing_to_come(tmp_path) == {"sales": {("sales", 0, 3): "why"}}
+    planned(tmp_path, 0, done=False)
+    assert failing_to_come(tmp_path) == {"sales": {("sales", 0, 3): "why"}}
+    planned(tmp_path, 0, done=True)
+    assert failing_to_come(tmp_path) == {}
+    for batch in range(1, 300):
+        planned(tmp_path, batch, done=True)
+        keep_failing(tmp_path, batch, {"sales": {("sales", 0, 3 + batch): "why"}})
+    planned(tmp_path, 300, done=False)
+    keep_failing(tmp_path, 300, {"sales": {("sales", 1, 0): "so"}, "returns": {("returns", 0, 1): "this"}})
+    assert failing_to_come(tmp_path) == {
+        "sales": {("sales", 1, 0): "so"},
+        "returns": {("returns", 0, 1): "this"},
+    }
+    assert len(known_failing(tmp_path)["sales"]) == 301
+
+
+def test_what_generations_before_knew_is_for_the_batch_that_reads_them_again(tmp_path: Path) -> None:
+    before, now = tmp_path / "1", tmp_path / "2"
+    keep_failing(before, 7, {"sales": {("sales", 0, 3): "why"}})
+    carry_failing(before, now)
+    planned(now, 0, done=False)
+    assert failing_to_come(now) == {"sales": {("sales", 0, 3): "why"}}
+    planned(now, 0, done=True)
+    assert failing_to_come(now) == {}
+    assert known_failing(now) == {"sales": {("sales", 0, 3): "why"}}
