@@ -151,7 +151,7 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
         before.watermark_ms if before is not None else _watermark_of(context, plan, generation, last)
     )
     needed_us = None
-    if watermark_ms not in (NO_WATERMARK_MS, 0):  # an older Headwater wrote 0 for none
+    if watermark_ms != NO_WATERMARK_MS and (watermark_ms or not _writes_zero_for_none(entries)):
         needed_us = watermark_ms * _US_PER_MS - in_micros(_reach(plan))
         if needed_us < 0:
             raise StreamsError(
@@ -178,6 +178,11 @@ def find_warm_up(context: StageContext, plan: JobPlan, generation: int) -> WarmU
         )
     inputs_ms = (before or last).input_watermarks_ms
     return WarmUp(watermark_ms, tuple(sources), inputs_ms) if sources else None
+
+
+def _writes_zero_for_none(entries: Sequence[LedgerEntry]) -> bool:
+    """Whether an older Headwater wrote the first entries: 0 where there was no watermark, which is NULL now."""
+    return not any(entry.extra.get(WATERMARK, 0) is None for entry in entries)
 
 
 def plan_warm_up(context: StageContext, plan: JobPlan, checkpoint: Path, warm_up: WarmUp) -> None:

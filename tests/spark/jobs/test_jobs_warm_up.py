@@ -243,17 +243,24 @@ def empty_tables(driver: JobDriver) -> None:
     driver.run()
 
 
+@pytest.mark.parametrize(
+    "times",
+    [("1969-12-31T20:30", "1969-12-31T21:30"), ("1969-12-31T23:30", "1970-01-01T00:10", "1970-01-01T00:05")],
+    ids=["before 1970", "at 1970"],
+)
 def test_warm_up_of_state_of_1970_and_before_is_refused_in_a_sentence(
-    drive: Callable[..., JobDriver],
+    drive: Callable[..., JobDriver], times: Sequence[str]
 ) -> None:
-    driver = drive(clean, hourly)
-    for hour in (20, 21):
-        driver.send("clicks", {"who": "a", "n": 1, "at": f"1969-12-31T{hour}:30:00Z"}, timestamp=SENT_AT)
+    driver = drive(clean, bought, hourly, either)
+    for time in times:
+        driver.send("clicks", {"who": "a", "n": 1, "at": f"{time}:00Z"}, timestamp=SENT_AT)
+        driver.send("buys", {"who": "a", "paid": 1, "bought_at": f"{time}:00Z"}, timestamp=SENT_AT)
         driver.run()
-    with pytest.raises(
-        StreamsError, match=r"its state is made of rows of 1970 or before.*jobs rebuild hourly"
-    ):
-        _renew(driver.context, hourly)
+    for job in (hourly, either):
+        with pytest.raises(
+            StreamsError, match=rf"its state is made of rows of 1970 or before.*jobs rebuild {job.__name__}"
+        ):
+            _renew(driver.context, job)
     driver.run()
     assert driver.audit() == []
 
