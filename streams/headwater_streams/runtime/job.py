@@ -71,9 +71,16 @@ class ErrorBound:
             )
         return cls(rows=int(given))
 
-    def most(self, records: int) -> int:
-        """How many of so many records."""
-        return self.rows if records < _FEW else min(self.rows, int(self.share * records))
+    def most(self, records: int, batches: int = 1) -> int:
+        """How many of so many records, which came in so many batches.
+
+        Example:
+            >>> bound = ErrorBound()
+            >>> bound.most(5), bound.most(30), bound.most(5_000), bound.most(5_000, batches=10)
+            (100, 15, 100, 1000)
+        """
+        rows = self.rows * batches
+        return rows if records < _FEW else min(rows, int(self.share * records))
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,8 @@ class RowRecomputation:
         def compute_those(which: Column) -> None:
             compute(self._results(parts, among(which), None))
 
-        found = failing(self._job, compute_those, read.spans, f"job {self._job.name!r}, recomputed", error)
+        who, batches = f"job {self._job.name!r}, recomputed", sum(len(part.batches) for part in parts)
+        found = failing(self._job, compute_those, read.spans, who, error, batches)
         return among(~found.condition)
 
     def _everything(self) -> Offsets:

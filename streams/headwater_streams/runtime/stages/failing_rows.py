@@ -106,6 +106,7 @@ def find_failing(
     ranges: Mapping[str, Ranges],
     who: str,
     error: Exception,
+    batches: int = 1,
 ) -> Found:
     """The rows of a batch for which the function raises.
 
@@ -115,6 +116,7 @@ def find_failing(
         ranges: Where they are from.
         who: The job and the batch, for a sentence.
         error: What the batch ended with.
+        batches: Of how many batches of the job the rows are.
 
     Returns:
         None of any input, where no row is to blame.
@@ -135,7 +137,7 @@ def find_failing(
                 _compute(plan, {each: hide(frame, ROW_COLUMNS) for each, frame in given.items()})
 
             try:
-                found[name] = failing_places(job, compute_those, ranges[name], who, error)
+                found[name] = failing_places(job, compute_those, ranges[name], who, error, batches)
             except Exception as failure:
                 if failure is not error:
                     raise

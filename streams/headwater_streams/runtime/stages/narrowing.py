@@ -67,14 +67,24 @@ def without_failing(
 
 
 def failing(
-    job: Job, compute: Callable[[Column], object], ranges: Ranges, who: str, error: Exception
+    job: Job,
+    compute: Callable[[Column], object],
+    ranges: Ranges,
+    who: str,
+    error: Exception,
+    batches: int = 1,
 ) -> Problem:
     """What is wrong with the records for which a job's function raises; see `failing_places`."""
-    return problem_of(failing_places(job, compute, ranges, who, error))
+    return problem_of(failing_places(job, compute, ranges, who, error, batches))
 
 
 def failing_places(
-    job: Job, compute: Callable[[Column], object], ranges: Ranges, who: str, error: Exception
+    job: Job,
+    compute: Callable[[Column], object],
+    ranges: Ranges,
+    who: str,
+    error: Exception,
+    batches: int = 1,
 ) -> dict[Place, str]:
     """The records for which a job's function raises, and why it does.
 
@@ -84,6 +94,7 @@ def failing_places(
         ranges: The offsets of the batch.
         who: The job and the batch, for a sentence.
         error: What the batch ended with.
+        batches: Of how many batches of the job these are.
 
     Raises:
         Exception: The error, where no record is to blame, or the job stops at one.
@@ -99,7 +110,7 @@ def failing_places(
         raise error
     places = [(topic, partition) for topic, partition, _, _ in stretches]
     records = _count(stretches)
-    search = _Search(compute, places, job.max_errors.most(records), records, who)
+    search = _Search(compute, places, job.max_errors.most(records, batches), records, who)
     try:
         if search.error_of([]) is not None or search.error_of(stretches) is None:
             raise _NotOfRowsError

@@ -118,8 +118,9 @@ class RowReplay:
 
         def blamed(error: Exception) -> Problem:
             who = f"job {self._job.name!r}, chunk {chunk.number}"
+            live = len({(batch.generation, batch.batch) for batch in chunk.batches})
             with self._pass.in_parts(inside, verdicts, lookups.frames) as compute:
-                return failing_of(self._job, compute, wanted, who, error)
+                return failing_of(self._job, compute, wanted, who, error, live)
 
         return ReplayedRows(results, rejected, passed, blamed)
 
